@@ -1,0 +1,1 @@
+"""The source's state: one interface, its contract suite, its backends."""

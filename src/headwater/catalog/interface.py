@@ -1,0 +1,254 @@
+"""What a catalog promises: sets, resources on stable pages, a change log in segments. Every backend keeps this contract.
+
+Words. A *set* has *resources*; each resource lies on one *page* (one Resource List document). Every accepted event
+becomes one *change* with the next sequence number of its set and a time later than all before it. Changes lie in
+*segments* (one Change List document each); exactly one segment of an open set is open.
+
+Phases of a set. `loading`: `load` fills it without changes, nothing is published. `open` (after `open`): every event goes
+through `record`. The catalog has no clock: callers pass `now`. All times are aware UTC with microseconds. A URI is stored
+as text, either absolute or relative to a prefix that only `publish` and `server` know.
+
+All methods are synchronous, safe to call from several threads, and atomic: after a crash at any moment a call has
+happened entirely or not at all. Reads see one committed state.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from headwater.errors import StoreFault, UsageFault
+from headwater.spec.records import Change, Link
+
+
+class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a source states of one resource: the entry's attributes, true for one moment's representation."""
+
+    lastmod: dt.datetime | None = None
+    hash: str | None = None
+    length: int | None = None
+    type: str | None = None
+    encoding: str | None = None
+    changefreq: str | None = None
+    links: tuple[Link, ...] = ()
+
+
+class Upsert(msgspec.Struct, frozen=True, gc=False):
+    """A resource exists with this metadata. `memo` is the ingest's own private note (a stat signature), never published.
+
+    `change` None lets the catalog decide between created and updated by what it holds; a given value is what the
+    log says (AMB-81), whether or not the resource was known.
+    """
+
+    uri: str
+    metadata: Metadata
+    memo: bytes = b""
+    change: Change | None = None
+
+
+class Delete(msgspec.Struct, frozen=True, gc=False):
+    """A resource no longer exists. On a URI that the set does not hold it is no event: it is ignored (5.3)."""
+
+    uri: str
+
+
+Event = Upsert | Delete
+
+
+class Resource(msgspec.Struct, frozen=True, gc=False):
+    """One live resource of a set."""
+
+    uri: str
+    metadata: Metadata
+    memo: bytes
+    page: int
+    seq: int
+    """Sequence number of the last change; 0 for one that was loaded and has not changed since."""
+
+
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """One change of the log. A deletion carries no hash, length or type (AMB-34)."""
+
+    seq: int
+    at: dt.datetime
+    uri: str
+    change: Change
+    metadata: Metadata
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The outcome of `record`: sequence numbers first..last (both 0 when nothing was accepted) and ignored URIs."""
+
+    first: int
+    last: int
+    ignored: tuple[str, ...] = ()
+
+
+class SetState(msgspec.Struct, frozen=True, kw_only=True):
+    """One set: `opened_at` None while it is loading; `last_seq` and `last_at` of the newest change or mark."""
+
+    name: str
+    opened_at: dt.datetime | None
+    last_seq: int
+    last_at: dt.datetime | None
+    count: int
+    page_count: int
+    notes: bytes = b""
+    """Private note of the publisher (what it last published), set by `note`."""
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Bookkeeping of one page: `touched` counts events on it, `rendered` is the `touched` that was last rendered.
+
+    The page's document is stale when `touched > rendered`. `at` and `completed` are those of the rendered document.
+    `stale_at` is the time of the first event after that rendering (None when fresh).
+    """
+
+    number: int
+    count: int
+    weight: int
+    touched: int
+    rendered: int
+    at: dt.datetime | None
+    completed: dt.datetime | None
+    stale_at: dt.datetime | None
+
+
+class Rendered(msgspec.Struct, frozen=True):
+    """What the publisher tells the catalog about one page that it has written."""
+
+    number: int
+    touched: int
+    at: dt.datetime
+    completed: dt.datetime
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of changes: `first`..`last` (last < first: empty), from `from_` up to before `until` (None: open).
+
+    `weight` is an upper bound of the rendered entries' octets. Half-open: every change has from_ < at < until, and
+    the next segment's `from_` is this `until` (AMB-11, AMB-23).
+    """
+
+    number: int
+    first: int
+    last: int
+    from_: dt.datetime
+    until: dt.datetime | None
+    weight: int
+
+
+class UnknownSet(UsageFault):
+    """The catalog has no set of this name."""
+
+    code: ClassVar[str] = "HW-CAT-01"
+    advice: ClassVar[str] = "Name a set that exists, or publish it first."
+
+
+class WrongPhase(UsageFault):
+    """`load` on a set that is open, or `record` on one that is still loading."""
+
+    code: ClassVar[str] = "HW-CAT-02"
+    advice: ClassVar[str] = "Load before the set is opened; record after."
+
+
+class NewerSchema(StoreFault):
+    """The catalog was written by a newer version of Headwater."""
+
+    code: ClassVar[str] = "HW-CAT-03"
+    advice: ClassVar[str] = "Upgrade Headwater; an older version never writes to a newer catalog."
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of a page and a segment (RS-LIM-01, RS-LIM-02). `*_octets` leave room below 52,428,800 for growth."""
+
+    page_entries: int = 50_000
+    page_octets: int = 40_000_000
+    segment_entries: int = 50_000
+    segment_octets: int = 45_000_000
+
+
+class Catalog(Protocol):
+    """The source's only truth. Published documents are a cache of it."""
+
+    limits: Limits
+
+    def sets(self) -> list[SetState]:
+        """Every set, by name."""
+        ...
+
+    def state(self, name: str) -> SetState:
+        """One set. Raises UnknownSet."""
+        ...
+
+    def create(self, name: str) -> SetState:
+        """Make sure the set exists (loading when new) and return it."""
+        ...
+
+    def load(self, name: str, events: Sequence[Event]) -> int:
+        """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
+        ...
+
+    def open(self, name: str, at: dt.datetime) -> SetState:
+        """End the load: the first segment begins with `from_` = `at`. No effect on a set that is open."""
+        ...
+
+    def record(self, name: str, events: Sequence[Event], now: dt.datetime) -> Accepted:
+        """Log events in order as changes with consecutive sequence numbers and strictly increasing times.
+
+        Times start at the later of `now` and the newest time plus one microsecond. Updates resources, touches their
+        pages, extends the open segment. When the open segment is full by `limits`, it is closed first and a new
+        one opened, as often as needed: no segment ever exceeds the limits.
+        """
+        ...
+
+    def mark(self, name: str, now: dt.datetime) -> dt.datetime:
+        """Draw a line: return T >= `now` and all earlier times; every later change gets a time after T."""
+        ...
+
+    def remember(self, name: str, memos: Sequence[tuple[str, bytes]]) -> None:
+        """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
+        ...
+
+    def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
+        """The live resources among `uris`."""
+        ...
+
+    def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
+        """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets."""
+        ...
+
+    def pages(self, name: str) -> list[Page]:
+        """All pages in order, also empty ones (count 0)."""
+        ...
+
+    def page(self, name: str, number: int) -> Iterator[Resource]:
+        """The live resources of one page in slot order, read from one snapshot."""
+        ...
+
+    def rendered(self, name: str, pages: Sequence[Rendered]) -> None:
+        """Note that documents of pages were written from the states with these `touched` counts."""
+        ...
+
+    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Recorded]:
+        """Up to `limit` changes with seq > `after`, in order."""
+        ...
+
+    def segments(self, name: str) -> list[Segment]:
+        """All segments in order; the last one is open."""
+        ...
+
+    def close_segment(self, name: str, now: dt.datetime) -> Segment:
+        """Close the open segment at T = `mark(now)` (later than its last change), open the next; return the closed."""
+        ...
+
+    def note(self, name: str, notes: bytes) -> None:
+        """Replace the publisher's private note of the set."""
+        ...
+
+    def close(self) -> None:
+        """Give up connections; what was accepted is on disk."""
+        ...

@@ -1,0 +1,83 @@
+"""The error tree: one root, then one branch for each party that must act.
+
+Every error carries a stable `code`, one line of `advice`, and the exit status that a command ends with when nothing
+catches it. Expected outcomes are values, not exceptions.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class Exit(IntEnum):
+    """Exit statuses, the same for all commands (documented in the manual)."""
+
+    DONE = 0
+    FINDINGS = 1
+    USAGE = 2
+    SOURCE = 3
+    TRANSFERS_FAILED = 4
+    UNDETERMINED = 5
+    STORE = 6
+    INTERRUPTED = 130
+
+
+class HeadwaterError(Exception):
+    """Root of everything that Headwater raises on purpose: `what` happened, `where`, and what to do about it."""
+
+    code: ClassVar[str] = "HW-000"
+    exit_status: ClassVar[Exit] = Exit.SOURCE
+    advice: ClassVar[str] = "Report this as a bug: every error has a more precise kind."
+
+    def __init__(self, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None):
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.rule = rule
+        self.todo = advice or self.advice
+
+    def __str__(self) -> str:
+        """One line: what, where, the rule or code."""
+        where = f" ({self.where})" if self.where else ""
+        return f"{self.what}{where} [{self.rule or self.code}]"
+
+
+class UsageFault(HeadwaterError):
+    """The caller asked for something that cannot be: the user must change the call."""
+
+    code = "HW-USE-01"
+    exit_status = Exit.USAGE
+    advice = "Correct the command or the configuration; `--help` shows what is possible."
+
+
+class SourceFault(HeadwaterError):
+    """The source is unreachable, is not ResourceSync, or sends broken or hostile documents."""
+
+    code = "HW-SRC-01"
+    exit_status = Exit.SOURCE
+    advice = "Check the address in a browser; if it is right, its operator must mend it."
+
+
+class TransferFault(HeadwaterError):
+    """One resource could not be brought over; it is remembered and tried again."""
+
+    code = "HW-TRF-01"
+    exit_status = Exit.TRANSFERS_FAILED
+    advice = "Run the same command again: what failed is remembered and tried again."
+
+
+class Undetermined(HeadwaterError):
+    """No verdict is possible: the source changed while it was looked at, or there is nothing to compare with."""
+
+    code = "HW-UND-01"
+    exit_status = Exit.UNDETERMINED
+    advice = "Try again when the source is at rest."
+
+
+class StoreFault(HeadwaterError):
+    """Our own store failed: disk full, no permission, locked by another process, written by a newer version."""
+
+    code = "HW-STO-01"
+    exit_status = Exit.STORE
+    advice = "Free space, fix permissions, or end the other process, then run the same command again."

@@ -1,0 +1,1 @@
+"""From the catalog to documents, refreshing only what changed."""

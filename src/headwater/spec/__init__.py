@@ -1,0 +1,1 @@
+"""What the standard says, without I/O, clock or database."""

@@ -1,0 +1,244 @@
+"""The one table of document kinds: which root, which times, which links, which entries (Appendix A, core.md 15)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class Root(Enum):
+    """The two root elements (RS-DOC-01); only they tell an index from a leaf (RS-DOC-17)."""
+
+    URLSET = "urlset"
+    SITEMAPINDEX = "sitemapindex"
+
+
+class Need(Enum):
+    """How strongly something is asked for: Appendix A's M, R, O and cross."""
+
+    MUST = "must"
+    SHOULD = "should"
+    MAY = "may"
+    NEVER = "never"
+
+
+class Kind(Enum):
+    """Every kind of document that Headwater knows, core, archives and notifications."""
+
+    SOURCE_DESCRIPTION = "source-description"
+    SOURCE_DESCRIPTION_INDEX = "source-description-index"
+    CAPABILITY_LIST = "capability-list"
+    CAPABILITY_LIST_INDEX = "capability-list-index"
+    RESOURCE_LIST = "resource-list"
+    RESOURCE_LIST_INDEX = "resource-list-index"
+    RESOURCE_DUMP = "resource-dump"
+    RESOURCE_DUMP_INDEX = "resource-dump-index"
+    RESOURCE_DUMP_MANIFEST = "resource-dump-manifest"
+    CHANGE_LIST = "change-list"
+    CHANGE_LIST_INDEX = "change-list-index"
+    CHANGE_DUMP = "change-dump"
+    CHANGE_DUMP_INDEX = "change-dump-index"
+    CHANGE_DUMP_MANIFEST = "change-dump-manifest"
+    RESOURCE_LIST_ARCHIVE = "resource-list-archive"
+    RESOURCE_LIST_ARCHIVE_INDEX = "resource-list-archive-index"
+    RESOURCE_DUMP_ARCHIVE = "resource-dump-archive"
+    RESOURCE_DUMP_ARCHIVE_INDEX = "resource-dump-archive-index"
+    CHANGE_LIST_ARCHIVE = "change-list-archive"
+    CHANGE_LIST_ARCHIVE_INDEX = "change-list-archive-index"
+    CHANGE_DUMP_ARCHIVE = "change-dump-archive"
+    CHANGE_DUMP_ARCHIVE_INDEX = "change-dump-archive-index"
+    CHANGE_NOTIFICATION = "change-notification"
+    FRAMEWORK_NOTIFICATION = "framework-notification"
+    SITEMAP = "sitemap"
+    SITEMAP_INDEX = "sitemap-index"
+    UNKNOWN = "unknown"
+    UNKNOWN_INDEX = "unknown-index"
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the standard asks of one kind of document."""
+
+    title: str
+    root: Root
+    capability: str | None
+    at: Need = Need.NEVER
+    from_: Need = Need.NEVER
+    until: Need = Need.NEVER
+    entry_at: Need = Need.NEVER
+    entry_from: Need = Need.NEVER
+    entry_capability: Need = Need.NEVER
+    entry_change: Need = Need.NEVER
+    entry_path: Need = Need.NEVER
+    up: Need = Need.MUST
+    index: Need = Need.NEVER
+    ordered: Need = Need.NEVER
+    source: str
+
+
+def _snapshot(title: str, capability: str, source: str, **more: object) -> Rules:
+    return Rules(title=title, root=Root.URLSET, capability=capability, at=Need.MUST, source=source, **more)  # type: ignore[arg-type]
+
+
+def _history(title: str, capability: str, source: str, **more: object) -> Rules:
+    return Rules(
+        title=title,
+        root=Root.URLSET,
+        capability=capability,
+        from_=Need.MUST,
+        until=Need.MAY,
+        source=source,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _index(title: str, capability: str, source: str, **more: object) -> Rules:
+    return Rules(title=title, root=Root.SITEMAPINDEX, capability=capability, source=source, **more)  # type: ignore[arg-type]
+
+
+_CHANGES = {"entry_change": Need.MUST, "ordered": Need.MUST}
+
+RULES: dict[Kind, Rules] = {
+    Kind.SOURCE_DESCRIPTION: Rules(
+        title="Source Description",
+        root=Root.URLSET,
+        capability="description",
+        up=Need.NEVER,
+        index=Need.SHOULD,
+        entry_capability=Need.SHOULD,
+        source="RS-SD",
+    ),
+    Kind.SOURCE_DESCRIPTION_INDEX: _index(
+        "Source Description Index", "description", "RS-SD-09", up=Need.NEVER, entry_capability=Need.MAY
+    ),
+    Kind.CAPABILITY_LIST: Rules(
+        title="Capability List",
+        root=Root.URLSET,
+        capability="capabilitylist",
+        entry_capability=Need.MUST,
+        source="RS-CAP",
+    ),
+    Kind.CAPABILITY_LIST_INDEX: _index("Capability List Index", "capabilitylist", "RS-CAP-09"),
+    Kind.RESOURCE_LIST: _snapshot("Resource List", "resourcelist", "RS-RL", index=Need.SHOULD),
+    Kind.RESOURCE_LIST_INDEX: _index("Resource List Index", "resourcelist", "RS-RLI", at=Need.MUST, entry_at=Need.MAY),
+    Kind.RESOURCE_DUMP: _snapshot("Resource Dump", "resourcedump", "RS-RD", index=Need.SHOULD, entry_at=Need.MAY),
+    Kind.RESOURCE_DUMP_INDEX: _index("Resource Dump Index", "resourcedump", "RS-RDI", at=Need.MUST, entry_at=Need.MAY),
+    Kind.RESOURCE_DUMP_MANIFEST: _snapshot(
+        "Resource Dump Manifest", "resourcedump-manifest", "RS-RDM", entry_path=Need.MUST
+    ),
+    Kind.CHANGE_LIST: _history("Change List", "changelist", "RS-CL", index=Need.SHOULD, **_CHANGES),
+    Kind.CHANGE_LIST_INDEX: _index(
+        "Change List Index",
+        "changelist",
+        "RS-CLI",
+        from_=Need.MUST,
+        until=Need.MAY,
+        entry_from=Need.SHOULD,
+        ordered=Need.MUST,
+    ),
+    Kind.CHANGE_DUMP: _history(
+        "Change Dump", "changedump", "RS-CD", index=Need.SHOULD, entry_from=Need.SHOULD, ordered=Need.SHOULD
+    ),
+    Kind.CHANGE_DUMP_INDEX: _index(
+        "Change Dump Index",
+        "changedump",
+        "RS-CDI",
+        from_=Need.MUST,
+        until=Need.MAY,
+        entry_from=Need.SHOULD,
+        ordered=Need.MUST,
+    ),
+    Kind.CHANGE_DUMP_MANIFEST: _history(
+        "Change Dump Manifest", "changedump-manifest", "RS-CDM", entry_path=Need.MUST, **_CHANGES
+    ),
+    Kind.RESOURCE_LIST_ARCHIVE: Rules(
+        title="Resource List Archive",
+        root=Root.URLSET,
+        capability="resourcelist-archive",
+        entry_at=Need.MAY,
+        index=Need.SHOULD,
+        source="RS-ARC",
+    ),
+    Kind.RESOURCE_LIST_ARCHIVE_INDEX: _index("Resource List Archive Index", "resourcelist-archive", "RS-ARC-21"),
+    Kind.RESOURCE_DUMP_ARCHIVE: Rules(
+        title="Resource Dump Archive",
+        root=Root.URLSET,
+        capability="resourcedump-archive",
+        entry_at=Need.MAY,
+        index=Need.SHOULD,
+        source="RS-ARC",
+    ),
+    Kind.RESOURCE_DUMP_ARCHIVE_INDEX: _index("Resource Dump Archive Index", "resourcedump-archive", "RS-ARC-21"),
+    Kind.CHANGE_LIST_ARCHIVE: Rules(
+        title="Change List Archive",
+        root=Root.URLSET,
+        capability="changelist-archive",
+        entry_from=Need.MAY,
+        index=Need.SHOULD,
+        ordered=Need.MUST,
+        source="RS-ARC",
+    ),
+    Kind.CHANGE_LIST_ARCHIVE_INDEX: _index("Change List Archive Index", "changelist-archive", "RS-ARC-21"),
+    Kind.CHANGE_DUMP_ARCHIVE: Rules(
+        title="Change Dump Archive",
+        root=Root.URLSET,
+        capability="changedump-archive",
+        entry_from=Need.MAY,
+        index=Need.SHOULD,
+        ordered=Need.MUST,
+        source="RS-ARC",
+    ),
+    Kind.CHANGE_DUMP_ARCHIVE_INDEX: _index("Change Dump Archive Index", "changedump-archive", "RS-ARC-21"),
+    Kind.CHANGE_NOTIFICATION: Rules(
+        title="Change Notification",
+        root=Root.URLSET,
+        capability="change-notification",
+        from_=Need.MUST,
+        until=Need.MUST,
+        up=Need.MAY,
+        source="RS-CN",
+        **_CHANGES,
+    ),
+    Kind.FRAMEWORK_NOTIFICATION: Rules(
+        title="Framework Notification",
+        root=Root.URLSET,
+        capability="framework-notification",
+        from_=Need.MAY,
+        until=Need.MAY,
+        up=Need.MAY,
+        entry_change=Need.MUST,
+        entry_capability=Need.MUST,
+        source="RS-FN",
+    ),
+    Kind.SITEMAP: Rules(title="Sitemap", root=Root.URLSET, capability=None, up=Need.NEVER, source="AMB-02"),
+    Kind.SITEMAP_INDEX: Rules(
+        title="Sitemap index", root=Root.SITEMAPINDEX, capability=None, up=Need.NEVER, source="AMB-02"
+    ),
+    Kind.UNKNOWN: Rules(title="Unknown document", root=Root.URLSET, capability=None, up=Need.NEVER, source="AMB-12"),
+    Kind.UNKNOWN_INDEX: Rules(
+        title="Unknown index", root=Root.SITEMAPINDEX, capability=None, up=Need.NEVER, source="AMB-12"
+    ),
+}
+
+_BY_ROOT = {(rules.root, rules.capability): kind for kind, rules in RULES.items() if rules.source != "AMB-12"}
+
+RENAMED = {
+    "resourcesync": "description",
+    "changelistindex": "changelist",
+    "changelist-notification": "change-notification",
+}
+"""Capability names that drafts and libraries used, and the right ones (AMB-50, AMB-68)."""
+
+
+def kind_of(root: Root, capability: str | None) -> Kind:
+    """The kind of a document with this root element and root `capability`; unknown ones are kept as such (AMB-12)."""
+    if capability is not None:
+        capability = RENAMED.get(capability, capability)
+    unknown = Kind.UNKNOWN if root is Root.URLSET else Kind.UNKNOWN_INDEX
+    return _BY_ROOT.get((root, capability), unknown)
+
+
+def index_of(kind: Kind) -> Kind | None:
+    """The kind of the index that groups documents of `kind`, if there is one."""
+    found = _BY_ROOT.get((Root.SITEMAPINDEX, RULES[kind].capability))
+    return found if RULES[kind].root is Root.URLSET and found is not kind else None

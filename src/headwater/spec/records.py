@@ -1,0 +1,102 @@
+"""What a ResourceSync document says, as frozen values: the document's head, its entries, their links.
+
+Field names are the standard's attribute names (`from` is `from_`, because Python reserves it). Times are aware UTC;
+a time written coarser than a second is a `Coarse` (see `datetimes`). `hash` keeps the attribute's text; `digests`
+reads it (RS-MD-05, AMB-28).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from enum import Enum
+
+import msgspec
+
+from headwater.spec.hashes import Digest, parse_hash
+from headwater.spec.kinds import Kind
+
+Extra = tuple[tuple[str, str], ...]
+"""Attributes of other namespaces, kept as (`{namespace}name`, value) pairs (RS-DOC-13, RS-MD-14)."""
+
+
+class Change(Enum):
+    """The nature of a change (RS-MD-02)."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+
+
+class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """One `rs:ln`: `rel` leads to `href`; the other attributes are about the related resource (RS-LN-01…06)."""
+
+    rel: str
+    href: str
+    encoding: str | None = None
+    hash: str | None = None
+    length: int | None = None
+    modified: dt.datetime | None = None
+    path: str | None = None
+    pri: int | None = None
+    type: str | None = None
+    profile: str | None = None
+    extra: Extra = ()
+
+    @property
+    def digests(self) -> tuple[Digest, ...]:
+        """The digests that `hash` states and that can be read."""
+        return parse_hash(self.hash).digests if self.hash else ()
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """One `url` or `sitemap`: `loc` and what the document says about it.
+
+    `loc` is absolute when the reader knew the document's own URI; it is otherwise as written.
+    """
+
+    loc: str
+    lastmod: dt.datetime | None = None
+    changefreq: str | None = None
+    capability: str | None = None
+    change: Change | None = None
+    datetime: dt.datetime | None = None
+    at: dt.datetime | None = None
+    completed: dt.datetime | None = None
+    from_: dt.datetime | None = msgspec.field(default=None, name="from")
+    until: dt.datetime | None = None
+    encoding: str | None = None
+    hash: str | None = None
+    length: int | None = None
+    path: str | None = None
+    type: str | None = None
+    links: tuple[Link, ...] = ()
+    extra: Extra = ()
+
+    @property
+    def digests(self) -> tuple[Digest, ...]:
+        """The digests that `hash` states and that can be read, in document order."""
+        return parse_hash(self.hash).digests if self.hash else ()
+
+    def link(self, rel: str) -> Link | None:
+        """The first link with relation `rel`."""
+        return next((link for link in self.links if link.rel == rel), None)
+
+
+class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The head of a document: its kind, its root `rs:md` and `rs:ln`.
+
+    `capability` is the attribute as written (None for a plain Sitemap, AMB-02); `kind` is what we take it for.
+    """
+
+    kind: Kind
+    capability: str | None = None
+    at: dt.datetime | None = None
+    completed: dt.datetime | None = None
+    from_: dt.datetime | None = msgspec.field(default=None, name="from")
+    until: dt.datetime | None = None
+    links: tuple[Link, ...] = ()
+    extra: Extra = ()
+
+    def link(self, rel: str) -> Link | None:
+        """The first root link with relation `rel` (AMB-43)."""
+        return next((link for link in self.links if link.rel == rel), None)

@@ -1,0 +1,1 @@
+"""The destination: discover, plan, transfer, verify, apply, position, audit."""
