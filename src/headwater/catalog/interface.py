@@ -37,7 +37,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Upsert(msgspec.Struct, frozen=True, gc=False):
-    """A resource exists with this metadata. `memo` is the ingest's own private note (a stat signature), never published.
+    """A resource exists with this metadata. `memo` is the ingest's private note, never published.
 
     `change` None lets the catalog decide between created and updated by what it holds; a given value is what the
     log says (AMB-81), whether or not the resource was known.

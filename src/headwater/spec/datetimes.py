@@ -113,7 +113,7 @@ def format_datetime(moment: dt.datetime) -> str:
 
 
 def same_moment(one: dt.datetime, other: dt.datetime) -> bool:
-    """Whether two times agree at the coarser of their precisions (AMB-26): whole seconds when either has no fraction."""
+    """Whether two times agree at the coarser of their precisions (AMB-26); whole seconds when one has no fraction."""
     for coarse, exact in ((one, other), (other, one)):
         if isinstance(coarse, Coarse):
             return coarse <= exact < coarse.until
