@@ -1,1 +1,144 @@
-"""One module a command: parse, call, render."""
+"""The face: one module a command; parse, call, render.
+
+This module finds the command and turns every end into an exit status. `headwater --help` must answer at once, so
+commands are named in a table and imported only when they are called; whatever is heavy (the HTTP client, the database,
+the server, rich) is imported inside the command functions.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+from click.shell_completion import shell_complete
+
+from headwater import __version__
+from headwater.cli.face import complain, printable
+from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "sync": ("headwater.cli.sync", "Copy a source into a folder, verified, and keep the copy current."),
+    "audit": ("headwater.cli.audit", "Prove by hash whether a copy is in sync; changes nothing."),
+    "explore": ("headwater.cli.explore", "Show what a source offers, as a tree."),
+    "inspect": ("headwater.cli.inspect", "Read one ResourceSync document and show what is in it."),
+    "publish": ("headwater.cli.publish", "Publish a folder as static files for any web server."),
+    "serve": ("headwater.cli.serve", "Publish folders over HTTP and follow their changes."),
+    "completion": ("headwater.cli.completion", "Print the completion script of a shell."),
+}
+"""Every command: its module, which holds a click command named `command`, and its one line of help."""
+
+_OUR_DISK = frozenset(
+    {"ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENAMETOOLONG", "ENOTDIR"}
+)
+_BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
+_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
+
+
+class Commands(click.Group):
+    """A click group that imports a command's module only when that command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name][0]).command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{COMMANDS[cmd_name][0]}.command is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "--version", message="headwater %(version)s")
+def program() -> None:
+    """Keep copies of web collections exactly in step with their source (ResourceSync, ANSI/NISO Z39.99).
+
+    Exit statuses: 0 done; 1 not in sync, or findings; 2 usage; 3 fault of the source; 4 done, but some transfers
+    failed; 5 undetermined; 6 fault of our own store; 130 interrupted.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the program and leave the process with the command's exit status."""
+    status = run(sys.argv[1:] if args is None else args)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        status = _hang_up()
+    sys.exit(status)
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line and return its exit status; whatever goes wrong is told on standard error.
+
+    A command returns its `Exit` (None means done) or raises a `HeadwaterError`.
+    """
+    if instruction := os.environ.get("_HEADWATER_COMPLETE"):
+        return shell_complete(program, {}, "headwater", "_HEADWATER_COMPLETE", instruction)
+    try:
+        with program.make_context("headwater", list(args)) as context:
+            status = program.invoke(context)
+        return int(status) if isinstance(status, int) else Exit.DONE
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        return _usage(error)
+    except HeadwaterError as error:
+        complain(error)
+        return error.exit_status
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        return _hang_up()
+    except OSError as error:
+        return _own_store(error)
+    except Exception as error:  # noqa: BLE001  the last place that can say anything at all
+        return _internal(error)
+
+
+def _usage(error: click.ClickException) -> int:
+    """A command line that cannot be: told like every other error; no arguments at all show the help instead."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return Exit.USAGE
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context else "headwater"
+    complain(UsageFault(error.format_message(), advice=f"`{path} --help` shows what is possible."))
+    return Exit.USAGE
+
+
+def _hang_up() -> int:
+    """Nobody reads our output any more: go quietly, also when the interpreter flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _BROKEN_PIPE
+
+
+def _own_store(error: OSError) -> int:
+    """A failing disk that no room has named: still a fault of our own store, not a bug of ours."""
+    from errno import errorcode
+
+    if errorcode.get(error.errno or 0) not in _OUR_DISK:
+        return _internal(error)
+    complain(StoreFault(error.strerror or str(error), where=str(error.filename) if error.filename else None))
+    return Exit.STORE
+
+
+def _internal(error: BaseException) -> int:
+    traceback.print_exception(error)
+    click.echo(
+        f"internal error: {printable(f'{type(error).__name__}: {error}')}\n"
+        f"  code: HW-000 (headwater {__version__}, Python {sys.version.split()[0]})\n"
+        "  do: this is a bug in headwater; please report it with the lines above",
+        err=True,
+    )
+    return _INTERNAL
