@@ -1,0 +1,427 @@
+"""One SQLite file, opened the one safe way: the only module that knows the driver.
+
+One connection writes, guarded by a lock; any number of connections read at the same time, each from one snapshot, and
+neither waits for the other (WAL). Several processes may use the file: their writers take turns. The file must lie on a
+local file system. A `Database` must not be used on the other side of a fork: open it again there.
+
+`apsw` rather than the interpreter's own SQLite, because versions below 3.51.3 can corrupt a WAL file that several
+connections use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from headwater.storage.faults import (
+    DatabaseClosed,
+    DatabaseCorrupt,
+    DatabaseFault,
+    DatabaseFull,
+    DatabaseIOFault,
+    DatabaseLocked,
+    DatabaseReadOnly,
+    DatabaseUnreachable,
+    NotADatabase,
+    SchemaTooNew,
+)
+
+Value = str | int | float | bytes | None
+Values = Sequence[Value] | Mapping[str, Value]
+Row = tuple[Any, ...]
+
+_FAULTS: tuple[tuple[type[apsw.Error], type[DatabaseFault], str], ...] = (
+    (apsw.FullError, DatabaseFull, "the disk is full"),
+    (apsw.ReadOnlyError, DatabaseReadOnly, "the database is read-only"),
+    (apsw.PermissionsError, DatabaseReadOnly, "no permission on the database"),
+    (apsw.BusyError, DatabaseLocked, "the database is locked by another process"),
+    (apsw.LockedError, DatabaseLocked, "the database is locked"),
+    (apsw.CorruptError, DatabaseCorrupt, "the database is corrupt"),
+    (apsw.NotADBError, NotADatabase, "the file is not a database"),
+    (apsw.CantOpenError, DatabaseUnreachable, "the database cannot be opened"),
+    (apsw.IOError, DatabaseIOFault, "the database cannot be read or written"),
+    (apsw.ProtocolError, DatabaseIOFault, "the file system does not lock the database as it must"),
+    (apsw.ConnectionClosedError, DatabaseClosed, "the database was closed"),
+    (apsw.CursorClosedError, DatabaseClosed, "the database was closed"),
+    (apsw.InterruptError, DatabaseClosed, "the database was closed"),
+)
+
+_IDLE_READERS = 8
+_RETRY_SECONDS = 0.05
+
+
+class Durability(Enum):
+    """What a power loss may cost: FULL nothing committed, NORMAL the last commits. A killed process costs nothing."""
+
+    FULL = "FULL"
+    NORMAL = "NORMAL"
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """What a file of one kind holds: the application's mark in its header and the migrations, oldest first.
+
+    Migration number n (counted from 1) is an SQL script that brings a file from version n - 1 to n. A script that was
+    ever released is never changed: the next one mends it.
+    """
+
+    application_id: int
+    migrations: tuple[str, ...]
+
+    @property
+    def version(self) -> int:
+        """The version that this program writes."""
+        return len(self.migrations)
+
+
+class Transaction:
+    """Statements inside one transaction; good until the `with` block ends, and for one thread at a time."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._cursors: set[apsw.Cursor] = set()
+        self._ended = False
+
+    def run(self, sql: str, values: Values = ()) -> int:
+        """Execute to its end and return the number of rows that the last statement changed."""
+        try:
+            for _ in self._connection.execute(sql, values):
+                pass
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+        return self._connection.changes()
+
+    def many(self, sql: str, rows: Iterable[Values]) -> None:
+        """Execute once for each of `rows`, always to the end: rows that RETURNING gives back are read and dropped.
+
+        (A driver's `executemany` with RETURNING stops where its reader stops, without an error.)
+        """
+        try:
+            for _ in self._connection.executemany(sql, rows):
+                pass
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+
+    def rows(self, sql: str, values: Values = ()) -> Iterator[Row]:
+        """Stream the rows of a query. It starts with the first row taken, and ends with the transaction."""
+        return self._stream(lambda: self._connection.execute(sql, values))
+
+    def rows_each(self, sql: str, sequence: Iterable[Values]) -> Iterator[Row]:
+        """Stream the rows of a query executed once for each item of `sequence`, one after another."""
+        return self._stream(lambda: self._connection.executemany(sql, sequence))
+
+    def one(self, sql: str, values: Values = ()) -> Row | None:
+        """The first row of a query, or None."""
+        try:
+            cursor = self._connection.execute(sql, values)
+            row = next(cursor, None)
+            cursor.close(True)
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+        return row
+
+    def value(self, sql: str, values: Values = ()) -> Any:
+        """The first column of the first row, or None when there is no row."""
+        row = self.one(sql, values)
+        return None if row is None else row[0]
+
+    def _stream(self, start: Any) -> Iterator[Row]:
+        if self._ended:
+            raise DatabaseClosed("the transaction has ended", where=str(self._path))
+        cursor: apsw.Cursor | None = None
+        try:
+            cursor = start()
+            self._cursors.add(cursor)
+            yield from cursor
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+        finally:
+            if cursor is not None:
+                self._cursors.discard(cursor)
+                with contextlib.suppress(apsw.Error):
+                    cursor.close(True)
+
+    def _end(self) -> None:
+        self._ended = True
+        for cursor in list(self._cursors):  # an unfinished query would keep its snapshot, and the WAL, alive
+            with contextlib.suppress(apsw.Error):
+                cursor.close(True)
+        self._cursors.clear()
+
+
+class Database:
+    """A SQLite file of one `Schema`; created, recovered and migrated when it is opened.
+
+    Raises a `DatabaseFault` (HW-DB-…) from every method when the file, the disk or another process is in the way.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        schema: Schema,
+        *,
+        durability: Durability = Durability.FULL,
+        busy_seconds: float = 30.0,
+        page_octets: int = 4096,
+        cache_octets: int = 16 << 20,
+    ) -> None:
+        self.path = Path(path)
+        self.schema = schema
+        self._durability = durability
+        self._busy_seconds = busy_seconds
+        self._cache_octets = cache_octets
+        self._write_lock = threading.Lock()
+        self._pool_lock = threading.Lock()
+        self._writing_thread: int | None = None
+        self._idle: list[apsw.Connection] = []
+        self._lent: set[apsw.Connection] = set()
+        self._closed = False
+        _create(self.path)
+        self._writer = self._connect()
+        try:
+            self._prepare(page_octets)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """A transaction that is committed when the block ends, and rolled back when anything at all is raised in it.
+
+        Takes the writer's turn at the start (`BEGIN IMMEDIATE`): what is read in it cannot change before the commit.
+        Threads of this process wait for each other without limit, for other processes `busy_seconds`. When the commit
+        itself is interrupted, everything or nothing has happened.
+        """
+        if self._writing_thread == threading.get_ident():
+            raise DatabaseFault("a transaction inside a transaction of the same thread", where=str(self.path))
+        with self._write_lock:
+            self._writing_thread = threading.get_ident()
+            try:
+                yield from self._written()
+            finally:
+                self._writing_thread = None
+
+    def _written(self) -> Iterator[Transaction]:
+        if self._closed:
+            raise DatabaseClosed("the database was closed", where=str(self.path))
+        connection = self._writer
+        transaction = Transaction(connection, self.path)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            yield transaction
+            transaction._end()
+            connection.execute("COMMIT")
+        except apsw.Error as cause:
+            raise fault_of(cause, self.path) from cause
+        finally:
+            transaction._end()
+            if connection.in_transaction and not _rolled_back(connection):
+                self._replace_writer()
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """A transaction that sees one committed state, whatever is written meanwhile, and can change nothing.
+
+        It never waits for the writer, nor the writer for it. While one is open the WAL file cannot be emptied, so end
+        it soon. May be nested: each has its own snapshot.
+        """
+        connection = self._borrow()
+        transaction = Transaction(connection, self.path)
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # the snapshot is of now, not of later
+            yield transaction
+        except apsw.Error as cause:
+            raise fault_of(cause, self.path) from cause
+        finally:
+            transaction._end()
+            self._give_back(connection)
+
+    def check(self) -> list[str]:
+        """What SQLite itself finds wrong in the file's structure; reads all of it. Empty when sound."""
+        with self.read() as transaction:
+            found = [str(row[0]) for row in transaction.rows("PRAGMA quick_check(100)")]
+            broken = [f"row of {row[0]} refers to nothing" for row in transaction.rows("PRAGMA foreign_key_check")]
+        return [line for line in found if line != "ok"] + broken[:100]
+
+    def checkpoint(self) -> None:
+        """Move what is in the WAL into the file and empty the WAL, as far as readers allow (after a bulk load)."""
+        with self._write_lock:
+            try:
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except apsw.BusyError:
+                return  # a reader is at work: the next automatic checkpoint does it
+            except apsw.Error as cause:
+                raise fault_of(cause, self.path) from cause
+
+    def close(self) -> None:
+        """Give up every connection; what was committed is on disk. Reads under way end with `DatabaseClosed`."""
+        with self._pool_lock:
+            self._closed = True
+            connections = [*self._lent, *self._idle, self._writer]
+            self._idle.clear()
+        for connection in connections:
+            if connection in self._lent:
+                with contextlib.suppress(apsw.Error):
+                    connection.interrupt()
+            with contextlib.suppress(apsw.Error):  # one in use by another thread is closed when that gives it back
+                connection.close(True)
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connect(self) -> apsw.Connection:
+        try:
+            connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
+            connection.set_busy_timeout(int(self._busy_seconds * 1000))
+            for pragma in (
+                "PRAGMA foreign_keys = ON",
+                "PRAGMA trusted_schema = OFF",
+                "PRAGMA cell_size_check = ON",
+                f"PRAGMA synchronous = {self._durability.value}",
+                f"PRAGMA cache_size = -{self._cache_octets >> 10}",
+                "PRAGMA journal_size_limit = 67108864",
+            ):
+                connection.execute(pragma).fetchall()
+        except apsw.Error as cause:
+            raise fault_of(cause, self.path) from cause
+        return connection
+
+    def _prepare(self, page_octets: int) -> None:
+        try:
+            self._recognise()
+            self._writer.execute(f"PRAGMA page_size = {page_octets}").fetchall()
+            self._enter_wal()
+        except apsw.Error as cause:
+            raise fault_of(cause, self.path) from cause
+        version = self._version()
+        while version < self.schema.version:
+            version = self._migrate()
+        if version > self.schema.version:
+            raise SchemaTooNew(
+                f"the database has schema version {version}, this Headwater knows {self.schema.version}",
+                where=str(self.path),
+            )
+
+    def _recognise(self) -> None:
+        """Refuse a file that is no database or another program's, before anything is written to it."""
+        mark = self._writer.execute("PRAGMA application_id").fetchall()[0][0]
+        empty = not self._writer.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+        if mark != self.schema.application_id and not (empty and mark == 0):
+            raise NotADatabase("the file is the database of another program or purpose", where=str(self.path))
+
+    def _enter_wal(self) -> None:
+        """Set WAL mode once for the file's life; two processes that create the file at once must take turns by hand."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                mode = self._writer.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
+                break
+            except apsw.BusyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+        if mode != "wal":
+            raise DatabaseIOFault("this file system cannot share memory between processes", where=str(self.path))
+
+    def _version(self) -> int:
+        with self.read() as transaction:
+            return int(transaction.value("PRAGMA user_version"))
+
+    def _migrate(self) -> int:
+        """Apply the next migration in one transaction and return the version; another process may have been first."""
+        with self.write() as transaction:
+            version = int(transaction.value("PRAGMA user_version"))
+            if version < self.schema.version:
+                transaction.run(self.schema.migrations[version])
+                transaction.run(f"PRAGMA application_id = {self.schema.application_id}")
+                version += 1
+                transaction.run(f"PRAGMA user_version = {version}")
+        return version
+
+    def _borrow(self) -> apsw.Connection:
+        with self._pool_lock:
+            if self._closed:
+                raise DatabaseClosed("the database was closed", where=str(self.path))
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = self._connect()
+            connection.execute("PRAGMA query_only = ON").fetchall()
+        with self._pool_lock:
+            self._lent.add(connection)
+        return connection
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        sound = _rolled_back(connection)
+        with self._pool_lock:
+            self._lent.discard(connection)
+            if sound and not self._closed and len(self._idle) < _IDLE_READERS:
+                self._idle.append(connection)
+                return
+        with contextlib.suppress(apsw.Error):
+            connection.close(True)
+
+    def _replace_writer(self) -> None:
+        with contextlib.suppress(apsw.Error):
+            self._writer.close(True)
+        self._writer = self._connect()
+
+
+def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
+    """The fault that says who must act; an unknown one is our own bug and says so."""
+    for kind, fault, what in _FAULTS:
+        if isinstance(cause, kind):
+            return fault(f"{what}: {cause}", where=str(path))
+    return DatabaseFault(f"{type(cause).__name__}: {cause}", where=str(path))
+
+
+def _create(path: Path) -> None:
+    """Make the file when it is not there, for this user only whatever the umask; its companions get the same mode."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as cause:
+        raise DatabaseUnreachable("the path of a database must be valid UTF-8", where=repr(path)) from cause
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return
+    except OSError as cause:
+        kind = (
+            DatabaseReadOnly
+            if isinstance(cause, PermissionError) or cause.errno == errno.EROFS
+            else DatabaseUnreachable
+        )
+        raise kind(f"the database cannot be created: {cause.strerror}", where=str(path)) from cause
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # the name itself must survive a power loss
+    finally:
+        os.close(folder)
+
+
+def _rolled_back(connection: apsw.Connection) -> bool:
+    """End whatever transaction is open; False when the connection is beyond use."""
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except apsw.Error:
+        return False
+    return True
