@@ -1,0 +1,175 @@
+"""What a source looks like from outside: its base URL, its sets, and the name and URL of every document.
+
+A *name* is the place of a document below the base URL, and its name in the store: `files/resourcelist.xml` lies at
+`<base>/files/resourcelist.xml`. Whoever writes, serves or lists a document asks here for its name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headwater.errors import UsageFault
+from headwater.spec.writer import Profile
+
+SOURCE_DESCRIPTION = ".well-known/resourcesync"
+ROBOTS = "robots.txt"
+DEFAULT_SET = "files"
+
+RESERVED = frozenset(
+    {"api", "admin", "dashboard", "events", "favicon.ico", "health", "hub", "index.html", "metrics", "notify"}
+    | {"robots.txt", "sitemap.xml", "static", "subscribe", "ui"}
+)
+"""First path segments that are, or will be, something else than a set."""
+
+_SET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_URL_TEXT = re.compile(r"[!-~]+\Z")
+_UNFIT_IN_URL = re.compile(r"[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
+_LONGEST_BASE = 1024  # RS-DOC-19: a URI has at most 2,048 characters, and names of ours and of files follow
+
+
+class BadSite(UsageFault):
+    """A base URL or a set name that no source can have."""
+
+    code: ClassVar[str] = "HW-SITE-01"
+    advice: ClassVar[str] = "A base URL looks like https://example.org/sync; a set name like reports-2024."
+
+
+class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How one set is presented and how eagerly its documents follow the catalog.
+
+    A page is rendered again after `refresh_changes` events on it, or `refresh_seconds` after the first; a page that no
+    event touches after `renew_seconds`, so that its `at` (and with it the changes that a new destination must replay)
+    does not grow old. An open Change List is closed after `segment_seconds` (None: by count and size alone).
+    `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
+    """
+
+    name: str = DEFAULT_SET
+    title: str | None = None
+    describedby: str | None = None
+    resource_base: str | None = None
+    refresh_changes: int = 5_000
+    refresh_seconds: float = 3_600.0
+    renew_seconds: float = 7 * 86_400.0
+    segment_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not _SET_NAME.match(self.name):
+            raise BadSite(f"not a set name: {self.name[:80]!r}", advice="Use a-z, 0-9, '.', '_' and '-', at most 64.")
+        if self.name in RESERVED:
+            raise BadSite(f"the set name {self.name!r} is reserved", advice="Choose another name for the set.")
+        for url in (self.describedby, self.resource_base):
+            if url is not None:
+                check_url(url)
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """One source: where it is, what its sets are, in which profile its documents are written."""
+
+    base_url: str
+    sets: tuple[SetSettings, ...] = (SetSettings(),)
+    profile: Profile = Profile.V11
+    title: str | None = None
+    describedby: str | None = None
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "base_url", check_base_url(self.base_url))
+        if self.describedby is not None:
+            check_url(self.describedby)
+        names = [settings.name for settings in self.sets]
+        if doubled := next((name for name in names if names.count(name) > 1), None):
+            raise BadSite(f"two sets are named {doubled!r}", advice="Give every set a name of its own.")
+        if (segment := self.base_path.strip("/").partition("/")[0]) in names:
+            raise BadSite(
+                f"the set {segment!r} has the name of the base URL's first path segment",
+                advice="Rename the set: a server behind a proxy could not tell the two apart.",
+            )
+
+    @property
+    def base_path(self) -> str:
+        """The path of the base URL: empty, or beginning and not ending with a slash."""
+        return urlsplit(self.base_url).path
+
+    def settings(self, name: str) -> SetSettings:
+        """The settings of the set `name`. Raises BadSite when the site has no such set."""
+        for settings in self.sets:
+            if settings.name == name:
+                return settings
+        raise BadSite(f"the site has no set {name!r}", advice="Name a set of the configuration.")
+
+    def url(self, name: str) -> str:
+        """The URL of the document `name`."""
+        return f"{self.base_url}/{name}"
+
+    def resource_prefix(self, set_name: str) -> str:
+        """What precedes a relative URI of the set, with its last slash."""
+        elsewhere = self.settings(set_name).resource_base
+        return elsewhere.rstrip("/") + "/" if elsewhere else resource_prefix(self.base_url, set_name)
+
+
+def capability_list_name(set_name: str) -> str:
+    """The set's Capability List."""
+    return f"{set_name}/capabilitylist.xml"
+
+
+def resource_list_name(set_name: str) -> str:
+    """The set's Resource List, or the index of its pages."""
+    return f"{set_name}/resourcelist.xml"
+
+
+def resource_page_name(set_name: str, number: int) -> str:
+    """One page, where there are several."""
+    return f"{set_name}/resourcelist/{number:05d}.xml"
+
+
+def change_list_name(set_name: str) -> str:
+    """The set's Change List, or the index of its segments."""
+    return f"{set_name}/changelist.xml"
+
+
+def change_segment_name(set_name: str, number: int) -> str:
+    """One segment, where there are several; it keeps this name when it is closed."""
+    return f"{set_name}/changelist/{number:05d}.xml"
+
+
+def open_change_list_name(set_name: str) -> str:
+    """The copy of the open segment that is always at the same place."""
+    return f"{set_name}/changelist/open.xml"
+
+
+def resource_prefix(base_url: str, set_name: str) -> str:
+    """What precedes the relative URIs of resources that this source serves itself."""
+    return f"{base_url}/{set_name}/resources/"
+
+
+def resource_uri(base_url: str, set_name: str, relative: str) -> str:
+    """The absolute URI of a resource that this source serves itself; `relative` is percent-encoded already."""
+    return resource_prefix(base_url, set_name) + relative
+
+
+def check_url(text: str) -> str:
+    """Return `text` when it is an absolute http(s) URL without credentials and fragment. Raises BadSite."""
+    try:
+        parts = urlsplit(text)
+        port_fits = parts.port is None or parts.port > 0
+    except ValueError as cause:
+        raise BadSite(f"not a URL: {text[:200]!r}") from cause
+    if not _URL_TEXT.match(text) or _UNFIT_IN_URL.search(text) or not port_fits:
+        raise BadSite(f"not a URL: {text[:200]!r}", advice="Percent-encode what is not plain ASCII.")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.fragment or "@" in parts.netloc:
+        raise BadSite(f"not an absolute http(s) URL without credentials and fragment: {text[:200]!r}")
+    return text
+
+
+def check_base_url(text: str) -> str:
+    """The base URL without its last slash. Raises BadSite when it has a query or a path that could be rewritten."""
+    parts = urlsplit(check_url(text))
+    segments = parts.path.split("/")
+    if "?" in text or "." in segments or ".." in segments or "" in parts.path.strip("/").split("/")[1:]:
+        raise BadSite(f"not a base URL: {text[:200]!r}")
+    if len(text) > _LONGEST_BASE:
+        raise BadSite(f"the base URL has more than {_LONGEST_BASE} characters")
+    return text.rstrip("/")

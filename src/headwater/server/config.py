@@ -1,0 +1,117 @@
+"""What a source is told: one record for the command line and the TOML file alike (`docs/configuration.md`).
+
+Unknown keys are refused with their path, so that a misspelt key never passes for a default.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from headwater.errors import UsageFault
+from headwater.publish.site import DEFAULT_SET, SetSettings, Site
+from headwater.spec.writer import Profile
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8000
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+
+class BadConfiguration(UsageFault):
+    """The configuration file cannot be read, or says what cannot be."""
+
+    code: ClassVar[str] = "HW-CFG-01"
+    advice: ClassVar[str] = "docs/configuration.md lists every key, its meaning and its default."
+
+
+class SetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[set]]`: a folder that is published as a set of resources."""
+
+    files: str
+    name: str = DEFAULT_SET
+    title: str | None = None
+    describedby: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ("md5", "sha-256")
+    watch: bool = True
+    rescan_seconds: Seconds = 300.0
+    max_delete: Share = 0.2
+    refresh_changes: Count = 5_000
+    refresh_seconds: Seconds = 3_600.0
+    renew_seconds: Seconds = 604_800.0
+    segment_seconds: Seconds | None = None
+    resource_base: str | None = None
+
+    def settings(self) -> SetSettings:
+        """What the publisher has to know of the set. Raises BadSite."""
+        return SetSettings(
+            name=self.name,
+            title=self.title,
+            describedby=self.describedby,
+            resource_base=self.resource_base,
+            refresh_changes=self.refresh_changes,
+            refresh_seconds=self.refresh_seconds,
+            renew_seconds=self.renew_seconds,
+            segment_seconds=self.segment_seconds,
+        )
+
+
+class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"sets": "set"}):
+    """A whole source. `base_url` None: the address that the server listens on. Paths are as given, or absolute."""
+
+    state: str
+    sets: tuple[SetConfig, ...]
+    base_url: str | None = None
+    host: str = DEFAULT_HOST
+    port: Port = DEFAULT_PORT
+    profile: Profile = Profile.V11
+    title: str | None = None
+    describedby: str | None = None
+    page_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
+    segment_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
+
+    def __post_init__(self) -> None:
+        if not self.sets:
+            raise BadConfiguration("no set: nothing to publish", advice='Add a [[set]] with `files = "DIR"`.')
+        self.site("http://localhost")  # a wrong name or URL is told when the file is read, not when it is used
+
+    def site(self, base_url: str | None = None) -> Site:
+        """The site at the configured base URL, or else at `base_url`. Raises BadSite."""
+        base = self.base_url or base_url
+        if base is None:
+            raise BadConfiguration("no base URL: URIs of resources need one", advice="Set base_url.")
+        return Site(
+            base_url=base,
+            sets=tuple(one.settings() for one in self.sets),
+            profile=self.profile,
+            title=self.title,
+            describedby=self.describedby,
+        )
+
+
+def read_config(path: Path) -> SourceConfig:
+    """Read a TOML configuration; relative paths in it are relative to its own folder. Raises BadConfiguration."""
+    try:
+        data = tomllib.loads(path.read_bytes().decode())
+    except OSError as cause:
+        raise BadConfiguration(f"cannot be read: {cause.strerror}", where=str(path)) from cause
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
+        raise BadConfiguration(f"not TOML: {cause}", where=str(path)) from cause
+    try:
+        config = msgspec.convert(data, SourceConfig)
+    except msgspec.ValidationError as cause:
+        raise BadConfiguration(str(cause), where=str(path)) from cause
+    return _anchored(config, path.absolute().parent)
+
+
+def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
+    sets = tuple(msgspec.structs.replace(one, files=str(folder / Path(one.files).expanduser())) for one in config.sets)
+    return msgspec.structs.replace(config, state=str(folder / Path(config.state).expanduser()), sets=sets)
