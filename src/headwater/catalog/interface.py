@@ -1,15 +1,16 @@
-"""What a catalog promises: sets, resources on stable pages, a change log in segments. Every backend keeps this contract.
+"""What every catalog promises: sets, resources on stable pages, a change log in segments.
 
 Words. A *set* has *resources*; each resource lies on one *page* (one Resource List document). Every accepted event
 becomes one *change* with the next sequence number of its set and a time later than all before it. Changes lie in
 *segments* (one Change List document each); exactly one segment of an open set is open.
 
-Phases of a set. `loading`: `load` fills it without changes, nothing is published. `open` (after `open`): every event goes
-through `record`. The catalog has no clock: callers pass `now`. All times are aware UTC with microseconds. A URI is stored
-as text, either absolute or relative to a prefix that only `publish` and `server` know.
+Phases of a set. `loading`: `load` fills it without changes, nothing is published. `open` (after `open`): every event
+goes through `record`. The catalog has no clock: callers pass `now`. All times are aware UTC with microseconds. A URI is
+stored as text, either absolute or relative to a prefix that only `publish` and `server` know.
 
 All methods are synchronous, safe to call from several threads, and atomic: after a crash at any moment a call has
-happened entirely or not at all. Reads see one committed state.
+happened entirely or not at all. Reads see one committed state. Sizes, counts and numbers come from the arguments alone:
+two backends given the same calls answer the same.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from headwater.spec.records import Change, Link
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a source states of one resource: the entry's attributes, true for one moment's representation."""
+    """What a source states of one resource: the entry's attributes, true for one moment's representation.
+
+    Kept as given, except that a `Coarse` time becomes the start of its period.
+    """
 
     lastmod: dt.datetime | None = None
     hash: str | None = None
@@ -103,8 +107,11 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True):
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Bookkeeping of one page: `touched` counts events on it, `rendered` is the `touched` that was last rendered.
 
-    The page's document is stale when `touched > rendered`. `at` and `completed` are those of the rendered document.
-    `stale_at` is the time of the first event after that rendering (None when fresh).
+    A resource that moves touches both pages; loading touches, too. The page's document is stale when
+    `touched > rendered`. `at` and `completed` are those of the rendered document. `stale_at` is None when fresh, else
+    not later than the first event after that rendering: the first change since the page was fresh, the time of `open`
+    for what was loaded, and for a page touched while it was rendered the later of its `stale_at` and the rendering's
+    `at`.
     """
 
     number: int
@@ -162,8 +169,18 @@ class NewerSchema(StoreFault):
     advice: ClassVar[str] = "Upgrade Headwater; an older version never writes to a newer catalog."
 
 
+class Unacceptable(UsageFault):
+    """Something that a catalog cannot hold: a time without a zone, a text that XML cannot hold, an entry too large."""
+
+    code: ClassVar[str] = "HW-CAT-04"
+    advice: ClassVar[str] = "Mend or leave out what is named; nothing of this call was recorded."
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of a page and a segment (RS-LIM-01, RS-LIM-02). `*_octets` leave room below 52,428,800 for growth."""
+    """Bounds of a page and a segment (RS-LIM-01, RS-LIM-02). `*_octets` leave room below 52,428,800 for growth.
+
+    They hold for what comes: a page or segment that was filled under wider limits keeps what it has.
+    """
 
     page_entries: int = 50_000
     page_octets: int = 40_000_000
@@ -189,11 +206,17 @@ class Catalog(Protocol):
         ...
 
     def load(self, name: str, events: Sequence[Event]) -> int:
-        """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
+        """Apply events without logging changes, while the set is loading; idempotent. Returns the live count.
+
+        Raises WrongPhase on an open set, Unacceptable (nothing is applied then) as `record` does.
+        """
         ...
 
     def open(self, name: str, at: dt.datetime) -> SetState:
-        """End the load: the first segment begins with `from_` = `at`. No effect on a set that is open."""
+        """End the load: the first segment begins with `from_` = `at`, the time of the set's state as loaded.
+
+        Every change gets a time after `at`. No effect on a set that is open.
+        """
         ...
 
     def record(self, name: str, events: Sequence[Event], now: dt.datetime) -> Accepted:
@@ -201,12 +224,21 @@ class Catalog(Protocol):
 
         Times start at the later of `now` and the newest time plus one microsecond. Updates resources, touches their
         pages, extends the open segment. When the open segment is full by `limits`, it is closed first and a new
-        one opened, as often as needed: no segment ever exceeds the limits.
+        one opened, as often as needed: no segment ever exceeds the limits. Its `until` is one microsecond after the
+        newest time, the next change's time later still.
+
+        Where a resource lies: a new one, or one that comes back after a deletion, takes the next slot of the last
+        page, or of a new page when that one is full by `limits`. A known one keeps its slot, unless its new weight
+        takes its page beyond `page_octets`: then it takes a slot as a new one does.
+
+        Raises WrongPhase on a loading set; Unacceptable when an event cannot be held: an empty URI, a time without a
+        zone, characters that XML cannot hold, a length that is negative or beyond 63 bits, an Upsert that says
+        deleted, an entry larger than a whole page or segment may be. Nothing of the call is recorded then.
         """
         ...
 
     def mark(self, name: str, now: dt.datetime) -> dt.datetime:
-        """Draw a line: return T >= `now` and all earlier times; every later change gets a time after T."""
+        """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""
         ...
 
     def remember(self, name: str, memos: Sequence[tuple[str, bytes]]) -> None:
@@ -218,7 +250,7 @@ class Catalog(Protocol):
         ...
 
     def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
-        """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets."""
+        """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
         ...
 
     def pages(self, name: str) -> list[Page]:
@@ -226,23 +258,35 @@ class Catalog(Protocol):
         ...
 
     def page(self, name: str, number: int) -> Iterator[Resource]:
-        """The live resources of one page in slot order, read from one snapshot."""
+        """The live resources of one page in slot order, read from one snapshot; none for a page that is not there.
+
+        Writers go on meanwhile. An iterator that is dropped, or whose catalog is closed, holds nothing any longer;
+        one that is kept half read holds resources of the backend, so read on or drop it. To know which state was
+        rendered, read `pages` first: what comes in between makes the page stale again.
+        """
         ...
 
     def rendered(self, name: str, pages: Sequence[Rendered]) -> None:
-        """Note that documents of pages were written from the states with these `touched` counts."""
+        """Note that documents of pages were written from the states with these `touched` counts.
+
+        Raises Unacceptable for a page that is not there or was never touched so often; nothing is noted then.
+        """
         ...
 
     def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Recorded]:
-        """Up to `limit` changes with seq > `after`, in order."""
+        """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
         ...
 
     def segments(self, name: str) -> list[Segment]:
-        """All segments in order; the last one is open."""
+        """All segments in order; the last one is open. None while the set is loading."""
         ...
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
-        """Close the open segment at T = `mark(now)` (later than its last change), open the next; return the closed."""
+        """Close the open segment, also an empty one, and open the next; return the closed one.
+
+        Its `until` is the later of `now` and the newest time plus one microsecond; every later change comes after it.
+        Raises WrongPhase while the set is loading.
+        """
         ...
 
     def note(self, name: str, notes: bytes) -> None:

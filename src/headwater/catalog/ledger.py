@@ -1,0 +1,248 @@
+"""What one batch of events does to a set, decided over values: places on pages, numbers and times in the log.
+
+Every backend asks this module and then writes down what it says, so that all give the same answers. Times are
+microseconds (see `moments`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headwater.catalog.interface import Event, Limits, Metadata, Unacceptable, Upsert
+from headwater.catalog.weights import weight
+from headwater.spec.records import Change
+
+NO_METADATA = Metadata()
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where one live resource lies, and what it weighs there."""
+
+    slot: int
+    page: int
+    weight: int
+
+
+class PageFill(msgspec.Struct, gc=False):
+    """How full one page is; `touches` counts the events of this batch on it, `first_us` is the first one's time."""
+
+    number: int
+    count: int = 0
+    weight: int = 0
+    touches: int = 0
+    first_us: int | None = None
+    first_slot: int | None = None
+    """For a page that this batch opens: its first slot."""
+
+
+class Run(msgspec.Struct, gc=False):
+    """One segment while it grows: changes `first`..`last` after `from_us` and, once closed, before `until_us`."""
+
+    number: int
+    first: int
+    last: int
+    from_us: int
+    weight: int = 0
+    until_us: int | None = None
+
+
+class Logged(msgspec.Struct, frozen=True, gc=False):
+    """One change as it goes into the log."""
+
+    seq: int
+    at_us: int
+    uri: str
+    change: Change
+    metadata: Metadata
+    weight: int
+
+
+class Put(msgspec.Struct, frozen=True, gc=False):
+    """One resource as it is after the batch."""
+
+    event: Upsert
+    place: Place
+    seq: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a backend writes down: `gone` first, so that a resource that moves leaves before it arrives."""
+
+    gone: list[tuple[str, Place]]
+    kept: list[Put]
+    fresh: list[Put]
+
+
+class Places:
+    """The places of a set's resources during one batch.
+
+    `held` gives the place of every URI of the batch that the set holds, `pages` the pages of these and the last page
+    (none when the set has no page), `next_slot` the first slot never used.
+    """
+
+    def __init__(self, limits: Limits, held: dict[str, Place], pages: dict[int, PageFill], next_slot: int) -> None:
+        self.limits = limits
+        self.held = held
+        self.pages = pages
+        self.next_slot = next_slot
+        self.added = 0
+        self._now = dict(held)
+        self._last = pages[max(pages)] if pages else None
+        self._latest: dict[str, tuple[Upsert, int] | None] = {}
+
+    def known(self, uri: str) -> bool:
+        """Whether the set holds the URI at this point of the batch."""
+        return uri in self._now
+
+    def upsert(self, event: Upsert, octets: int, seq: int, at_us: int | None) -> None:
+        """Give the resource its place: the one it has, or a new slot at the end."""
+        uri = event.uri
+        place = self._now.get(uri)
+        if place is None:
+            self.added += 1
+            self._now[uri] = self._append(octets, at_us)
+        else:
+            self._now[uri] = self._replace(place, octets, at_us)
+        self._latest[uri] = (event, seq)
+
+    def delete(self, uri: str, at_us: int | None) -> None:
+        """Take a known resource from its page."""
+        self.added -= 1
+        self._leave(self._now.pop(uri), at_us)
+        self._latest[uri] = None
+
+    def outcome(self) -> Outcome:
+        """The net effect of the batch on the resources."""
+        result = Outcome([], [], [])
+        for uri, latest in self._latest.items():
+            old = self.held.get(uri)
+            if latest is None:
+                if old is not None:
+                    result.gone.append((uri, old))
+                continue
+            put = Put(latest[0], self._now[uri], latest[1])
+            if old is not None and old.slot == put.place.slot:
+                result.kept.append(put)
+                continue
+            if old is not None:
+                result.gone.append((uri, old))
+            result.fresh.append(put)
+        return result
+
+    def _replace(self, place: Place, octets: int, at_us: int | None) -> Place:
+        page = self.pages[place.page]
+        after = page.weight - place.weight + octets
+        if after > self.limits.page_octets and octets > place.weight:
+            self._leave(place, at_us)
+            return self._append(octets, at_us)
+        page.weight = after
+        _touch(page, at_us)
+        return Place(place.slot, place.page, octets)
+
+    def _append(self, octets: int, at_us: int | None) -> Place:
+        page = self._last
+        limits = self.limits
+        if page is None or page.count >= limits.page_entries or page.weight + octets > limits.page_octets:
+            page = PageFill(0 if page is None else page.number + 1, first_slot=self.next_slot)
+            self._last = self.pages[page.number] = page
+        page.count += 1
+        page.weight += octets
+        _touch(page, at_us)
+        slot = self.next_slot
+        self.next_slot = slot + 1
+        return Place(slot, page.number, octets)
+
+    def _leave(self, place: Place, at_us: int | None) -> None:
+        page = self.pages[place.page]
+        page.count -= 1
+        page.weight -= place.weight
+        _touch(page, at_us)
+
+
+def _touch(page: PageFill, at_us: int | None) -> None:
+    page.touches += 1
+    if page.first_us is None:
+        page.first_us = at_us
+
+
+class Log:
+    """The end of a set's change log during one batch: hands out numbers and times, closes full segments."""
+
+    def __init__(self, limits: Limits, last_seq: int, last_us: int, run: Run) -> None:
+        self.limits = limits
+        self.last_seq = last_seq
+        self.last_us = last_us
+        self.run = run
+        self.closed: list[Run] = []
+        self.changes: list[Logged] = []
+
+    def append(self, uri: str, change: Change, metadata: Metadata, octets: int, now_us: int) -> Logged:
+        """Log one change with the next number and a time later than all before it (AMB-20)."""
+        run = self.run
+        limits = self.limits
+        count = run.last - run.first + 1
+        if count and (count >= limits.segment_entries or run.weight + octets > limits.segment_octets):
+            self.close(self.last_us + 1)
+            run = self.run
+        self.last_seq += 1
+        self.last_us = max(now_us, self.last_us + 1)
+        run.last = self.last_seq
+        run.weight += octets
+        logged = Logged(self.last_seq, self.last_us, uri, change, metadata, octets)
+        self.changes.append(logged)
+        return logged
+
+    def close(self, until_us: int) -> Run:
+        """Close the open segment at a time later than all before it; the next begins there (AMB-11, AMB-23)."""
+        run = self.run
+        run.until_us = self.last_us = until_us
+        self.closed.append(run)
+        self.run = Run(run.number + 1, self.last_seq + 1, self.last_seq, until_us)
+        return run
+
+
+def load(places: Places, events: Sequence[Event]) -> None:
+    """Apply events without logging them."""
+    largest = places.limits.page_octets
+    for event in events:
+        if isinstance(event, Upsert):
+            places.upsert(event, _octets(event, largest), 0, None)
+        elif places.known(event.uri):
+            places.delete(event.uri, None)
+
+
+def record(places: Places, log: Log, events: Sequence[Event], now_us: int) -> list[str]:
+    """Apply and log events in order; the URIs of deletions that are no event, because nothing was there (5.3)."""
+    largest = min(places.limits.page_octets, places.limits.segment_octets)
+    ignored: list[str] = []
+    for event in events:
+        uri = event.uri
+        if isinstance(event, Upsert):
+            octets = _octets(event, largest)
+            change = event.change or (Change.UPDATED if places.known(uri) else Change.CREATED)
+            logged = log.append(uri, change, event.metadata, octets, now_us)
+            places.upsert(event, octets, logged.seq, logged.at_us)
+        elif places.known(uri):
+            logged = log.append(uri, Change.DELETED, NO_METADATA, weight(uri, NO_METADATA), now_us)
+            places.delete(uri, logged.at_us)
+        else:
+            ignored.append(uri)
+    return ignored
+
+
+def _octets(event: Upsert, largest: int) -> int:
+    if not event.uri:
+        raise Unacceptable("an empty URI")
+    if event.change is Change.DELETED:
+        raise Unacceptable("an Upsert that says deleted", where=event.uri)
+    octets = weight(event.uri, event.metadata)
+    if octets > largest:
+        raise Unacceptable(f"an entry of up to {octets} octets: a document has room for {largest}", where=event.uri)
+    return octets
+
+
+def uris_of(events: Sequence[Event]) -> list[str]:
+    """The URIs of a batch, each once, in the order of their first event."""
+    return list(dict.fromkeys(event.uri for event in events))

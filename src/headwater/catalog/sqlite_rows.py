@@ -1,0 +1,188 @@
+"""Values of the catalog as rows of its SQLite tables, and back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+
+from headwater.catalog.interface import Metadata, Page, Recorded, Resource, Segment, SetState
+from headwater.catalog.ledger import Logged, Put, Run
+from headwater.catalog.moments import from_microseconds, from_optional, to_microseconds
+from headwater.spec.records import Change, Link
+from headwater.storage.database import Row
+
+CHANGES = {1: Change.CREATED, 2: Change.UPDATED, 3: Change.DELETED}
+_CHANGE_NUMBERS = {change: number for number, change in CHANGES.items()}
+
+RESOURCE_COLUMNS = "lastmod_us, hash, length, type, more, uri, memo, page, seq"
+CHANGE_COLUMNS = "lastmod_us, hash, length, type, more, id, at_us, uri, change"
+PAGE_COLUMNS = "number, count, weight, touched, rendered, at_us, completed_us, stale_us"
+SEGMENT_COLUMNS = "number, first, last, from_us, until_us, weight"
+SET_COLUMNS = "name, opened_us, last_seq, last_us, count, notes"
+
+
+class More(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The attributes that few resources have."""
+
+    encoding: str | None = None
+    changefreq: str | None = None
+    links: tuple[Link, ...] = ()
+
+
+_to_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.Decoder(More).decode
+_NO_MORE = More()
+
+
+def _more(metadata: Metadata) -> bytes | None:
+    if metadata.encoding is None and metadata.changefreq is None and not metadata.links:
+        return None
+    links = tuple(_plain(link) for link in metadata.links)
+    return _to_json(More(encoding=metadata.encoding, changefreq=metadata.changefreq, links=links))
+
+
+def _plain(link: Link) -> Link:
+    """The link with a time that JSON keeps exactly: of no subclass, in UTC."""
+    if link.modified is None:
+        return link
+    modified = from_microseconds(to_microseconds(link.modified))
+    return msgspec.structs.replace(link, modified=modified)
+
+
+def metadata_of(
+    lastmod_us: int | None, hash_: str | None, length: int | None, type_: str | None, more: Any
+) -> Metadata:
+    """The metadata that the five columns keep."""
+    lastmod = None if lastmod_us is None else from_microseconds(lastmod_us)
+    if more is None:
+        return Metadata(lastmod=lastmod, hash=hash_, length=length, type=type_)
+    rest = _from_json(more)
+    return Metadata(
+        lastmod=lastmod,
+        hash=hash_,
+        length=length,
+        type=type_,
+        encoding=rest.encoding,
+        changefreq=rest.changefreq,
+        links=rest.links,
+    )
+
+
+def _moment(moment: dt.datetime | None) -> int | None:
+    return None if moment is None else to_microseconds(moment)
+
+
+def fresh_row(base: int, set_id: int, put: Put) -> Row:
+    """A row for INSERT INTO resource, in the order of its columns."""
+    event, place = put.event, put.place
+    metadata = event.metadata
+    return (
+        base | place.slot,
+        set_id,
+        event.uri,
+        place.page,
+        place.weight,
+        put.seq,
+        None if metadata.lastmod is None else to_microseconds(metadata.lastmod),
+        metadata.hash,
+        metadata.length,
+        metadata.type,
+        _more(metadata),
+        event.memo or None,
+    )
+
+
+def kept_row(base: int, put: Put) -> Row:
+    """Values for UPDATE resource … WHERE id = ?."""
+    event, place = put.event, put.place
+    metadata = event.metadata
+    return (
+        place.weight,
+        put.seq,
+        _moment(metadata.lastmod),
+        metadata.hash,
+        metadata.length,
+        metadata.type,
+        _more(metadata),
+        event.memo or None,
+        base | place.slot,
+    )
+
+
+def change_row(base: int, logged: Logged) -> Row:
+    """A row for INSERT INTO change, in the order of its columns."""
+    metadata = logged.metadata
+    return (
+        base | logged.seq,
+        logged.at_us,
+        logged.uri,
+        _CHANGE_NUMBERS[logged.change],
+        _moment(metadata.lastmod),
+        metadata.hash,
+        metadata.length,
+        metadata.type,
+        _more(metadata),
+    )
+
+
+def resource_of(row: Row) -> Resource:
+    """From RESOURCE_COLUMNS."""
+    lastmod_us, hash_, length, type_, more, uri, memo, page, seq = row
+    return Resource(uri, metadata_of(lastmod_us, hash_, length, type_, more), memo or b"", page, seq)
+
+
+def recorded_of(row: Row, base: int) -> Recorded:
+    """From CHANGE_COLUMNS."""
+    lastmod_us, hash_, length, type_, more, id_, at_us, uri, change = row
+    metadata = metadata_of(lastmod_us, hash_, length, type_, more)
+    return Recorded(id_ - base, from_microseconds(at_us), uri, CHANGES[change], metadata)
+
+
+def page_of(row: Row) -> Page:
+    """From PAGE_COLUMNS."""
+    number, count, weight, touched, rendered, at_us, completed_us, stale_us = row
+    return Page(
+        number=number,
+        count=count,
+        weight=weight,
+        touched=touched,
+        rendered=rendered,
+        at=from_optional(at_us),
+        completed=from_optional(completed_us),
+        stale_at=from_optional(stale_us),
+    )
+
+
+def segment_of(row: Row) -> Segment:
+    """From SEGMENT_COLUMNS."""
+    number, first, last, from_us, until_us, weight = row
+    return Segment(
+        number=number,
+        first=first,
+        last=last,
+        from_=from_microseconds(from_us),
+        until=from_optional(until_us),
+        weight=weight,
+    )
+
+
+def run_of(row: Row) -> Run:
+    """The open segment, from SEGMENT_COLUMNS."""
+    number, first, last, from_us, _until_us, weight = row
+    return Run(number, first, last, from_us, weight)
+
+
+def state_of(row: Row, page_count: int) -> SetState:
+    """From SET_COLUMNS."""
+    name, opened_us, last_seq, last_us, count, notes = row
+    return SetState(
+        name=name,
+        opened_at=from_optional(opened_us),
+        last_seq=last_seq,
+        last_at=from_optional(last_us),
+        count=count,
+        page_count=page_count,
+        notes=notes,
+    )
