@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from headwater.catalog.weights import URI_PREFIX_OCTETS, text_octets
 from headwater.errors import UsageFault
 from headwater.spec.writer import Profile
 
@@ -26,9 +27,9 @@ RESERVED = frozenset(
 """First path segments that are, or will be, something else than a set."""
 
 _SET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_PART = re.compile(r"[0-9]{5,}\.xml\Z")
 _URL_TEXT = re.compile(r"[!-~]+\Z")
 _UNFIT_IN_URL = re.compile(r"[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
-_LONGEST_BASE = 1024  # RS-DOC-19: a URI has at most 2,048 characters, and names of ours and of files follow
 
 
 class BadSite(UsageFault):
@@ -82,6 +83,12 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         names = [settings.name for settings in self.sets]
         if doubled := next((name for name in names if names.count(name) > 1), None):
             raise BadSite(f"two sets are named {doubled!r}", advice="Give every set a name of its own.")
+        for name in names:
+            if text_octets(self.resource_prefix(name)) > URI_PREFIX_OCTETS:
+                raise BadSite(
+                    f"the URL of the resources of {name!r} has more than {URI_PREFIX_OCTETS} characters",
+                    advice="Choose a shorter base URL: it is part of every URI, and documents have a size limit.",
+                )
         if (segment := self.base_path.strip("/").partition("/")[0]) in names:
             raise BadSite(
                 f"the set {segment!r} has the name of the base URL's first path segment",
@@ -140,6 +147,12 @@ def open_change_list_name(set_name: str) -> str:
     return f"{set_name}/changelist/open.xml"
 
 
+def is_part_name(set_name: str, name: str) -> bool:
+    """Whether `name` is that of a page or a numbered segment of the set: what may be cleaned away when it is a stray."""
+    folder, _, file = name.removeprefix(f"{set_name}/").partition("/")
+    return name.startswith(f"{set_name}/") and folder in {"resourcelist", "changelist"} and bool(_PART.match(file))
+
+
 def resource_prefix(base_url: str, set_name: str) -> str:
     """What precedes the relative URIs of resources that this source serves itself."""
     return f"{base_url}/{set_name}/resources/"
@@ -170,6 +183,4 @@ def check_base_url(text: str) -> str:
     segments = parts.path.split("/")
     if "?" in text or "." in segments or ".." in segments or "" in parts.path.strip("/").split("/")[1:]:
         raise BadSite(f"not a base URL: {text[:200]!r}")
-    if len(text) > _LONGEST_BASE:
-        raise BadSite(f"the base URL has more than {_LONGEST_BASE} characters")
     return text.rstrip("/")

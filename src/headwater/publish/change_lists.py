@@ -1,0 +1,92 @@
+"""Writes the Change Lists of one set: every change once, in order, closed lists never again.
+
+The open list grows at its end. What it says already is taken over as octets from the stored document, so that a change
+costs the writing of the document and not the rendering of its 50,000 entries; the stored document is trusted only
+while its digest is the one that was noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwater.catalog.interface import Catalog, Recorded, Segment
+from headwater.publish import documents
+from headwater.publish.note import Note, OpenList
+from headwater.publish.plan import ChangePlan, plan_changes
+from headwater.publish.press import Press, rendered
+from headwater.publish.site import Site, change_list_name, change_segment_name, open_change_list_name
+
+_ROWS_AT_ONCE = 5_000
+
+
+class ChangeLists:
+    """The Change Lists of one set during one publication. `publish` may be called again to catch up."""
+
+    def __init__(self, catalog: Catalog, press: Press, site: Site, name: str, note: Note, *, everything: bool) -> None:
+        self._catalog = catalog
+        self._press = press
+        self._site = site
+        self._name = name
+        self._prefix = site.resource_prefix(name)
+        self._everything = everything
+        self.open = OpenList() if everything else note.open
+        """The open list as it is in the store."""
+        self.names: tuple[str, ...] = ()
+        """All documents that the set's Change Lists consist of."""
+
+    def publish(self) -> None:
+        """Write what is due: closed segments, the open one, their index, and the copy of the open one (AMB-63)."""
+        segments = self._catalog.segments(self._name)
+        plan = plan_changes(segments, self.open)
+        for segment in plan.closed:
+            self._write(segment, change_segment_name(self._name, segment.number), plan)
+        if plan.write_open:
+            open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else self._top
+            self._write(plan.open, open_name, plan)
+        if plan.write_index:
+            self._press.document(self._top, *documents.change_list_index(self._site, self._name, segments))
+        if plan.write_open:
+            self._press.copy(self.open.name, open_change_list_name(self._name))
+        numbered = [change_segment_name(self._name, one.number) for one in segments] if plan.indexed else []
+        self.names = (self._top, open_change_list_name(self._name), *numbered)
+
+    @property
+    def _top(self) -> str:
+        return change_list_name(self._name)
+
+    def _write(self, segment: Segment, name: str, plan: ChangePlan) -> None:
+        """Write one segment's document, taking over what the stored open list says of it already."""
+        writer = self._press.writer(documents.change_list(self._site, self._name, segment, indexed=plan.indexed))
+        head, tail = writer.head(), writer.tail()
+        before = self.open if self.open.number == segment.number else OpenList()
+        taken = self._press.middle(before.name, before.etag, before.head_octets, before.tail_octets)
+        after = before.seq if taken is not None else segment.first - 1
+
+        def blocks() -> Iterator[bytes]:
+            yield head
+            if taken is not None:
+                yield from taken
+            rows = self._rows(after, segment.last)
+            yield from rendered(writer, documents.change_entries(rows, self._prefix, self._site.profile))
+            yield tail
+
+        stored = self._press.blocks(name, blocks())
+        if segment.until is None:
+            self.open = OpenList(
+                number=segment.number,
+                indexed=plan.indexed,
+                name=name,
+                etag=stored.etag,
+                head_octets=len(head),
+                tail_octets=len(tail),
+                seq=segment.last,
+            )
+
+    def _rows(self, after: int, last: int) -> Iterator[Recorded]:
+        while after < last:
+            rows = self._catalog.changes(self._name, after, min(_ROWS_AT_ONCE, last - after))
+            if not rows:
+                return
+            yield from rows
+            after = rows[-1].seq
+

@@ -1,0 +1,162 @@
+"""Which documents are due: pure decisions over the catalog's bookkeeping, what was published last, and the time.
+
+Pages are expensive and can wait, because the open Change List carries what they do not show yet. They are rendered
+
+1. all, when nothing was published or when what shapes documents has changed;
+2. when a crash may have left them newer than the catalog says (`pending`);
+3. when forced, those that are stale;
+4. else by policy: after so many events, so many seconds, or when they have grown old; and no more of them than keep the
+   cost within `SHARE` of the time that has passed.
+
+Two rules hold whatever the reason. A page that is not in the list yet is rendered whenever any other is: else the
+list's `at` could pass the creation of resources that it does not name. And a list that becomes an index, or stops
+being one, has all its pages rendered, because their names and `index` links change.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import msgspec
+
+from headwater.catalog.interface import Page, Segment
+from headwater.publish.note import Note, OpenList
+from headwater.publish.site import SetSettings
+
+SHARE = 0.05
+"""How much of the time the rendering of pages may take by policy."""
+
+GRACE_SECONDS = 3_600.0
+"""How long a document stays that nothing names any more, for readers that hold an older index (AMB-63)."""
+
+
+class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Pages to render, pages to drop because they are empty, and the pages that the list has then."""
+
+    render: tuple[int, ...] = ()
+    drop: tuple[int, ...] = ()
+    listed: tuple[int, ...] = ()
+    indexed: bool = False
+    rewrite: bool = False
+    """Whether the Resource List's top document changes."""
+
+
+def plan_pages(
+    pages: Sequence[Page],
+    note: Note,
+    settings: SetSettings,
+    now: dt.datetime,
+    *,
+    everything: bool = False,
+    force: bool = False,
+) -> PagePlan:
+    """Decide which pages of a Resource List are rendered now."""
+    listed = set(note.listed)
+    if everything:
+        due = {page.number for page in pages if page.count or page.number in listed}
+    else:
+        due = _due(pages, note, settings, now, force=force)
+    if not due and not everything:
+        return PagePlan(listed=note.listed, indexed=note.indexed)
+    filled = {page.number for page in pages if page.count}
+    due |= filled - listed
+    after = tuple(sorted((listed - due) | (listed | due) & filled))
+    if len(after) < 2 or not note.indexed:  # names and `index` links change: nothing is left as it was
+        due |= set(after)
+        after = tuple(number for number in after if number in filled)
+    indexed = len(after) > 1
+    render = tuple(number for number in after if number in due)
+    drop = tuple(sorted(listed - set(after)))
+    return PagePlan(render=render, drop=drop, listed=after, indexed=indexed, rewrite=True)
+
+
+def _due(pages: Sequence[Page], note: Note, settings: SetSettings, now: dt.datetime, *, force: bool) -> set[int]:
+    pending, listed = set(note.pending), set(note.listed)
+    kept = [page for page in pages if page.count or page.number in listed]
+    if force:
+        return pending | {page.number for page in kept if is_stale(page)}
+    wanted = [
+        page for page in kept if is_due(page, settings, now) or (page.number in listed and is_old(page, settings, now))
+    ]
+    if not wanted:
+        return pending
+    unlisted = {page.number for page in kept if page.number not in listed}
+    chosen = [page.number for page in sorted(wanted, key=_urgency) if page.number not in unlisted]
+    allowed = affordable_pages(note, now)
+    if allowed is not None:
+        if allowed < len(unlisted):
+            return pending
+        chosen = chosen[: allowed - len(unlisted)]
+    return pending | unlisted | set(chosen)
+
+
+def is_stale(page: Page) -> bool:
+    """Whether events have touched the page since it was rendered."""
+    return page.touched > page.rendered
+
+
+def is_due(page: Page, settings: SetSettings, now: dt.datetime) -> bool:
+    """Whether a page is stale and has waited long enough, or collected enough events."""
+    if not is_stale(page):
+        return False
+    if page.touched - page.rendered >= settings.refresh_changes:
+        return True
+    return page.stale_at is not None and (now - page.stale_at).total_seconds() >= settings.refresh_seconds
+
+
+def is_old(page: Page, settings: SetSettings, now: dt.datetime) -> bool:
+    """Whether a page's `at` lies so far back that new destinations replay more than they should."""
+    return page.at is not None and (now - page.at).total_seconds() >= settings.renew_seconds
+
+
+def affordable_pages(note: Note, now: dt.datetime) -> int | None:
+    """How many pages may be rendered now within SHARE of the time since the last were; None: no limit is known."""
+    if note.refreshed_at is None or note.page_seconds <= 0:
+        return None
+    elapsed = max(0.0, (now - note.refreshed_at).total_seconds())
+    return int(elapsed * SHARE / note.page_seconds)
+
+
+def _urgency(page: Page) -> tuple[float, int]:
+    since = page.stale_at or page.at
+    return (since.timestamp() if since else 0.0, page.number)
+
+
+class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Closed segments to write for good, and whether the open one and the index are written."""
+
+    closed: tuple[Segment, ...] = ()
+    open: Segment
+    indexed: bool = False
+    write_open: bool = False
+    write_index: bool = False
+
+
+def plan_changes(segments: Sequence[Segment], written: OpenList) -> ChangePlan:
+    """Decide which Change List documents are written now, given the open list as it was `written` last.
+
+    The segment that was open then is the first that may still have to be written for good; those before it have been.
+    """
+    last = segments[-1]
+    indexed = len(segments) > 1
+    rotated = last.number != written.number or indexed != written.indexed
+    return ChangePlan(
+        closed=tuple(one for one in segments[:-1] if one.number >= written.number),
+        open=last,
+        indexed=indexed,
+        write_open=rotated or last.last > written.seq,
+        write_index=indexed and rotated,
+    )
+
+
+def must_close(segment: Segment, settings: SetSettings, now: dt.datetime) -> bool:
+    """Whether the open segment has lasted its period. An empty one never is closed: nobody would gain from it."""
+    if settings.segment_seconds is None or segment.last < segment.first:
+        return False
+    return (now - segment.from_).total_seconds() >= settings.segment_seconds
+
+
+def expired(note: Note, now: dt.datetime) -> tuple[str, ...]:
+    """Retired documents whose grace is over."""
+    return tuple(name for name, since in note.retired if (now - since).total_seconds() >= GRACE_SECONDS)

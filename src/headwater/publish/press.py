@@ -1,0 +1,104 @@
+"""Puts documents into a store and remembers which of them that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import BinaryIO, Protocol
+
+from headwater.spec.records import Document, Entry
+from headwater.spec.writer import DocumentWriter, Profile
+from headwater.storage.folder import Stored
+
+ENTRIES_AT_ONCE = 1_000
+"""How many entries are turned into octets at a time: enough to be fast, little enough to hold."""
+
+_BLOCK = 1 << 18
+
+
+class Store(Protocol):
+    """What publishing needs of a store (`headwater.storage.folder.FolderStore` is one)."""
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> Stored:
+        """Replace a document as a whole; touch nothing when it says this already."""
+        ...
+
+    def get(self, name: str) -> Stored | None:
+        """What is known of a document, or None."""
+        ...
+
+    def open(self, name: str) -> tuple[Stored, BinaryIO] | None:
+        """The document with a file that goes on giving its octets whatever is published meanwhile."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a document; no effect when there is none."""
+        ...
+
+    def names(self, prefix: str = "") -> Iterator[str]:
+        """All documents whose names begin with `prefix`."""
+        ...
+
+
+class Press:
+    """Writes documents of one profile into a store; `written` are the names of those whose octets changed."""
+
+    def __init__(self, store: Store, profile: Profile) -> None:
+        self._store = store
+        self._profile = profile
+        self.written: dict[str, None] = {}
+
+    def writer(self, head: Document) -> DocumentWriter:
+        """The writer of one document in this press's profile."""
+        return DocumentWriter(head, self._profile)
+
+    def document(self, name: str, head: Document, entries: Iterable[Entry]) -> Stored:
+        """Write a document."""
+        writer = self.writer(head)
+        return self.blocks(name, (block for part in ([writer.head()], rendered(writer, entries), [writer.tail()]) for block in part))
+
+    def blocks(self, name: str, blocks: Iterable[bytes]) -> Stored:
+        """Write a document that is octets already."""
+        stored = self._store.write(name, blocks)
+        if stored.written:
+            self.written[name] = None
+        return stored
+
+    def copy(self, source: str, name: str) -> None:
+        """Write under `name` what the document `source` says."""
+        held = self._store.open(source)
+        if held is None:
+            raise FileNotFoundError(source)
+        with held[1] as file:
+            self.blocks(name, between(file, 0, held[0].octets))
+
+    def middle(self, name: str, etag: str, head: int, tail: int) -> Iterator[bytes] | None:
+        """The entries of the stored document as octets, when it still is the one with this `etag`; else None."""
+        held = self._store.open(name) if etag else None
+        if held is None:
+            return None
+        stored, file = held
+        if stored.etag != etag:
+            file.close()
+            return None
+        return _closing(file, head, stored.octets - tail)
+
+
+def rendered(writer: DocumentWriter, entries: Iterable[Entry]) -> Iterator[bytes]:
+    """Entries as octets, in blocks."""
+    source = iter(entries)
+    while batch := list(islice(source, ENTRIES_AT_ONCE)):
+        yield writer.entries(batch)
+
+
+def between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """The octets of `file` from `start` to before `end`, in blocks."""
+    file.seek(start)
+    while start < end and (block := file.read(min(_BLOCK, end - start))):
+        start += len(block)
+        yield block
+
+
+def _closing(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    with file:
+        yield from between(file, start, end)

@@ -1,0 +1,205 @@
+"""From the catalog to documents in the store, refreshing only what has changed, in an order that no reader can trip over.
+
+One publication of a set, step by step:
+
+1. The open segment is closed when its period is over.
+2. Change Lists: closed segments, the open one, their index, the copy of the open one (`change_lists`).
+3. Resource List: the pages that are due, then their index (`resource_lists`). Before a page becomes visible, the Change
+   List says everything that the page shows: who reads the Resource List first and the Change List after it always ends
+   in one state of the catalog.
+4. Capability List, then Source Description and robots.txt: nothing is named before it exists (AMB-63).
+5. Documents that nothing names any more are removed when their grace is over.
+6. Bookkeeping, last. A run that is killed before is repeated by the next one, harmlessly.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import ClassVar
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, SetState
+from headwater.errors import UsageFault
+from headwater.progress import Listener, silent
+from headwater.publish import documents, plan
+from headwater.publish.change_lists import ChangeLists
+from headwater.publish.note import Note, fingerprint, read_note, write_note
+from headwater.publish.press import Press, Store
+from headwater.publish.resource_lists import ResourceLists
+from headwater.publish.site import (
+    ROBOTS,
+    SOURCE_DESCRIPTION,
+    SetSettings,
+    Site,
+    capability_list_name,
+    change_list_name,
+    change_segment_name,
+    is_part_name,
+    open_change_list_name,
+    resource_list_name,
+    resource_page_name,
+)
+
+
+class NotReady(UsageFault):
+    """The set is still being loaded: publishing it would show a part as if it were the whole."""
+
+    code: ClassVar[str] = "HW-PUB-01"
+    advice: ClassVar[str] = "Let the first scan end; the set is opened by it and can be published then."
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """What one publication did: the documents that changed, how many were left as they were, the state they show."""
+
+    name: str
+    written: tuple[str, ...]
+    removed: tuple[str, ...]
+    kept: int
+    seq: int
+    at: dt.datetime
+    pages_rendered: int
+    pages_stale: int
+
+
+class Publisher:
+    """Publishes the sets of a site. Safe for several threads; one publication of a set at a time."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        site: Site,
+        clock: Callable[[], dt.datetime],
+        listener: Listener = silent,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._site = site
+        self._clock = clock
+        self._listener = listener
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._site_lock = threading.Lock()
+        self._named: tuple[str, ...] | None = None
+
+    def publish(self, name: str, at: dt.datetime, *, force_pages: bool = False) -> Published:
+        """Bring the documents of one set up to date with the catalog.
+
+        `at` is a moment up to which the outside world is completely recorded. With `force_pages` every stale page is
+        rendered and every missing document restored; otherwise pages follow the set's settings. Raises UnknownSet,
+        NotReady, and the store's and the catalog's StoreFaults; after one of these the next call does what is left.
+        """
+        settings = self._site.settings(name)
+        with self._locks[name]:
+            result = self._publish(settings, at, force_pages)
+        if self._named is None or name not in self._named:
+            self._publish_site_when_whole()
+        return result
+
+    def publish_site(self) -> tuple[str, ...]:
+        """Write the Source Description and robots.txt for the sets that are published; return the names that changed."""
+        with self._site_lock:
+            published = tuple(one.name for one in self._site.sets if self.is_published(one.name))
+            press = Press(self._store, self._site.profile)
+            press.document(SOURCE_DESCRIPTION, *documents.source_description(self._site, published))
+            press.blocks(ROBOTS, [documents.robots(self._site, published)])
+            self._named = published
+            return tuple(press.written)
+
+    def is_published(self, name: str) -> bool:
+        """Whether documents of the set are in the store, in the shape that this site gives them."""
+        state = next((one for one in self._catalog.sets() if one.name == name), None)
+        return state is not None and not read_note(state.notes).is_first
+
+    def _publish_site_when_whole(self) -> None:
+        # A source that names only some of its sets on its first day looks as if it had no others: the driver decides
+        # with publish_site when it will not wait for the rest.
+        whole = all(self.is_published(one.name) for one in self._site.sets)
+        if whole or self._store.get(SOURCE_DESCRIPTION) is not None:
+            self.publish_site()
+
+    def _publish(self, settings: SetSettings, at: dt.datetime, force: bool) -> Published:
+        name = settings.name
+        state = self._catalog.state(name)
+        if state.opened_at is None:
+            raise NotReady(f"the set {name!r} is not loaded yet")
+        note = read_note(state.notes)
+        shape = fingerprint(self._site, settings)
+        everything = note.fingerprint != shape or (force and self._is_torn(note, name))
+        now = self._clock()
+        press = Press(self._store, self._site.profile)
+        self._close_segment(settings, now)
+        changes = ChangeLists(self._catalog, press, self._site, name, note, everything=everything)
+        changes.publish()
+        resources = ResourceLists(self._catalog, press, self._site, settings, self._clock, self._listener)
+        at = true_at(at, state, note)
+        pages = resources.publish(note, at, changes.publish, everything=everything, force=force)
+        if everything:
+            press.document(capability_list_name(name), *documents.capability_list(self._site, settings))
+        live = {capability_list_name(name), *changes.names, *pages.names}
+        retired = self._retired(note, live, name, now, sweep=everything)
+        removed = plan.expired(retired, now)
+        for gone in removed:
+            self._store.remove(gone)
+        self._catalog.rendered(name, pages.rendered)
+        self._catalog.note(
+            name,
+            write_note(
+                msgspec.structs.replace(
+                    pages.note,
+                    fingerprint=shape,
+                    open=changes.open,
+                    retired=tuple(one for one in retired if one[0] not in removed),
+                )
+            ),
+        )
+        return Published(
+            name=name,
+            written=tuple(press.written),
+            removed=removed,
+            kept=len(live - set(press.written)),
+            seq=changes.open.seq,
+            at=pages.note.at or at,
+            pages_rendered=len(pages.rendered),
+            pages_stale=pages.stale_count,
+        )
+
+    def _close_segment(self, settings: SetSettings, now: dt.datetime) -> None:
+        if settings.segment_seconds is None:
+            return
+        if plan.must_close(self._catalog.segments(settings.name)[-1], settings, now):
+            self._catalog.close_segment(settings.name, now)
+
+    def _is_torn(self, note: Note, name: str) -> bool:
+        """Whether a document that was published is no longer in the store."""
+        pages = [resource_page_name(name, number) for number in note.listed] if note.indexed else []
+        tops = [capability_list_name(name), resource_list_name(name), change_list_name(name)]
+        numbers = [one.number for one in self._catalog.segments(name)] if note.open.indexed else []
+        segments = [change_segment_name(name, number) for number in numbers if number <= note.open.number]
+        names = (*tops, open_change_list_name(name), *pages, *segments)
+        return any(self._store.get(one) is None for one in names)
+
+    def _retired(
+        self, note: Note, live: set[str], name: str, now: dt.datetime, *, sweep: bool
+    ) -> tuple[tuple[str, dt.datetime], ...]:
+        """Documents that are no longer live, and since when. `sweep` looks for strays in the store itself as well."""
+        known = dict(note.retired)
+        before = {resource_page_name(name, number) for number in note.listed} if note.indexed else set()
+        if sweep:
+            before |= {one for one in self._store.names(f"{name}/") if is_part_name(name, one)}
+        known |= {one: now for one in before if one not in known}
+        return tuple(sorted((one, since) for one, since in known.items() if one not in live))
+
+
+def true_at(at: dt.datetime, state: SetState, note: Note) -> dt.datetime:
+    """The `at` that pages may state: `at`, within what the catalog's own times allow.
+
+    Never before the first Change List begins nor before an `at` that was stated already (what was recorded then still
+    is); never later than the newest time that the catalog has given, because a later change could then fall before it.
+    """
+    newest = max(moment for moment in (state.last_at, state.opened_at, note.at) if moment is not None)
+    earliest = max(moment for moment in (state.opened_at, note.at) if moment is not None)
+    return max(earliest, min(at, newest))

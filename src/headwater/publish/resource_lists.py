@@ -1,0 +1,134 @@
+"""Writes the Resource List of one set: the pages that are due, and the index when there are several.
+
+`at` is a moment up to which the world is recorded; a page is read from a snapshot of the catalog taken after it, and
+`completed` is when that was (RS-TIME-05, RS-TIME-06). Documents of other pages keep their octets and their times.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, Page, Rendered
+from headwater.progress import Listener, Progress
+from headwater.publish import documents
+from headwater.publish.documents import PageTimes
+from headwater.publish.note import Note, write_note
+from headwater.publish.plan import PagePlan, is_stale, plan_pages
+from headwater.publish.press import Press, rendered
+from headwater.publish.site import SetSettings, Site, resource_list_name, resource_page_name
+
+
+class PagesDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the pages: the bookkeeping of those that were rendered or dropped, and the new note."""
+
+    note: Note
+    rendered: tuple[Rendered, ...]
+    names: tuple[str, ...]
+    stale_count: int
+
+
+class ResourceLists:
+    """The Resource List of one set during one publication."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        press: Press,
+        site: Site,
+        settings: SetSettings,
+        clock: Callable[[], dt.datetime],
+        listener: Listener,
+    ) -> None:
+        self._catalog = catalog
+        self._press = press
+        self._site = site
+        self._settings = settings
+        self._name = settings.name
+        self._clock = clock
+        self._listener = listener
+
+    def publish(
+        self, note: Note, at: dt.datetime, catch_up: Callable[[], None], *, everything: bool, force: bool
+    ) -> PagesDone:
+        """Render what is due. `catch_up` publishes changes; it is called before a page becomes visible."""
+        began = self._clock()
+        pages = self._catalog.pages(self._name)
+        plan = plan_pages(pages, note, self._settings, began, everything=everything, force=force)
+        if not plan.rewrite:
+            return PagesDone(note=note, rendered=(), names=self._names(plan), stale_count=_stale(pages, ()))
+        self._intend(note, plan)
+        touched = {page.number: page.touched for page in pages}
+        done = []
+        for number in plan.render:
+            done.append(self._page(number, touched[number], at, plan, catch_up))
+            self._listener(Progress("pages", len(done), len(plan.render)))
+        self._top(pages, done, plan, at)
+        ended = self._clock()
+        dropped = [Rendered(number, touched[number], at, max(at, ended)) for number in plan.drop if number in touched]
+        seconds = (ended - began).total_seconds() / len(done) if done else note.page_seconds
+        noted = msgspec.structs.replace(
+            note,
+            at=at,
+            listed=plan.listed,
+            indexed=plan.indexed,
+            pending=(),
+            refreshed_at=ended,
+            page_seconds=max(seconds, 0.0),
+        )
+        rows = (*done, *dropped)
+        return PagesDone(note=noted, rendered=rows, names=self._names(plan), stale_count=_stale(pages, rows))
+
+    def _intend(self, note: Note, plan: PagePlan) -> None:
+        """Say which documents may be newer than their rows, before they are (step 6 of a crash: nothing is believed)."""
+        pending = tuple(sorted({*note.pending, *plan.render, *plan.drop}))
+        self._catalog.note(self._name, write_note(msgspec.structs.replace(note, pending=pending)))
+
+    def _page(
+        self, number: int, touched: int, at: dt.datetime, plan: PagePlan, catch_up: Callable[[], None]
+    ) -> Rendered:
+        rows = self._catalog.page(self._name, number)
+        first = list(islice(rows, 1))  # the snapshot is taken by the first read; its time is known from here on
+        completed = max(at, self._clock())
+        head = documents.resource_list(self._site, self._name, at, completed, indexed=plan.indexed)
+        writer = self._press.writer(head)
+        entries = documents.resource_entries(chain(first, rows), self._site.resource_prefix(self._name))
+
+        def blocks() -> Iterator[bytes]:
+            yield writer.head()
+            yield from rendered(writer, entries)
+            catch_up()
+            yield writer.tail()
+
+        name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
+        self._press.blocks(name, blocks())
+        return Rendered(number, touched, at, completed)
+
+    def _top(self, pages: list[Page], done: list[Rendered], plan: PagePlan, at: dt.datetime) -> None:
+        """The index, once its parts are there; or the empty list of a set without resources (AMB-03)."""
+        name = resource_list_name(self._name)
+        if plan.indexed:
+            times = {page.number: (page.at, page.completed) for page in pages}
+            times |= {row.number: (row.at, row.completed) for row in done}
+            parts = [
+                PageTimes(number, moment or at, completed or at)
+                for number in plan.listed
+                for moment, completed in [times[number]]
+            ]
+            self._press.document(name, *documents.resource_list_index(self._site, self._name, parts))
+        elif not plan.listed:
+            completed = max(at, self._clock())
+            head = documents.resource_list(self._site, self._name, at, completed, indexed=False)
+            self._press.document(name, head, ())
+
+    def _names(self, plan: PagePlan) -> tuple[str, ...]:
+        numbered = [resource_page_name(self._name, number) for number in plan.listed] if plan.indexed else []
+        return (resource_list_name(self._name), *numbered)
+
+
+def _stale(pages: list[Page], rows: tuple[Rendered, ...]) -> int:
+    fresh = {row.number for row in rows}
+    return sum(1 for page in pages if is_stale(page) and page.number not in fresh)
