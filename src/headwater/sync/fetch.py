@@ -1,0 +1,109 @@
+"""What a destination asks a source for, and what came of it: the values that go into the transport and come out."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+
+from headwater import __version__
+
+
+class FailureKind(StrEnum):
+    """Why there is no usable answer."""
+
+    CONNECT = "connect"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    TRUNCATED = "truncated"
+    TOO_LARGE = "too_large"
+    TLS = "tls"
+    REDIRECT_REFUSED = "redirect_refused"
+    PROTOCOL = "protocol"
+    STORE = "store"
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One failure: its kind, and a sentence for people. `passing`: another try may succeed."""
+
+    kind: FailureKind
+    text: str
+    passing: bool = False
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """One thing to fetch.
+
+    `uri` is sent as it is given. `into` names a file that is created (it must not exist) when the answer is a 2xx with
+    a whole body; without it the body is kept in memory. `algorithms` are hashed while the body comes in. More than
+    `max_octets`, declared or received, is a failure. `key` is the caller's own and comes back untouched.
+    """
+
+    uri: str
+    headers: tuple[tuple[str, str], ...] = ()
+    method: str = "GET"
+    into: str | None = None
+    algorithms: tuple[str, ...] = ()
+    max_octets: int = 64 * 1024 * 1024
+    key: object = None
+
+
+class Fetched(msgspec.Struct):
+    """What came of a fetch, after redirects and retries.
+
+    `status` is 0 when there was no answer. With `failure` None and a 2xx status the whole body has been received,
+    hashed and, if asked for, written; in every other case no file is left. `octets`, `digests` and `body` are those of
+    the body as received, content coding and all. `moved_to` is where permanent redirects alone have led;
+    `retry_after_seconds` is the wait that the last answer asked for.
+    """
+
+    fetch: Fetch
+    status: int = 0
+    uri: str = ""
+    headers: dict[str, str] = {}
+    octets: int = 0
+    digests: dict[str, str] = {}
+    body: bytes = b""
+    failure: Failure | None = None
+    retry_after_seconds: float | None = None
+    moved_to: str | None = None
+    tries: int = 1
+
+    @property
+    def ok(self) -> bool:
+        """A 2xx with its whole body."""
+        return self.failure is None and 200 <= self.status < 300
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """An `Authorization` header's value, and any URI of the one origin that may see it."""
+
+    origin: str
+    authorization: str
+
+
+class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How hard, how long and as whom a transport tries.
+
+    `concurrency` bounds the requests in flight in all, `per_host` those to one host, `rate_per_second` their number.
+    A failed request is tried `retries` times more; a `Retry-After` beyond `longest_wait_seconds` is not waited for but
+    returned. The last four are for tests: time that passes, time of day, sleep, and chance (0 to 1).
+    """
+
+    concurrency: int = 64
+    per_host: int = 64
+    rate_per_second: float | None = None
+    connect_timeout_seconds: float = 20.0
+    stall_timeout_seconds: int = 60
+    retries: int = 3
+    first_backoff_seconds: float = 0.5
+    longest_wait_seconds: float = 60.0
+    user_agent: str = f"headwater/{__version__} (ResourceSync destination)"
+    credentials: Credentials | None = None
+    monotonic: Callable[[], float] = time.monotonic
+    time_of_day: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+    chance: Callable[[], float] = random.random

@@ -1,0 +1,242 @@
+"""One answer as it comes in: header lines, then a body that is counted, bounded, hashed and written on the way.
+
+The transport lends its methods to libcurl as callbacks. They run once for each request at the least, so the way of a
+small body is kept short: one list append when it comes, one hash and one write when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headwater.spec.hashes import HASHLIB
+from headwater.sync.fetch import Failure, FailureKind, Fetch
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+MAX_HEAD_LINES = 512
+"""Header lines of one answer; real ones have under 50."""
+
+MAX_HEAD_OCTETS = 256 * 1024
+"""Octets of all header lines of one answer (libcurl's own limit is 300 KiB)."""
+
+SMALL_OCTETS = 64 * 1024
+"""A body up to this size is held until it is complete; a longer one goes to its file as it comes."""
+
+ERROR_BODY_OCTETS = 64 * 1024
+"""More of a body that is no content (an error page, a redirect's text) is not listened to."""
+
+PAUSE_OCTETS = 256 * 1024
+"""A stream whose reader is this far behind is paused."""
+
+_HASHERS: dict[str, Callable[..., _Hash]] = {
+    name: partial(getattr(hashlib, function), usedforsecurity=False) for name, function in HASHLIB.items()
+}
+
+
+def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
+    """Status and headers of the last header block in `lines`; (0, {}) when there is none. Trailers are left out."""
+    status, inside, last = 0, False, ""
+    headers: dict[str, str] = {}
+    for line in lines:
+        if line.startswith(b"HTTP/"):
+            status, headers, inside, last = _status(line), {}, True, ""
+        elif not inside:
+            continue
+        elif line in (b"\r\n", b"\n"):
+            inside = False
+        elif line[0] in b" \t":  # obsolete line folding (RFC 9112, 5.2)
+            headers[last] = f"{headers.get(last, '')} {line.strip().decode('latin-1')}"
+        else:
+            name, _, text = line.partition(b":")
+            last = name.decode("latin-1").strip().lower()
+            value = text.strip().decode("latin-1")
+            headers[last] = f"{headers[last]}, {value}" if last in headers else value
+    return status, headers
+
+
+def _status(line: bytes) -> int:
+    number = line.split(None, 2)[1:2]
+    return int(number[0]) if number and len(number[0]) == 3 and number[0].isdigit() else 0
+
+
+class Reception:
+    """Receives one answer after another: `begin`, the callbacks `line` and `body`, then `complete` or `discard`."""
+
+    delivering = False
+    """Part of the body has been handed on already, so that the fetch cannot be repeated unseen."""
+
+    def __init__(self) -> None:
+        self.lines: deque[bytes] = deque(maxlen=MAX_HEAD_LINES)
+        self.line = self.lines.append  # a builtin: libcurl's header callback costs next to nothing
+        self.raised: BaseException | None = None
+        self._descriptor = -1
+
+    def begin(self, fetch: Fetch) -> None:
+        """Be ready for the answer to `fetch`."""
+        self.fetch = fetch
+        self.lines.clear()
+        self.chunks: list[bytes] = []
+        self.octets = 0
+        self.cut = False
+        self.failure: Failure | None = None
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._bound = min(SMALL_OCTETS, fetch.max_octets)
+        self._hashers: list[tuple[str, _Hash]] | None = None
+
+    def body(self, chunk: bytes) -> int | None:
+        """libcurl's write callback: None takes the chunk, any other length than its own ends the transfer."""
+        try:
+            self.octets += len(chunk)
+            if self.octets > self._bound and not self._goes_on():
+                return 0
+            self.chunks.append(chunk)
+            if self._hashers is not None:
+                self._spill()
+        except OSError as error:
+            self.failure = _store_failure(error)
+            return 0
+        except BaseException as error:  # noqa: BLE001  libcurl would print and forget it; the transport raises it again
+            self.raised = error
+            return 0
+        return None
+
+    def _goes_on(self) -> bool:
+        """Decide on a body that has outgrown its bound: an error page is cut, content is bounded by `max_octets`."""
+        self.read_head()
+        if not 200 <= self.status < 300:
+            self.cut = True
+            return self.octets <= ERROR_BODY_OCTETS
+        declared = self.headers.get("content-length", "")
+        most = self.fetch.max_octets
+        if self.octets > most or (declared.isdecimal() and len(declared) < 20 and int(declared) > most):
+            said = f"{declared} octets declared" if declared else f"more than {most} octets received"
+            self.failure = Failure(FailureKind.TOO_LARGE, f"{said}, {most} allowed")
+            return False
+        if self.fetch.into is not None and self._hashers is None:
+            self._descriptor = _create(self.fetch.into)
+            self._hashers = [(name, _HASHERS[name]()) for name in self.fetch.algorithms]
+        self._bound = most
+        return True
+
+    def _spill(self) -> None:
+        """Hash and write what has come in; from now on every chunk goes this way."""
+        data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+        self.chunks.clear()
+        for _, hasher in self._hashers or ():
+            hasher.update(data)
+        _write(self._descriptor, data)
+
+    def read_head(self) -> None:
+        """Set `status` and `headers` from the lines received; too many of them are a failure."""
+        if self.status:
+            return
+        self.status, self.headers = parse_head(self.lines)
+        if len(self.lines) == MAX_HEAD_LINES or sum(map(len, self.lines)) > MAX_HEAD_OCTETS:
+            said = f"headers of more than {MAX_HEAD_OCTETS} octets or {MAX_HEAD_LINES} lines"
+            self.failure = Failure(FailureKind.TOO_LARGE, said)
+
+    def complete(self) -> tuple[bytes, dict[str, str]]:
+        """The answer has ended well: write what is to be written; the body (if it is not in a file) and its digests.
+
+        Sets `failure` when the store refuses. Only a 2xx is content: nothing else is hashed or written.
+        """
+        if not 200 <= self.status < 300:
+            return b"".join(self.chunks), {}
+        try:
+            if self._hashers is not None:
+                os.close(self._descriptor)
+                self._descriptor = -1
+                return b"", {name: hasher.hexdigest() for name, hasher in self._hashers}
+            data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+            if self.fetch.into is not None:
+                self._descriptor = _create(self.fetch.into)
+                if data:
+                    _write(self._descriptor, data)
+                os.close(self._descriptor)
+                self._descriptor = -1
+        except OSError as error:
+            self.failure = _store_failure(error)
+            self.discard()
+            return b"", {}
+        digests = {name: _HASHERS[name](data).hexdigest() for name in self.fetch.algorithms}
+        return (data if self.fetch.into is None else b""), digests
+
+    def discard(self) -> None:
+        """Leave no half file behind."""
+        if self._descriptor < 0:
+            return
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+        self._descriptor = -1
+        if self.fetch.into is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.fetch.into)
+
+
+class StreamReception(Reception):
+    """Hands a 2xx body on chunk by chunk, and asks libcurl to pause while its reader is behind."""
+
+    def __init__(self, pause: int) -> None:
+        super().__init__()
+        self.ready: deque[bytes] = deque()
+        self.waiting_octets = 0
+        self.paused = False
+        self._pause = pause
+
+    def body(self, chunk: bytes) -> int | None:
+        if not self.delivering:
+            self.read_head()
+            if self.failure is not None:
+                return 0
+            if not 200 <= self.status < 300:
+                return super().body(chunk)
+            self.delivering = True
+            self._hashers = [(name, _HASHERS[name]()) for name in self.fetch.algorithms]
+        if self.waiting_octets >= PAUSE_OCTETS:
+            self.paused = True
+            return self._pause
+        self.octets += len(chunk)
+        if not self._goes_on():
+            return 0
+        for _, hasher in self._hashers or ():
+            hasher.update(chunk)
+        self.ready.append(chunk)
+        self.waiting_octets += len(chunk)
+        return None
+
+    def complete(self) -> tuple[bytes, dict[str, str]]:
+        if not 200 <= self.status < 300:
+            return super().complete()
+        hashers = self._hashers or [(name, _HASHERS[name]()) for name in self.fetch.algorithms]
+        return b"", {name: hasher.hexdigest() for name, hasher in hashers}
+
+    def take(self) -> bytes:
+        """The next chunk that has come in."""
+        chunk = self.ready.popleft()
+        self.waiting_octets -= len(chunk)
+        return chunk
+
+
+def _create(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    written = os.write(descriptor, data)
+    if written == len(data):
+        return
+    rest = memoryview(data)
+    while rest := rest[written:]:
+        written = os.write(descriptor, rest)
+
+
+def _store_failure(error: OSError) -> Failure:
+    return Failure(FailureKind.STORE, f"{error.strerror or error}: {error.filename or 'temporary file'}")
