@@ -1,0 +1,102 @@
+"""What differs between a folder and the catalog: one merge of two sorted streams, nothing held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from headwater.catalog.interface import Resource
+from headwater.ingest.signature import note
+from headwater.ingest.walk import Seen, Unreadable
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """A file that is new or may have changed: it has to be read."""
+
+    uri: str
+    path: bytes
+    octets: int
+
+
+class Vanished(msgspec.Struct, frozen=True, gc=False):
+    """The set holds this resource, and the walk did not come upon it."""
+
+    uri: str
+
+
+class Tally:
+    """Counts of one comparison, and what in it could not be looked at."""
+
+    def __init__(self) -> None:
+        self.found = 0
+        self.unchanged = 0
+        self.kept = 0
+
+
+_REMEMBERED = 1_000
+
+
+def compare(
+    seen: Iterable[Seen],
+    held: Iterable[Resource],
+    mark: int,
+    tally: Tally,
+    unreadable: Callable[[Unreadable], None] = lambda _one: None,
+) -> Iterator[Candidate | Vanished]:
+    """Merge both streams, each sorted by URI; yield what differs, in order.
+
+    A file with the note that the catalog holds for it is unchanged. What lies at or below something unreadable is kept:
+    not being able to look is never a deletion.
+    """
+    closed = _Closed()
+    rows = iter(held)
+    row = next(rows, None)
+    for one in seen:
+        while row is not None and row.uri < one.uri:
+            if closed.covers(row.uri):
+                tally.kept += 1
+            else:
+                yield Vanished(row.uri)
+            row = next(rows, None)
+        if isinstance(one, Unreadable):
+            closed.add(one.uri)
+            unreadable(one)
+            continue
+        tally.found += 1
+        if row is not None and row.uri == one.uri:
+            memo = row.memo
+            row = next(rows, None)
+            if memo == note(mark, one.stat):
+                tally.unchanged += 1
+                continue
+        yield Candidate(one.uri, one.path, one.stat.st_size)
+    while row is not None:
+        if closed.covers(row.uri):
+            tally.kept += 1
+        else:
+            yield Vanished(row.uri)
+        row = next(rows, None)
+
+
+class _Closed:
+    """The unreadable places that may still cover a URI to come; both streams move on in order, so few are held."""
+
+    def __init__(self) -> None:
+        self._places: set[str] = set()
+
+    def add(self, uri: str) -> None:
+        place = uri.rstrip("/")
+        if len(self._places) >= _REMEMBERED:
+            self._places = {one for one in self._places if one + "0" > place}  # "0" follows "/": all below is past
+        self._places.add(place)
+
+    def covers(self, uri: str) -> bool:
+        if not self._places:
+            return False
+        place = uri
+        while place:
+            if place in self._places:
+                return True
+            place = place.rpartition("/")[0]
+        return False

@@ -1,0 +1,378 @@
+"""Compares a folder with a set of the catalog and records what differs: the way by which files become changes.
+
+A pass over an open set has four steps, and each may be killed and repeated:
+
+1. Look: walk and catalog are merged; what differs goes to a spool. Files whose note is unchanged are not opened.
+2. Judge whether so many deletions can be true (`guard`).
+3. Record deletions, each after a second look, so that a name is free before it is taken (a file becomes a folder).
+4. Read the new and the changed files, and record them in batches.
+
+A set that is still being loaded has nothing to lose: what the walk finds is read and loaded as it comes, then the set
+is opened as of the start of that walk. An interrupted load goes on where it was, because loaded files have notes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import ClassVar
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, Delete, Event, Resource
+from headwater.errors import UsageFault
+from headwater.ingest.comparison import Candidate, Tally, Vanished, compare
+from headwater.ingest.guard import DEFAULT_SHARE, HeldBack, Reason, judge
+from headwater.ingest.intake import BATCH, Batch, Intake, batched, unreadable
+from headwater.ingest.patterns import Selection
+from headwater.ingest.readers import Stopped
+from headwater.ingest.reading import LINK
+from headwater.ingest.remarks import Remarks
+from headwater.ingest.spool import Spool
+from headwater.ingest.walk import Found, Remark, RootFault, Seen, Unreadable, Walk, path_of, quote
+from headwater.progress import Listener, Progress, silent
+
+LONGEST_URI = 8_000
+"""No longer URI is published: servers and clients refuse them."""
+LONG_URI = 2_047
+"""RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss."""
+
+_ROWS = 5_000
+_BREATH = 1_000
+
+
+class FolderUnusable(UsageFault):
+    """What is to be published for the first time is not there, is not a folder, or cannot be read."""
+
+    code: ClassVar[str] = "HW-ING-02"
+    advice: ClassVar[str] = "Name an existing folder that this user may read."
+
+
+class Folder(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder that is a set: where it is, which files of it belong, how they are published.
+
+    `avoid` are real paths of folders never to be entered (state, published tree). `place` is the folder in which every
+    file of the set gets its place, as `place_mode` (link or copy) says; None when files are served from where they
+    are. `uri_prefix_length` is the length of what is put before a relative URI. `processes` read files beside this one
+    (None: one for each core).
+    """
+
+    root: bytes
+    selection: Selection = msgspec.field(default_factory=Selection)
+    algorithms: tuple[str, ...] = ("md5", "sha-256")
+    max_delete: float = DEFAULT_SHARE
+    avoid: tuple[bytes, ...] = ()
+    place: bytes | None = None
+    place_mode: str = LINK
+    uri_prefix_length: int = 0
+    processes: int | None = None
+
+
+class Pass(msgspec.Struct, kw_only=True):
+    """What one pass did. `at`: all that had happened until then is recorded (None: not known to be so)."""
+
+    at: dt.datetime | None = None
+    opened: bool = False
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    kept: int = 0
+    """Resources that could not be looked at, or were being written to, and stay as they are published."""
+    read: int = 0
+    octets: int = 0
+    held_back: HeldBack | None = None
+    unsettled: list[bytes] = msgspec.field(default_factory=list)
+    """Paths that changed while they were read: they are to be looked at again soon."""
+    remarks: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def changes(self) -> int:
+        """How many changes were recorded; resources, when the set was loaded."""
+        return self.created + self.updated + self.deleted
+
+    def add(self, batch: Batch) -> None:
+        """Count one batch in."""
+        self.created += batch.created
+        self.updated += batch.updated
+        self.unchanged += batch.unchanged
+        self.kept += batch.kept
+        self.read += batch.read
+        self.octets += batch.octets
+        self.unsettled += batch.unsettled
+
+
+class FolderScanner:
+    """Scans one folder into one set, one pass at a time.
+
+    `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
+    `before_change` is called before anything is placed or recorded.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        name: str,
+        folder: Folder,
+        clock: Callable[[], dt.datetime],
+        *,
+        listener: Listener = silent,
+        stop: Callable[[], bool] = lambda: False,
+        breathe: Callable[[], None] = lambda: None,
+        before_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._catalog = catalog
+        self._name = name
+        self._folder = folder
+        self._clock = clock
+        self._listener = listener
+        self._stop = stop
+        self._breathe = breathe
+        self._before_change = before_change
+        self._remarks = Remarks(listener)
+        self._device: int | None = None
+        self._intake = Intake(
+            folder.algorithms,
+            place=folder.place,
+            place_mode=folder.place_mode,
+            processes=folder.processes,
+            clock=clock,
+            stop=stop,
+            remark=self._remarks.add,
+        )
+
+    def scan(self) -> Pass:
+        """Compare the whole folder; load and open the set when it is new.
+
+        Raises Stopped, FolderUnusable (new sets only: a known set is kept as it is and the pass says `held_back`),
+        PlaceFault, and the catalog's faults. Whatever was recorded before stays, and the next pass goes on from there.
+        """
+        if self._catalog.create(self._name).opened_at is None:
+            return self._scan_new()
+        result = Pass(at=self._catalog.mark(self._name, self._clock()))
+        with self._pass(result, whole=True), Spool() as spool:
+            total = self._catalog.state(self._name).count
+            try:
+                walk = self._walk()
+                self._look(walk.everything(), self._rows(), spool, result, total)
+            except RootFault as fault:
+                self._hold_back(_reason(fault), total, total, result)
+                return result
+            if spool.vanished and not walk.still_there():
+                self._hold_back(Reason.ROOT_MISSING, spool.vanished, total, result)
+            self._settle(walk, spool, result, total)
+            self._device = walk.state.st_dev
+        return result
+
+    def rescan(self, paths: Iterable[bytes]) -> Pass:
+        """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open."""
+        result = Pass()
+        with self._pass(result, whole=False), Spool() as spool:
+            total = self._catalog.state(self._name).count
+            try:
+                walk = self._walk()
+            except RootFault as fault:
+                self._hold_back(_reason(fault), total, total, result)
+                return result
+            for path in topmost(paths):
+                uri = quote(path)
+                exact = self._catalog.get(self._name, [uri])
+                here, below = _split(walk.at(path), uri)
+                self._look(here, exact.values(), spool, result, None)
+                self._look(below, self._rows(uri + "/"), spool, result, None)
+            self._settle(walk, spool, result, total)
+        return result
+
+    def _walk(self) -> Walk:
+        folder = self._folder
+        return Walk(folder.root, folder.selection, avoid=folder.avoid, remark=self._remarks.add)
+
+    @contextmanager
+    def _pass(self, result: Pass, *, whole: bool) -> Iterator[None]:
+        self._remarks.begin()
+        yield
+        result.remarks = self._remarks.end(whole=whole)
+
+    def _pause(self) -> None:
+        if self._stop():
+            raise Stopped
+        self._breathe()
+
+    # Step 1: look
+
+    def _look(
+        self, seen: Iterable[Seen], held: Iterable[Resource], spool: Spool, result: Pass, total: int | None
+    ) -> None:
+        tally = Tally()
+        for one in self._differences(seen, held, tally, total):
+            spool.put(one)
+        result.unchanged += tally.unchanged
+        result.kept += tally.kept
+
+    def _differences(
+        self, seen: Iterable[Seen], held: Iterable[Resource], tally: Tally, total: int | None
+    ) -> Iterator[Candidate | Vanished]:
+        for one in compare(self._breathing(seen, tally, total), held, self._intake.mark, tally, self._unreadable):
+            if isinstance(one, Vanished) or self._fits(one):
+                yield one
+
+    def _breathing(self, seen: Iterable[Seen], tally: Tally, total: int | None) -> Iterator[Seen]:
+        for number, one in enumerate(seen):
+            if number % _BREATH == 0:
+                self._pause()
+                if number:
+                    self._listener(Progress("look", tally.found, total))
+            yield one
+
+    def _rows(self, prefix: str = "") -> Iterator[Resource]:
+        after = prefix
+        while rows := self._catalog.resources(self._name, after, _ROWS):
+            for row in rows:
+                if not row.uri.startswith(prefix):
+                    return
+                yield row
+            after = rows[-1].uri
+
+    def _unreadable(self, one: Unreadable) -> None:
+        self._remarks.add(unreadable(one.path, one.error))
+
+    def _fits(self, one: Candidate) -> bool:
+        length = self._folder.uri_prefix_length + len(one.uri)
+        if length > LONGEST_URI:
+            self._remarks.add(Remark("HW-ING-14", f"left out: its URI would have {length:,} characters", one.path))
+            return False
+        if length > LONG_URI:
+            text = f"its URI has {length:,} characters, more than a Sitemap may have"
+            self._remarks.add(Remark("RS-DOC-19", text, one.path))
+        return True
+
+    # Steps 2 and 3: judge and record deletions
+
+    def _settle(self, walk: Walk, spool: Spool, result: Pass, total: int) -> None:
+        if result.held_back is None:
+            found = total - spool.vanished + spool.candidates
+            moved = self._device is not None and self._device != walk.state.st_dev
+            verdict = judge(total, spool.vanished, found, self._folder.max_delete, device_changed=moved)
+            if verdict is not None:
+                self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
+        returned = self._delete(walk, spool, result) if result.held_back is None else []
+        candidates = (one for one in spool.take() if isinstance(one, Candidate))
+        for batch in self._intake.batches(self._changing(chain(returned, candidates)), self._held):
+            self._record(batch.events)
+            if batch.memos:
+                self._catalog.remember(self._name, batch.memos)
+            result.add(batch)
+            self._listener(Progress("read", result.read, spool.candidates, result.octets))
+            self._pause()
+
+    def _held(self, uris: list[str]) -> dict[str, Resource]:
+        return self._catalog.get(self._name, uris)
+
+    def _changing(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+        for one in candidates:
+            self._before_change()
+            yield one
+
+    def _delete(self, walk: Walk, spool: Spool, result: Pass) -> list[Candidate]:
+        """Record the deletions; return what is there after all: a file that was being replaced as the walk came by."""
+        returned: list[Candidate] = []
+        vanished = (one.uri for one in spool.take() if isinstance(one, Vanished))
+        for uris in batched(vanished, BATCH):
+            self._pause()
+            gone: list[Event] = []
+            for uri in uris:
+                again = [one for one in _first(walk.at(path_of(uri))) if isinstance(one, Unreadable) or one.uri == uri]
+                if again:
+                    result.kept += 1
+                else:
+                    gone.append(Delete(uri))
+                returned += [Candidate(one.uri, one.path, one.stat.st_size) for one in again if isinstance(one, Found)]
+            result.deleted += len(gone) - len(self._record(gone))
+        return returned
+
+    def _record(self, events: list[Event]) -> tuple[str, ...]:
+        if not events:
+            return ()
+        self._before_change()
+        return self._catalog.record(self._name, events, self._clock()).ignored
+
+    def _hold_back(self, reason: Reason, vanished: int, total: int, result: Pass) -> None:
+        result.held_back = HeldBack(reason, vanished, total)
+        result.kept += vanished
+        result.at = None
+        text = f"deletions are held back: {result.held_back}"
+        self._remarks.add(Remark("HW-ING-21", text, self._folder.root))
+
+    # A set that is new
+
+    def _scan_new(self) -> Pass:
+        began = self._clock()
+        result = Pass(opened=True)
+        tally = Tally()
+        gone: list[str] = []
+        with self._pass(result, whole=True):
+            try:
+                walk = self._walk()
+                self._before_change()
+                seen = walk.everything()
+                candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)
+                for batch in self._intake.batches(candidates, lambda _uris: {}):
+                    self._catalog.load(self._name, batch.events)
+                    result.add(batch)
+                    self._listener(Progress("read", result.read, None, result.octets))
+                    self._pause()
+            except RootFault as fault:
+                where = os.fsdecode(self._folder.root)
+                raise FolderUnusable(f"cannot be published: {_reason(fault).value}", where=where) from fault
+            for uris in batched(gone, BATCH):
+                self._catalog.load(self._name, [Delete(uri) for uri in uris])
+        result.unchanged += tally.unchanged
+        result.kept += tally.kept
+        result.at = self._catalog.open(self._name, began).opened_at
+        self._device = walk.state.st_dev
+        return result
+
+
+def _candidates(differences: Iterable[Candidate | Vanished], gone: list[str]) -> Iterator[Candidate]:
+    """The candidates; what has vanished is put aside."""
+    for one in differences:
+        if isinstance(one, Vanished):
+            gone.append(one.uri)
+        else:
+            yield one
+
+
+def _first(seen: Iterator[Seen]) -> list[Seen]:
+    one = next(seen, None)
+    return [] if one is None else [one]
+
+
+def _split(seen: Iterator[Seen], uri: str) -> tuple[list[Seen], Iterable[Seen]]:
+    """What is at `uri` itself, and what lies below it. Something unreadable counts for both."""
+    first = _first(seen)
+    if first and isinstance(first[0], Found) and first[0].uri == uri:
+        return first, []
+    here: list[Seen] = [one for one in first if isinstance(one, Unreadable) and not one.uri.startswith(uri + "/")]
+    return here, chain(first, seen)
+
+
+def topmost(paths: Iterable[bytes]) -> list[bytes]:
+    """The paths without those that lie below another of them, in order."""
+    every = set(paths)
+    return sorted(path for path in every if not any(above in every for above in _above(path)))
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    while b"/" in path:
+        path = path.rpartition(b"/")[0]
+        yield path
+
+
+def _reason(fault: RootFault) -> Reason:
+    cause = fault.__cause__
+    if isinstance(cause, FileNotFoundError):
+        return Reason.ROOT_MISSING
+    return Reason.ROOT_NOT_FOLDER if isinstance(cause, NotADirectoryError) else Reason.ROOT_UNREADABLE

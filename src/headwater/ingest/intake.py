@@ -1,0 +1,143 @@
+"""Turns files that are new or may have changed into events: read, described, compared with what the set says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import ClassVar, TypeVar
+
+import msgspec
+
+from headwater.catalog.interface import Event, Resource, Upsert
+from headwater.errors import StoreFault
+from headwater.ingest import reading
+from headwater.ingest.comparison import Candidate
+from headwater.ingest.metadata import describe
+from headwater.ingest.readers import Job, Readers
+from headwater.ingest.reading import LINK, Reading
+from headwater.ingest.signature import rules_mark, settled_note
+from headwater.ingest.walk import Remark, path_of
+from headwater.spec.hashes import HASHLIB
+
+BATCH = 2_000
+"""Events of one transaction: enough to be fast, few enough that a change is seen soon."""
+
+_RULES = "1"
+"""Raise it when the metadata of the same file become others: every file is then read again."""
+
+T = TypeVar("T")
+
+
+class PlaceFault(StoreFault):
+    """A file could not be put into the static tree: disk full, no permission, name too long for it."""
+
+    code: ClassVar[str] = "HW-ING-30"
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """What came of some files: events to record, notes to remember, and counts."""
+
+    events: list[Event] = msgspec.field(default_factory=list)
+    memos: list[tuple[str, bytes]] = msgspec.field(default_factory=list)
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    kept: int = 0
+    read: int = 0
+    octets: int = 0
+    unsettled: list[bytes] = msgspec.field(default_factory=list)
+
+
+class Intake:
+    """Reads files with these digests, and gives each its place in a static tree when there is one."""
+
+    def __init__(
+        self,
+        algorithms: tuple[str, ...],
+        *,
+        place: bytes | None = None,
+        place_mode: str = LINK,
+        processes: int | None = None,
+        clock: Callable[[], dt.datetime],
+        stop: Callable[[], bool],
+        remark: Callable[[Remark], None],
+    ) -> None:
+        self.mark = rules_mark(_RULES, *algorithms)
+        self._algorithms = algorithms
+        self._place = place
+        self._place_mode = place_mode
+        self._processes = processes
+        self._clock = clock
+        self._stop = stop
+        self._remark = remark
+
+    def batches(
+        self, candidates: Iterable[Candidate], held: Callable[[list[str]], dict[str, Resource]]
+    ) -> Iterator[Batch]:
+        """The files in batches, in order; `held` tells what the set says of some URIs. Raises Stopped, PlaceFault."""
+        readers = Readers(
+            tuple(HASHLIB[name] for name in self._algorithms),
+            mode=self._place_mode if self._place is not None else None,
+            processes=self._processes,
+            stop=self._stop,
+        )
+        for readings in batched(readers.read(self._job(one) for one in candidates), BATCH):
+            known = held([job.key.uri for job, _reading in readings])
+            batch = Batch()
+            for job, found in readings:
+                self._take(job.key, found, known.get(job.key.uri), batch)
+            yield batch
+
+    def _job(self, one: Candidate) -> Job[Candidate]:
+        place = None if self._place is None else os.path.join(self._place, path_of(one.uri))
+        return Job((one.path, place), one.octets, one)
+
+    def _take(self, one: Candidate, found: Reading, known: Resource | None, batch: Batch) -> None:
+        outcome, error, state, read_at_ns, digests = found
+        if outcome != reading.READ:
+            batch.kept += known is not None
+            self._not_read(one, outcome, error, batch)
+            return
+        batch.read += 1
+        batch.octets += state[0]
+        was = known.metadata if known is not None else None
+        path = path_of(one.uri)
+        event = Upsert(
+            one.uri,
+            describe(path, state, self._algorithms, digests, was, self._clock()),
+            settled_note(self.mark, state, read_at_ns),
+        )
+        if known is None:
+            batch.created += 1
+        elif known.metadata != event.metadata:
+            batch.updated += 1
+        else:
+            batch.unchanged += 1
+            if known.memo != event.memo:
+                batch.memos.append((event.uri, event.memo))
+            return
+        batch.events.append(event)
+
+    def _not_read(self, one: Candidate, outcome: int, error: int, batch: Batch) -> None:
+        if outcome == reading.UNPLACED:
+            where = os.fsdecode(one.path)
+            raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)
+        if outcome == reading.UNREADABLE:
+            self._remark(unreadable(one.path, os.strerror(error)))
+        elif outcome == reading.CHANGED:
+            batch.unsettled.append(path_of(one.uri))
+            self._remark(Remark("HW-ING-22", "changed while it was read: it is tried again", one.path))
+
+
+def unreadable(path: bytes, error: str) -> Remark:
+    """The remark on a file or folder that cannot be looked at."""
+    return Remark("HW-ING-20", f"cannot be read ({error}): what is published of it stays", path)
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of up to `size`."""
+    source = iter(items)
+    while batch := list(islice(source, size)):
+        yield batch

@@ -1,0 +1,159 @@
+"""The static tree of a set's resources: every file of the set in its place, as a link or a copy, and nothing else.
+
+New and changed files get their places while they are read (`reading`), before a list can name them; deleted ones leave
+theirs after no list names them any more. A note in the state folder says for which mode and place that was last
+completed. It is taken away before anything changes and written again at the end: a run that was killed leaves a tree
+without a note, and the next one compares the whole tree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, Resource
+from headwater.ingest import reading
+from headwater.ingest.intake import PlaceFault
+from headwater.ingest.patterns import Selection
+from headwater.ingest.reading import COPY
+from headwater.ingest.walk import Found, RootFault, Walk, path_of
+from headwater.spec.records import Change
+
+_ROWS = 5_000
+
+
+class _Completed(msgspec.Struct, frozen=True):
+    """What the note says."""
+
+    place: str
+    mode: str
+
+
+class Placement:
+    """One set's resources below `place`. `note` is a file in the state folder."""
+
+    def __init__(self, catalog: Catalog, name: str, place: Path, mode: str, note: Path) -> None:
+        self._catalog = catalog
+        self._name = name
+        self._note = note
+        self._completed = _Completed(str(place.absolute()), mode)
+        self.place = os.fsencode(place)
+        self.mode = mode
+        self.torn = self._read() != self._completed
+        self._begun = False
+
+    def _read(self) -> _Completed | None:
+        try:
+            return msgspec.json.decode(self._note.read_bytes(), type=_Completed)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def begin(self) -> None:
+        """Something is about to change: until `end`, the tree counts as torn. Cheap when it was said before."""
+        if not self._begun:
+            self._begun = True
+            self._note.unlink(missing_ok=True)
+            _sync_folder(self._note.parent)
+
+    def complete(self, walk: Walk) -> int:
+        """Place what has no place yet, or the wrong one; returns how many files that were. Raises PlaceFault.
+
+        Only files that are as the catalog has recorded them: all others have just been placed by the scan, or wait
+        for the next one.
+        """
+        placed = 0
+        held = iter(self._rows())
+        row = next(held, None)
+        try:
+            for one in walk.everything():
+                while row is not None and row.uri < one.uri:
+                    row = next(held, None)
+                if isinstance(one, Found) and row is not None and row.uri == one.uri:
+                    placed += self._check(one)
+        except RootFault:
+            pass  # the scan has said so
+        return placed
+
+    def _check(self, one: Found) -> bool:
+        place = os.path.join(self.place, path_of(one.uri))
+        with suppress(OSError):
+            there = os.lstat(place)
+            same = (there.st_dev, there.st_ino) == (one.stat.st_dev, one.stat.st_ino)
+            alike = (there.st_size, there.st_mtime_ns) == (one.stat.st_size, one.stat.st_mtime_ns)
+            if same != (self.mode == COPY) and (same or alike):
+                return False
+        self.begin()
+        outcome, error, *_rest = reading.read_file((one.path, place), (), self.mode)
+        if outcome == reading.UNPLACED:
+            where = os.fsdecode(one.path)
+            raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)
+        return outcome == reading.READ
+
+    def remove_deleted(self, after: int) -> int:
+        """Take away what was deleted by the changes after sequence number `after`, and is not there again."""
+        removed = 0
+        while changes := self._catalog.changes(self._name, after, _ROWS):
+            after = changes[-1].seq
+            uris = list(dict.fromkeys(one.uri for one in changes if one.change is Change.DELETED))
+            live = self._catalog.get(self._name, uris)
+            removed += sum(self._remove(path_of(uri)) for uri in uris if uri not in live)
+        return removed
+
+    def sweep(self) -> int:
+        """Take away everything that is not a resource of the set; returns how many files that were."""
+        removed = 0
+        held = iter(self._rows())
+        row = next(held, None)
+        with suppress(RootFault):  # there is no tree yet
+            for one in Walk(self.place, Selection()).everything():
+                while row is not None and row.uri < one.uri:
+                    row = next(held, None)
+                if isinstance(one, Found) and (row is None or row.uri != one.uri):
+                    removed += self._remove(path_of(one.uri))
+        return removed
+
+    def _remove(self, relative: bytes) -> bool:
+        path = os.path.join(self.place, relative)
+        try:
+            os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
+        folder = os.path.dirname(path)
+        with suppress(OSError):  # a folder that is not empty stays, and with it those above
+            while len(folder) > len(self.place):
+                os.rmdir(folder)
+                folder = os.path.dirname(folder)
+        return True
+
+    def end(self) -> None:
+        """The tree is complete: every resource of the set, nothing else."""
+        if self._begun or self.torn:
+            aside = self._note.with_name(self._note.name + ".new")
+            aside.write_bytes(msgspec.json.encode(self._completed))
+            os.replace(aside, self._note)
+            _sync_folder(self._note.parent)
+        self._begun = False
+        self.torn = False
+
+    def settle(self) -> None:
+        """Bring what was placed to the disk, before a list that is synced names it."""
+        if self._begun:
+            os.sync()
+
+    def _rows(self) -> Iterator[Resource]:
+        after = ""
+        while rows := self._catalog.resources(self._name, after, _ROWS):
+            yield from rows
+            after = rows[-1].uri
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,210 @@
+"""Reads many files, in processes of their own once there is enough to read, and gives the readings back in order.
+
+Processes, not threads: files of a few KiB hold the interpreter's lock most of the time (performance.md, finding 10).
+They are programs of their own, not forks: a forked copy of a threaded server may hold somebody's lock for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import IO, Generic, TypeVar
+
+import msgspec
+
+from headwater.ingest import reading
+from headwater.ingest.reading import Reading, Request, read_file
+
+BLOCK_FILES = 64
+BLOCK_OCTETS = 4 << 20
+SERIAL_FILES = 256
+"""So many files are read in this process before others are started: that takes about as long as starting them."""
+SERIAL_OCTETS = 16 << 20
+_AHEAD = 2
+_POLL_SECONDS = 0.2
+
+T = TypeVar("T")
+
+
+class Job(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """One file to read: the request, its expected size, and what the caller wants back with the reading."""
+
+    request: Request
+    octets: int
+    key: T
+
+
+class Stopped(Exception):
+    """The work was ended because the caller asked for it; what was recorded before stays."""
+
+
+class _Block(Generic[T]):
+    def __init__(self) -> None:
+        self.jobs: list[Job[T]] = []
+        self.octets = 0
+        self.answer: list[Reading] | None = None
+
+    def full(self) -> bool:
+        return len(self.jobs) >= BLOCK_FILES or self.octets >= BLOCK_OCTETS
+
+
+class _Process(Generic[T]):
+    def __init__(self, arguments: list[str]) -> None:
+        self._popen = subprocess.Popen(
+            [sys.executable, "-I", "-S", reading.__file__, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,  # a buffer would hide from the selector what it has already taken in
+        )
+        self.outstanding: deque[_Block[T]] = deque()
+
+    @property
+    def answers(self) -> IO[bytes]:
+        assert self._popen.stdout is not None
+        return self._popen.stdout
+
+    def ask(self, block: _Block[T]) -> bool:
+        """Give the process a block; False when it has died."""
+        assert self._popen.stdin is not None
+        self.outstanding.append(block)
+        try:
+            reading.send(self._popen.stdin, [job.request for job in block.jobs])
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        for stream in (self._popen.stdin, self._popen.stdout):
+            with suppress(OSError):
+                assert stream is not None
+                stream.close()
+        if self.outstanding:
+            self._popen.kill()  # it may be in the middle of a large file that nobody waits for any more
+        self._popen.wait()
+
+
+class Readers:
+    """Reads files with these digests. A context manager: the processes end with it."""
+
+    def __init__(
+        self,
+        algorithms: tuple[str, ...],
+        *,
+        mode: str | None = None,
+        processes: int | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._algorithms = algorithms
+        self._mode = mode
+        self._count = len(os.sched_getaffinity(0)) if processes is None else processes
+        self._stop = stop
+
+    def read(self, jobs: Iterable[Job[T]]) -> Iterator[tuple[Job[T], Reading]]:
+        """Each job with its reading, in the order of the jobs. Raises Stopped soon after `stop` says so."""
+        todo = iter(jobs)
+        octets = 0
+        for number, job in enumerate(todo, 1):
+            yield job, self._read_here(job)
+            octets += job.octets
+            if self._count > 0 and (number >= SERIAL_FILES or octets >= SERIAL_OCTETS):
+                break
+        else:
+            return
+        yield from self._read_elsewhere(todo)
+
+    def _read_here(self, job: Job[T]) -> Reading:
+        found = read_file(job.request, self._algorithms, self._mode, self._stop)
+        if found[0] == reading.STOPPED or self._stop():
+            raise Stopped
+        return found
+
+    def _read_elsewhere(self, jobs: Iterator[Job[T]]) -> Iterator[tuple[Job[T], Reading]]:
+        blocks = _blocks(jobs)
+        first = next(blocks, None)
+        if first is None:
+            return
+        crew = _Crew[T](self._count, [self._mode or "", *self._algorithms], self._read_here, self._stop)
+        try:
+            waiting: deque[_Block[T]] = deque()
+            following: _Block[T] | None = first
+            while following is not None or waiting:
+                while following is not None and len(waiting) < _AHEAD * self._count:
+                    crew.give(following)
+                    waiting.append(following)
+                    following = next(blocks, None)
+                block = waiting.popleft()
+                answer = crew.answer(block)
+                yield from zip(block.jobs, answer, strict=True)
+        finally:
+            crew.close()
+
+
+def _blocks(jobs: Iterator[Job[T]]) -> Iterator[_Block[T]]:
+    block = _Block[T]()
+    for job in jobs:
+        block.jobs.append(job)
+        block.octets += job.octets
+        if block.full():
+            yield block
+            block = _Block[T]()
+    if block.jobs:
+        yield block
+
+
+class _Crew(Generic[T]):
+    """The reading processes, and what each has in hand. Work of one that died is done by the caller itself."""
+
+    def __init__(
+        self,
+        count: int,
+        arguments: list[str],
+        read_here: Callable[[Job[T]], Reading],
+        stop: Callable[[], bool],
+    ) -> None:
+        self._read_here = read_here
+        self._stop = stop
+        self._selector = selectors.DefaultSelector()
+        self._alive: list[_Process[T]] = []
+        for _number in range(count):
+            with suppress(OSError):  # no process to be had: the others, or this one, do the work
+                process = _Process[T](arguments)
+                self._alive.append(process)
+                self._selector.register(process.answers, selectors.EVENT_READ, process)
+
+    def give(self, block: _Block[T]) -> None:
+        if self._alive:
+            process = min(self._alive, key=lambda one: len(one.outstanding))
+            if not process.ask(block):
+                self._bury(process)
+
+    def answer(self, block: _Block[T]) -> list[Reading]:
+        while block.answer is None:
+            if self._stop():
+                raise Stopped
+            if not any(block in process.outstanding for process in self._alive):
+                return [self._read_here(job) for job in block.jobs]
+            for key, _events in self._selector.select(_POLL_SECONDS):
+                self._take(key.data)
+        return block.answer
+
+    def _take(self, process: _Process[T]) -> None:
+        answer = reading.receive(process.answers)
+        if answer is None:
+            self._bury(process)
+        else:
+            process.outstanding.popleft().answer = answer
+
+    def _bury(self, process: _Process[T]) -> None:
+        self._selector.unregister(process.answers)
+        self._alive.remove(process)
+        process.close()
+
+    def close(self) -> None:
+        for process in self._alive:
+            process.close()
+        self._selector.close()

@@ -1,0 +1,252 @@
+"""Walks a folder so that the relative URIs of its files come in the order of their octets, whatever the tree holds.
+
+Siblings are sorted by their percent-encoded name, folders with a slash behind it; depth first that is the order of
+whole URIs, so the walk can be merged with the catalog's sorted resources without holding either. Symbolic links are
+followed inside the folder, never out of it; loops are broken. Names are octets: nothing is decoded that could fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from headwater.ingest.patterns import Selection
+from headwater.spec.uris import quote_path
+
+LINK_DEPTH = 8
+"""So many folder links are followed one below the other: a few folders that all link to each other make a forest."""
+
+_GONE = (errno.ENOENT, errno.ENOTDIR)
+_PLAIN = re.compile(rb"[A-Za-z0-9._~-]+\Z")
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """A file of the set: its relative URI, the path to read it at (no link in it below the root), its state."""
+
+    uri: str
+    path: bytes
+    stat: os.stat_result
+
+
+class Unreadable(msgspec.Struct, frozen=True, gc=False):
+    """What lies at `uri`, and below it when it is a folder, cannot be looked at. A folder's has a slash at its end."""
+
+    uri: str
+    path: bytes
+    error: str
+
+
+class Remark(msgspec.Struct, frozen=True, gc=False):
+    """Something that is left out, and why."""
+
+    rule: str
+    message: str
+    path: bytes
+
+
+Seen = Found | Unreadable
+
+
+class RootFault(Exception):
+    """The folder itself cannot be walked; the cause tells why."""
+
+
+def quote(name: bytes) -> str:
+    """The percent-encoded form of one name or relative path."""
+    return name.decode("ascii") if _PLAIN.match(name) else quote_path(name)
+
+
+def path_of(uri: str) -> bytes:
+    """The octets that a relative URI of ours stands for."""
+    return unquote_to_bytes(uri) if "%" in uri else uri.encode("ascii")
+
+
+class _Frame:
+    """One folder of the descent: where it really is, what its URIs begin with, names still to come (last first).
+
+    `keys` is None until the folder is listed, which a look at a single path never needs.
+    """
+
+    __slots__ = ("keys", "links", "path", "prefix", "relative")
+
+    def __init__(self, path: bytes, prefix: str = "", relative: bytes = b"", links: int = 0) -> None:
+        self.keys: list[str] | None = None
+        self.path = path
+        self.prefix = prefix
+        self.relative = relative
+        self.links = links
+
+
+class Walk:
+    """Looks at one folder. `avoid` are real paths that are never entered (our state, what we publish)."""
+
+    def __init__(
+        self,
+        root: bytes,
+        selection: Selection,
+        *,
+        avoid: Iterable[bytes] = (),
+        remark: Callable[[Remark], None] = lambda _remark: None,
+    ) -> None:
+        self._selection = selection
+        self._remark = remark
+        self._avoid = frozenset(avoid)
+        try:
+            self._root = os.path.realpath(root, strict=True)
+            self.state = os.stat(self._root)
+        except OSError as cause:
+            raise RootFault from cause
+        if not stat.S_ISDIR(self.state.st_mode):
+            raise RootFault from NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        self._below = self._root.rstrip(b"/") + b"/"
+
+    def everything(self) -> Iterator[Seen]:
+        """Every file of the folder. Raises RootFault when the folder itself cannot be listed."""
+        root = _Frame(self._root)
+        try:
+            root.keys = self._list(self._root)
+        except OSError as cause:
+            raise RootFault from cause
+        yield from self._descend([root])
+
+    def at(self, relative: bytes) -> Iterator[Seen]:
+        """The file at `relative`, or the files below it; nothing when the set has nothing there.
+
+        Every folder above it is judged as in a walk from the root.
+        """
+        frames = [_Frame(self._root)]
+        *above, last = relative.split(b"/")
+        for name in above:
+            depth = len(frames)
+            yield from self._enter(frames[-1], quote(name) + "/", frames)
+            if len(frames) == depth:
+                return
+        frame = frames[-1]
+        path = os.path.join(frame.path, last)
+        try:
+            mode = os.lstat(path).st_mode
+            is_folder = stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and os.path.isdir(path))
+        except OSError as cause:
+            yield from self._failed(frame.prefix + quote(last), path, cause)
+            return
+        frame.keys = [quote(last) + "/" if is_folder else quote(last)]
+        yield from self._descend(frames)
+
+    def still_there(self) -> bool:
+        """Whether the root is the folder that it was when this walk began (not unmounted, not replaced)."""
+        try:
+            now = os.stat(self._root)
+        except OSError:
+            return False
+        return (now.st_dev, now.st_ino) == (self.state.st_dev, self.state.st_ino)
+
+    def _list(self, folder: bytes) -> list[str]:
+        keys = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                key = quote(entry.name)
+                if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and _leads_to_folder(entry)):
+                    key += "/"
+                keys.append(key)
+        keys.sort(reverse=True)
+        return keys
+
+    def _descend(self, frames: list[_Frame]) -> Iterator[Seen]:
+        bottom = len(frames)
+        while len(frames) >= bottom:
+            frame = frames[-1]
+            if frame.keys is None:
+                try:
+                    frame.keys = self._list(frame.path)
+                except OSError as cause:
+                    frames.pop()
+                    yield from self._failed(frame.prefix, frame.path, cause)
+            elif not frame.keys:
+                frames.pop()
+            elif (key := frame.keys.pop()).endswith("/"):
+                yield from self._enter(frame, key, frames)
+            else:
+                yield from self._file(frame, key)
+
+    def _enter(self, frame: _Frame, key: str, frames: list[_Frame]) -> Iterator[Unreadable]:
+        """Push a frame for the folder `key` unless it is left out or cannot be looked at."""
+        name = path_of(key[:-1])
+        relative = frame.relative + name
+        if not self._selection.enters(relative):
+            return
+        path = os.path.join(frame.path, name)
+        links = frame.links
+        try:
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                links += 1
+                resolved = self._resolve(path, links, frames)
+                if resolved is None:
+                    return
+                path = resolved
+        except OSError as cause:
+            yield from self._failed(frame.prefix + key, path, cause)
+            return
+        if path not in self._avoid:
+            frames.append(_Frame(path, frame.prefix + key, relative + b"/", links))
+
+    def _resolve(self, path: bytes, links: int, frames: list[_Frame]) -> bytes | None:
+        """Where a folder link leads, or None when it is not followed."""
+        real = self._inside(path)
+        if real is None:
+            return None
+        if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
+            self._remark(Remark("HW-ING-12", "a link that leads back into the folders above it is not followed", path))
+            return None
+        if any(real.startswith(avoided + b"/") for avoided in self._avoid):
+            return None
+        return real
+
+    def _inside(self, path: bytes) -> bytes | None:
+        real = os.path.realpath(path, strict=True)
+        if real == self._root or real.startswith(self._below):
+            return real
+        self._remark(Remark("HW-ING-11", "a link that leads out of the folder is not followed", path))
+        return None
+
+    def _file(self, frame: _Frame, key: str) -> Iterator[Seen]:
+        name = path_of(key)
+        if not self._selection.takes(frame.relative + name):
+            return
+        path = frame.path + b"/" + name
+        uri = frame.prefix + key
+        try:
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                real = self._inside(path)
+                if real is None or any(real.startswith(avoided + b"/") for avoided in self._avoid):
+                    return
+                path = real
+                found = os.lstat(path)
+        except OSError as cause:
+            yield from self._failed(uri, path, cause)
+            return
+        if stat.S_ISREG(found.st_mode):
+            yield Found(uri, path, found)
+        elif not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
+            self._remark(Remark("HW-ING-13", "a pipe, socket or device is left out", path))
+
+    def _failed(self, uri: str, path: bytes, cause: OSError) -> Iterator[Unreadable]:
+        if cause.errno in _GONE:
+            return
+        if cause.errno == errno.ELOOP:
+            self._remark(Remark("HW-ING-12", "a link that leads to itself is not followed", path))
+            return
+        yield Unreadable(uri, path, cause.strerror or str(cause))
+
+
+def _leads_to_folder(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link into itself, or behind a closed door: `_file` looks at it again and says why

@@ -1,0 +1,110 @@
+"""Hints from the operating system on where a folder has changed. A hint may be missing or wrong: scans are the truth.
+
+What watchfiles cannot do is turned into a wider hint: a name that is no UTF-8 makes it fail for good, so it is begun
+anew and that name is hinted with everything else; a root that goes away or a lost watch hints everything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+from watchfiles import watch
+from watchfiles._rust_notify import WatchfilesRustInternalError
+
+from headwater.errors import StoreFault
+
+DEBOUNCE_MS = 200
+"""So long changes are gathered: long enough to see a save by several steps as one, short against two seconds."""
+_STEP_MS = 50
+_WAKE_MS = 250
+
+EVERYTHING: frozenset[bytes] = frozenset({b""})
+"""The hint that anything may have changed."""
+
+_UNDECODABLE = re.compile(r'Unable to decode path "(.*)" to string', re.DOTALL)
+_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u\{[0-9a-f]+\}|.)", re.DOTALL)
+_SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+
+
+class CannotWatch(StoreFault):
+    """The system gives no hints here: no such folder, too many watches, a file system without them."""
+
+    code: ClassVar[str] = "HW-ING-40"
+    advice: ClassVar[str] = "Changes are found by scanning instead; raise fs.inotify.max_user_watches for faster ones."
+
+
+class _Stop:
+    """A stop event as watchfiles wants it."""
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self.is_set = stop
+
+
+def hints(root: bytes, stop: Callable[[], bool]) -> Iterator[frozenset[bytes]]:
+    """Yield sets of relative paths that may have changed, until `stop`; EVERYTHING when it cannot be told which.
+
+    The first is empty and says that watching has begun: what happens from then on is hinted. Raises CannotWatch.
+    """
+    base = os.path.realpath(root)
+    begun = False
+    while not stop():
+        try:
+            for changes in _changes(base, stop):
+                found = frozenset(_relative(base, os.fsencode(path)) for _change, path in changes)
+                if b"" in found:
+                    yield EVERYTHING
+                    raise CannotWatch("the folder itself was moved or removed", where=os.fsdecode(root))
+                if found or not begun:
+                    begun = True
+                    yield found
+            return
+        except WatchfilesRustInternalError as cause:
+            undecodable = undecodable_path(str(cause))
+            if undecodable is None:
+                raise CannotWatch(f"the folder cannot be watched: {cause}", where=os.fsdecode(root)) from cause
+            yield frozenset({_relative(base, undecodable), b""})
+        except OSError as cause:
+            raise CannotWatch(f"the folder cannot be watched: {cause}", where=os.fsdecode(root)) from cause
+
+
+def _changes(base: bytes, stop: Callable[[], bool]) -> Iterator[set[tuple[object, str]]]:
+    yield from watch(  # type: ignore[misc]
+        os.fsdecode(base),
+        watch_filter=None,
+        debounce=DEBOUNCE_MS,
+        step=_STEP_MS,
+        stop_event=_Stop(stop),
+        rust_timeout=_WAKE_MS,
+        yield_on_timeout=True,
+        raise_interrupt=False,
+        force_polling=False,
+        ignore_permission_denied=True,
+    )
+
+
+def _relative(base: bytes, path: bytes) -> bytes:
+    return path[len(base) :].strip(b"/") if path.startswith(base) else b""
+
+
+def undecodable_path(message: str) -> bytes | None:
+    """The path in watchfiles' complaint about a name that is no UTF-8 (it shows Rust's escaped form)."""
+    match = _UNDECODABLE.search(message)
+    if match is None:
+        return None
+    pieces: list[bytes] = []
+    end = 0
+    for escape in _ESCAPE.finditer(match[1]):
+        pieces += [match[1][end : escape.start()].encode(), _unescape(escape[1])]
+        end = escape.end()
+    return b"".join(pieces) + match[1][end:].encode()
+
+
+def _unescape(text: str) -> bytes:
+    if text.startswith("x"):
+        return bytes.fromhex(text[1:])
+    if text.startswith("u{"):
+        return chr(int(text[2:-1], 16)).encode()
+    return _SIMPLE.get(text, text).encode()
