@@ -89,4 +89,3 @@ class ChangeLists:
                 return
             yield from rows
             after = rows[-1].seq
-

@@ -88,8 +88,7 @@ def change_list_index(site: Site, name: str, segments: Sequence[Segment]) -> tup
     """The index of a set's segments, oldest first (RS-CLI-02); open, because its last component is (RS-TIME-14)."""
     head = _head(Kind.CHANGE_LIST_INDEX, links=_leaf(site, name, None), from_=segments[0].from_)
     entries = [
-        Entry(loc=site.url(change_segment_name(name, one.number)), from_=one.from_, until=one.until)
-        for one in segments
+        Entry(loc=site.url(change_segment_name(name, one.number)), from_=one.from_, until=one.until) for one in segments
     ]
     return head, entries
 
@@ -154,7 +153,7 @@ def _head(kind: Kind, *, links: tuple[Link, ...], **times: dt.datetime | None) -
 
 
 def _leaf(site: Site, name: str, index: str | None) -> tuple[Link, ...]:
-    """`up` leads to the Capability List from leaves and indexes alike (RS-NAV-01, AMB-45); `index` only where one is."""
+    """`up` leads to the Capability List from leaves and indexes (RS-NAV-01, AMB-45); `index` where there is one."""
     up = Link(rel="up", href=site.url(capability_list_name(name)))
     return (up,) if index is None else (up, Link(rel="index", href=site.url(index)))
 

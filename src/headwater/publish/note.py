@@ -1,7 +1,7 @@
 """What the publisher remembers of a set between two runs: which documents lie in the store, and from which state.
 
-It is kept in the catalog, beside what it is about. It is written after the documents, and before that the pages that are
-about to be replaced are noted as `pending`: whatever the moment of a crash, the next run repeats harmlessly.
+It is kept in the catalog, beside what it is about. It is written after the documents, and before that the pages that
+are about to be replaced are noted as `pending`: whatever the moment of a crash, the next run repeats harmlessly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RENDERER = 1
 
 
 class OpenList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The open Change List as it lies in the store: its segment, how far it goes, and where its entries begin and end."""
+    """The open Change List as it lies in the store: its segment, how far it goes, where its entries begin and end."""
 
     number: int = -1
     indexed: bool = False

@@ -157,6 +157,6 @@ def must_close(segment: Segment, settings: SetSettings, now: dt.datetime) -> boo
     return (now - segment.from_).total_seconds() >= settings.segment_seconds
 
 
-def expired(note: Note, now: dt.datetime) -> tuple[str, ...]:
+def expired(retired: Sequence[tuple[str, dt.datetime]], now: dt.datetime) -> tuple[str, ...]:
     """Retired documents whose grace is over."""
-    return tuple(name for name, since in note.retired if (now - since).total_seconds() >= GRACE_SECONDS)
+    return tuple(name for name, since in retired if (now - since).total_seconds() >= GRACE_SECONDS)

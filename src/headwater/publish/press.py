@@ -27,7 +27,7 @@ class Store(Protocol):
         """What is known of a document, or None."""
         ...
 
-    def open(self, name: str) -> tuple[Stored, BinaryIO] | None:
+    def open(self, name: str, *, coded: bool = False) -> tuple[Stored, BinaryIO] | None:
         """The document with a file that goes on giving its octets whatever is published meanwhile."""
         ...
 
@@ -55,7 +55,9 @@ class Press:
     def document(self, name: str, head: Document, entries: Iterable[Entry]) -> Stored:
         """Write a document."""
         writer = self.writer(head)
-        return self.blocks(name, (block for part in ([writer.head()], rendered(writer, entries), [writer.tail()]) for block in part))
+        return self.blocks(
+            name, (block for part in ([writer.head()], rendered(writer, entries), [writer.tail()]) for block in part)
+        )
 
     def blocks(self, name: str, blocks: Iterable[bytes]) -> Stored:
         """Write a document that is octets already."""

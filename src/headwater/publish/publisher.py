@@ -1,4 +1,4 @@
-"""From the catalog to documents in the store, refreshing only what has changed, in an order that no reader can trip over.
+"""From the catalog to documents in the store: only what has changed, in an order that no reader can trip over.
 
 One publication of a set, step by step:
 
@@ -84,6 +84,7 @@ class Publisher:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._site_lock = threading.Lock()
         self._named: tuple[str, ...] | None = None
+        self._published: set[str] = set()
 
     def publish(self, name: str, at: dt.datetime, *, force_pages: bool = False) -> Published:
         """Bring the documents of one set up to date with the catalog.
@@ -95,12 +96,16 @@ class Publisher:
         settings = self._site.settings(name)
         with self._locks[name]:
             result = self._publish(settings, at, force_pages)
-        if self._named is None or name not in self._named:
-            self._publish_site_when_whole()
+        if (self._named is None or name not in self._named) and self._is_whole():
+            self.publish_site()
         return result
 
     def publish_site(self) -> tuple[str, ...]:
-        """Write the Source Description and robots.txt for the sets that are published; return the names that changed."""
+        """Write the Source Description and robots.txt for the sets that are published; return the names that changed.
+
+        `publish` calls it as soon as every set is published. A driver that will not wait for a set that fails calls it
+        for the others: a source that named only some of its sets without need would look as if it had no others.
+        """
         with self._site_lock:
             published = tuple(one.name for one in self._site.sets if self.is_published(one.name))
             press = Press(self._store, self._site.profile)
@@ -110,16 +115,22 @@ class Publisher:
             return tuple(press.written)
 
     def is_published(self, name: str) -> bool:
-        """Whether documents of the set are in the store, in the shape that this site gives them."""
-        state = next((one for one in self._catalog.sets() if one.name == name), None)
-        return state is not None and not read_note(state.notes).is_first
+        """Whether all documents of the set are in the store, in the shape that this site gives them."""
+        if name not in self._published:
+            state = next((one for one in self._catalog.sets() if one.name == name), None)
+            if state is None or read_note(state.notes).fingerprint != fingerprint(
+                self._site, self._site.settings(name)
+            ):
+                return False
+            self._published.add(name)
+        return True
 
-    def _publish_site_when_whole(self) -> None:
-        # A source that names only some of its sets on its first day looks as if it had no others: the driver decides
-        # with publish_site when it will not wait for the rest.
-        whole = all(self.is_published(one.name) for one in self._site.sets)
-        if whole or self._store.get(SOURCE_DESCRIPTION) is not None:
-            self.publish_site()
+    def is_site_published(self) -> bool:
+        """Whether the Source Description in the store is one of this site."""
+        return self._named is not None or self._is_whole()
+
+    def _is_whole(self) -> bool:
+        return all(self.is_published(one.name) for one in self._site.sets)
 
     def _publish(self, settings: SetSettings, at: dt.datetime, force: bool) -> Published:
         name = settings.name

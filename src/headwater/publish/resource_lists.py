@@ -83,7 +83,7 @@ class ResourceLists:
         return PagesDone(note=noted, rendered=rows, names=self._names(plan), stale_count=_stale(pages, rows))
 
     def _intend(self, note: Note, plan: PagePlan) -> None:
-        """Say which documents may be newer than their rows, before they are (step 6 of a crash: nothing is believed)."""
+        """Say which documents may be newer than their rows, before they are: after a crash they are rendered again."""
         pending = tuple(sorted({*note.pending, *plan.render, *plan.drop}))
         self._catalog.note(self._name, write_note(msgspec.structs.replace(note, pending=pending)))
 

@@ -148,7 +148,7 @@ def open_change_list_name(set_name: str) -> str:
 
 
 def is_part_name(set_name: str, name: str) -> bool:
-    """Whether `name` is that of a page or a numbered segment of the set: what may be cleaned away when it is a stray."""
+    """Whether `name` is that of a page or a numbered segment of the set: what may be cleaned away as a stray."""
     folder, _, file = name.removeprefix(f"{set_name}/").partition("/")
     return name.startswith(f"{set_name}/") and folder in {"resourcelist", "changelist"} and bool(_PART.match(file))
 

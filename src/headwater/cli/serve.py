@@ -1,0 +1,143 @@
+"""`headwater serve`: publish folders over HTTP and follow their changes, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headwater.cli.face import json_line, json_option
+from headwater.errors import Exit, UsageFault
+
+if TYPE_CHECKING:
+    import socket
+
+    from headwater.server.config import SourceConfig
+
+_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
+_ONE_SET = ("files", "set_name", "title", "describedby", "include", "exclude", "max_delete", "rescan")
+
+
+@click.command(short_help="Publish folders over HTTP and follow their changes.")
+@click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--files", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The folder to publish.")
+@click.option("--set", "set_name", help="Name of the set of resources.  [default: files]")
+@click.option("--title", help="What people call it, on the home page.")
+@click.option("--describedby", help="URL of a document about the set.")
+@click.option("--include", multiple=True, metavar="PATTERN", help="Publish only what matches; repeatable.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches; repeatable.")
+@click.option("--max-delete", type=click.FloatRange(0, 1), help="Share that may vanish at once.  [default: 0.2]")
+@click.option("--rescan", type=click.FloatRange(min=0.1), help="Seconds between full scans.  [default: 300]")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [default: 8000]")
+@click.option("--base-url", help="URL that clients reach this server by.  [default: http://HOST:PORT]")
+@click.option("--state", type=click.Path(path_type=Path), help="Folder for catalog and documents.")
+@click.option("--profile", type=click.Choice(["1.1", "both"]), help="How documents are written.  [default: 1.1]")
+@click.option("--quiet", is_flag=True, help="No access log.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log.")
+@json_option
+def command(quiet: bool, log_format: str, as_json: bool, **options: Any) -> Exit:
+    """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
+
+    Give one folder with --files, or a CONFIG file in TOML with several sets. Requests are answered at once: with 503
+    and Retry-After until the first publication is complete, with what was published last after a restart.
+    """
+    import msgspec
+
+    from headwater.server.run import address_url, listen
+
+    config = _configured(options)
+    listener = listen(config.host, config.port)
+    with listener:
+        base_url = config.base_url or _own_url(config, address_url(listener))
+        config = msgspec.structs.replace(config, base_url=base_url)
+        return _serve(config, listener, quiet=quiet, log_format=log_format, as_json=as_json)
+
+
+def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, log_format: str, as_json: bool) -> Exit:
+    import signal
+
+    from headwater.cli.log import open_log
+    from headwater.server.app import Application
+    from headwater.server.run import make_server
+    from headwater.server.source import Source
+
+    log = open_log(log_format)
+
+    def announce() -> None:
+        url = str(config.base_url)
+        log.event("listening", f"Serving {', '.join(one.files for one in config.sets)} at {url}", url=url)
+        if as_json:
+            json_line({"event": "listening", "url": url, "state": config.state, "pid": os.getpid()})
+            sys.stdout.flush()
+
+    source = Source(config, listener=log.progress)
+    roots = {one.name: one.files for one in config.sets}
+    app = Application(source, roots, on_served=None if quiet else log.served, on_fault=log.fault)
+    server = make_server(app, on_ready=announce)
+    try:
+        source.start()
+        server.run(sockets=[listener])
+    finally:
+        app.close()
+        source.stop()
+        log.event("stopped", "Stopped")
+    return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
+
+
+def _configured(options: dict[str, Any]) -> SourceConfig:
+    """The configuration that a file, or the options, or both give. Raises UsageFault."""
+    import msgspec
+
+    from headwater.server.config import read_config
+
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    path = given.pop("config", None)
+    if path is not None:
+        if clash := [name for name in _ONE_SET if name in given]:
+            option = f"--{clash[0].removesuffix('_name').replace('_', '-')}"
+            raise UsageFault(f"{option} belongs to one set: with CONFIG it stands in the file")
+        whole = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+        return _converted(msgspec.to_builtins(read_config(path)) | whole)
+    if "files" not in given:
+        raise UsageFault("nothing to serve", advice="Give --files DIR, or a CONFIG file.")
+    files = given["files"].absolute()
+    one = {"files": str(files), "name": given.get("set_name", "files")}
+    one |= {name: given[name] for name in ("title", "describedby", "include", "exclude", "max_delete") if name in given}
+    if "rescan" in given:
+        one["rescan_seconds"] = given["rescan"]
+    whole = {name: given[name] for name in ("host", "port", "base_url", "profile") if name in given}
+    state = given.get("state") or default_state(files, str(one["name"]))
+    return _converted({**whole, "state": str(Path(state).absolute()), "set": [one]})
+
+
+def _converted(data: dict[str, Any]) -> SourceConfig:
+    import msgspec
+
+    from headwater.server.config import BadConfiguration, SourceConfig
+
+    try:
+        return msgspec.convert(data, SourceConfig, strict=False)
+    except msgspec.ValidationError as cause:
+        raise BadConfiguration(str(cause)) from cause
+
+
+def default_state(files: Path, set_name: str) -> Path:
+    """Where the state of a folder lies when nobody says: in the user's own state folder, never in what is published."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    mark = hashlib.sha256(os.fsencode(files.resolve()) + b"\0" + set_name.encode()).hexdigest()[:12]
+    return home / "headwater" / f"{set_name}-{mark}"
+
+
+def _own_url(config: SourceConfig, url: str) -> str:
+    """The URL of our own address, which must be one that somebody can connect to."""
+    if config.host in _ANY_HOST:
+        raise UsageFault(
+            f"listening on {config.host or 'every address'} says nothing of the name that clients know us by",
+            advice="Add --base-url http://NAME:PORT; it is written into every document.",
+        )
+    return url

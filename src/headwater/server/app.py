@@ -1,0 +1,340 @@
+"""The HTTP face as a bare ASGI application: documents, resources, health, and a page for people.
+
+No framework: most answers are octets that lie ready, and a framework would cost more than they do
+(docs/decisions/0003-http-server.md). What needs the disk for longer than a stat or one small read happens in a pool of
+threads; octets go out in blocks, so that a slow reader holds one of them and not a document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, Resource
+from headwater.errors import HeadwaterError
+from headwater.publish.press import Store
+from headwater.publish.site import Site, capability_list_name
+from headwater.server import replies, routes
+from headwater.server.conditions import accepts_gzip, is_fresh
+from headwater.server.files import OpenFile, Root
+from headwater.server.health import report
+from headwater.server.home import home_page
+from headwater.server.replies import Conditions, Reply
+from headwater.server.shelf import Form, Headers, Shelf
+
+BLOCK_OCTETS = 1 << 18
+SMALL_OCTETS = 1 << 16
+"""Files up to this size are read at once, in the loop: a hop to a thread would cost more than the read."""
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+_FIELDS = {
+    b"if-none-match": "if_none_match",
+    b"if-modified-since": "if_modified_since",
+    b"if-range": "if_range",
+    b"range": "range",
+    b"accept-encoding": "accept_encoding",
+}
+_BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
+_RESOURCE_LIFETIME = (b"cache-control", b"public, max-age=60, must-revalidate")
+_ALLOW: Headers = [(b"allow", b"GET, HEAD"), (b"connection", b"close")]
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR})
+
+
+class Backing(Protocol):
+    """The source behind the face."""
+
+    site: Site
+    catalog: Catalog
+    store: Store
+
+    def is_published(self, name: str) -> bool:
+        """Whether the set's documents may be shown."""
+        ...
+
+    def is_site_published(self) -> bool:
+        """Whether the Source Description may be shown."""
+        ...
+
+    def health(self) -> Mapping[str, object]:
+        """How the source is, for the health report."""
+        ...
+
+
+class Served(msgspec.Struct, frozen=True, gc=False):
+    """One answered request, for the access log. `complete` is False when it was cut short."""
+
+    client: str
+    method: str
+    target: str
+    status: int
+    octets: int
+    seconds: float
+    complete: bool
+
+
+class Application:
+    """Serves one source. `roots` are the folders of its sets; `on_served` hears of every request."""
+
+    def __init__(
+        self,
+        source: Backing,
+        roots: Mapping[str, str],
+        *,
+        on_served: Callable[[Served], None] | None = None,
+        on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
+    ) -> None:
+        self._source = source
+        self._site = source.site
+        self._base_path = source.site.base_path.encode("ascii")
+        self._roots = {name: Root(folder) for name, folder in roots.items()}
+        self._links = {
+            one.name: (b"link", f'<{self._site.url(capability_list_name(one.name))}>; rel="resourcesync"'.encode())
+            for one in self._site.sets
+        }
+        self._shelf = Shelf(source.store)
+        self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-read")
+        self._on_served = on_served
+        self._on_fault = on_fault
+
+    def close(self) -> None:
+        """Give up the reading threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"only http is spoken here, not {scope['type']}")
+        began = time.perf_counter()
+        reply = await self._answer(scope)
+        is_head = scope["method"] == "HEAD"
+        complete = False
+        try:
+            await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+            if is_head or reply.octets == 0:
+                await send({"type": "http.response.body", "body": b""})
+                complete = True
+            else:
+                complete = await self._send_body(reply, send)
+        finally:
+            if reply.file is not None:
+                reply.file.close()
+            if self._on_served is not None:
+                self._on_served(_served(scope, reply, began, complete))
+
+    async def _send_body(self, reply: Reply, send: Send) -> bool:
+        """Send the octets; False when there are fewer of them than was said, and the connection has to be cut."""
+        if reply.file is None:
+            for block, more in _blocks(reply):
+                await send({"type": "http.response.body", "body": block, "more_body": more})
+            return True
+        loop = asyncio.get_running_loop()
+        position, end = reply.start, reply.start + reply.octets
+        while position < end:
+            block = await loop.run_in_executor(
+                self._pool, _read, reply.file, position, min(BLOCK_OCTETS, end - position)
+            )
+            position += len(block)
+            if not block or (position >= end and _has_changed(reply)):
+                return False  # returning without the last octets makes the server cut the connection: never padded
+            await send({"type": "http.response.body", "body": block, "more_body": position < end})
+        return True
+
+    async def _answer(self, scope: Scope) -> Reply:
+        conditions = _conditions(scope["headers"])
+        if scope["method"] not in ("GET", "HEAD"):
+            return replies.text(405, "only GET and HEAD are understood here", list(_ALLOW))
+        found = routes.route(scope["raw_path"], self._base_path, self._roots)
+        try:
+            reply = await self._reply(found, conditions, is_head=scope["method"] == "HEAD")
+        except HeadwaterError as fault:
+            if self._on_fault is not None:
+                self._on_fault(fault)
+            reply = replies.text(503, f"a fault of our own store [{fault.code}]", [(b"retry-after", b"10")])
+        if conditions.has_body:  # a body that nobody asked for is not waited for
+            reply.headers = [*reply.headers, (b"connection", b"close")]
+        return reply
+
+    async def _reply(self, found: routes.Route, conditions: Conditions, *, is_head: bool) -> Reply:
+        match found:
+            case routes.ResourceRoute():
+                return self._resource(found, conditions, is_head=is_head)
+            case routes.DocumentRoute():
+                return await self._document(found, conditions, is_head=is_head)
+            case routes.HealthRoute():
+                status, body = report(self._source)
+                return replies.data(status, body, b"application/json", [(b"cache-control", b"no-store")])
+            case routes.HomeRoute():
+                body = home_page(self._source)
+                return replies.data(200, body, b"text/html; charset=utf-8", [(b"cache-control", b"no-cache")])
+            case routes.NoRoute():
+                return replies.text(found.status, found.text)
+
+    async def _document(self, found: routes.DocumentRoute, conditions: Conditions, *, is_head: bool) -> Reply:
+        name, set_name = found.name, found.set_name
+        if not (self._source.is_site_published() if set_name is None else self._source.is_published(set_name)):
+            return replies.not_yet(set_name or "the source")
+        loop = asyncio.get_running_loop()
+        shelved = self._shelf.known(name) or await loop.run_in_executor(self._pool, self._shelf.look, name)
+        if shelved is None:
+            return replies.text(404, f"no document {name}")
+        coded = shelved.gzip is not None and accepts_gzip(conditions.accept_encoding)
+        form = shelved.gzip if coded and shelved.gzip else shelved.plain
+        if is_fresh(conditions.if_none_match, conditions.if_modified_since, form.etag, shelved.modified_second):
+            return Reply(304, form.unchanged)
+        body: bytes | BinaryIO | None = self._shelf.body(form)
+        if body is None and not is_head:
+            opened = await loop.run_in_executor(self._pool, self._shelf.open, name, coded)
+            if opened is None:
+                return replies.text(404, f"no document {name}")
+            form, body = opened
+            if isinstance(body, bytes):
+                self._shelf.keep(form, body)
+        return _document_reply(form, body, conditions)
+
+    def _resource(self, found: routes.ResourceRoute, conditions: Conditions, *, is_head: bool) -> Reply:
+        set_name, relative = found.set_name, found.relative
+        if not self._source.is_published(set_name):
+            return replies.not_yet(set_name)
+        resource = self._source.catalog.get(set_name, [relative]).get(relative)
+        if resource is None:
+            return replies.text(404, "no such resource")
+        try:
+            file = self._roots[set_name].open(found.path)
+        except OSError as fault:
+            return self._unreadable(fault)
+        reply = _resource_reply(resource, file, self._links[set_name], conditions)
+        if is_head or reply.file is None or reply.octets > SMALL_OCTETS:
+            return reply
+        return _read_now(reply, file)
+
+    def _unreadable(self, fault: OSError) -> Reply:
+        if fault.errno in _GONE:
+            return replies.text(404, "the resource is gone; its deletion is about to be listed")
+        if fault.errno in (errno.EACCES, errno.EPERM):
+            return replies.text(403, "the resource cannot be read at present")
+        if self._on_fault is not None:
+            self._on_fault(fault)
+        return replies.text(503, "the resource cannot be read at present", [(b"retry-after", b"10")])
+
+
+def _conditions(headers: list[tuple[bytes, bytes]]) -> Conditions:
+    conditions = Conditions()
+    for name, value in headers:
+        field = _FIELDS.get(name)
+        if field is not None:
+            held = getattr(conditions, field)
+            setattr(conditions, field, value if held is None else held + b", " + value)
+        elif name in _BODY_FIELDS and value != b"0":
+            conditions.has_body = True
+    return conditions
+
+
+def _document_reply(form: Form, body: bytes | BinaryIO | None, conditions: Conditions) -> Reply:
+    reply = replies.whole_or_part(form.headers, form.etag, form.octets, conditions)
+    if reply.status == 416:
+        if body is not None and not isinstance(body, bytes):
+            body.close()
+    elif isinstance(body, bytes):
+        reply.body = body
+    else:
+        reply.file = body
+    return reply
+
+
+def _resource_reply(resource: Resource, file: OpenFile, link: tuple[bytes, bytes], conditions: Conditions) -> Reply:
+    """The answer for an open file; it takes the file over, and closes it when nothing is read from it."""
+    size, stated = file.state.st_size, resource.metadata
+    second = file.state.st_mtime_ns // 1_000_000_000
+    etag = _etag(resource, file)
+    unchanged = [(b"etag", etag), (b"last-modified", replies.http_date(second)), _RESOURCE_LIFETIME, link]
+    if is_fresh(conditions.if_none_match, conditions.if_modified_since, etag, second):
+        file.close()
+        return Reply(304, unchanged)
+    headers = [
+        (b"content-type", (stated.type or "application/octet-stream").encode("latin-1", "replace")),
+        (b"content-length", b"%d" % size),
+        *unchanged,
+        (b"accept-ranges", b"bytes"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if stated.encoding:
+        headers.append((b"content-encoding", stated.encoding.encode("latin-1", "replace")))
+    reply = replies.whole_or_part(headers, etag, size, conditions)
+    if reply.status == 416:
+        file.close()
+    else:
+        reply.file = file
+        reply.is_promised = not etag.startswith(b"W/")
+    return reply
+
+
+def _etag(resource: Resource, file: OpenFile) -> bytes:
+    """Strong and of the content while the file is the one that was hashed; else weak and of its state."""
+    digest = _sha256(resource.metadata.hash)
+    if digest and file.matches(resource.memo):
+        return b'"%s"' % digest.encode("ascii")
+    return b'W/"%x-%x-%x"' % (file.state.st_mtime_ns, file.state.st_size, file.state.st_ino)
+
+
+def _sha256(hashes: str | None) -> str | None:
+    if hashes is None:
+        return None
+    start = hashes.find("sha-256:")
+    return None if start < 0 else hashes[start + 8 : start + 72]
+
+
+def _read_now(reply: Reply, file: OpenFile) -> Reply:
+    """Read a small file whole; one that has changed since it was opened is left to be cut off while it is sent."""
+    body = file.read(reply.start, reply.octets)
+    if len(body) == reply.octets and not _has_changed(reply):
+        reply.body, reply.file = body, None
+        file.close()
+    return reply
+
+
+def _has_changed(reply: Reply) -> bool:
+    """Whether a file is no longer the one whose digest was promised. A weak tag promises nothing of the kind."""
+    return reply.is_promised and isinstance(reply.file, OpenFile) and not reply.file.is_unchanged()
+
+
+def _read(file: Any, position: int, octets: int) -> bytes:
+    if isinstance(file, OpenFile):
+        return file.read(position, octets)
+    file.seek(position)
+    block: bytes = file.read(octets)
+    return block
+
+
+def _blocks(reply: Reply) -> Iterator[tuple[bytes | memoryview, bool]]:
+    body, end = reply.body, reply.start + reply.octets
+    if len(body) == reply.octets and len(body) <= BLOCK_OCTETS:
+        yield body, False
+        return
+    view = memoryview(body)
+    # A text made for this request has no start; a part of a kept document has.
+    for position in range(reply.start, end, BLOCK_OCTETS):
+        last = min(position + BLOCK_OCTETS, end)
+        yield view[position:last], last < end
+
+
+def _served(scope: Scope, reply: Reply, began: float, complete: bool) -> Served:
+    client = scope.get("client")
+    query = b"?" + scope["query_string"] if scope.get("query_string") else b""
+    return Served(
+        client=client[0] if client else "-",
+        method=scope["method"],
+        target=(scope["raw_path"] + query).decode("ascii", "backslashreplace"),
+        status=reply.status,
+        octets=0 if scope["method"] == "HEAD" else reply.octets,
+        seconds=time.perf_counter() - began,
+        complete=complete,
+    )

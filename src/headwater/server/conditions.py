@@ -1,0 +1,120 @@
+"""What a request's conditions come to: entity tags, dates, ranges, codings (RFC 9110 8.8, 12.5.3, 13, 14).
+
+Pure functions over header values. Whatever is malformed counts as absent, as the RFC asks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from functools import lru_cache
+
+import msgspec
+
+_TAG = re.compile(rb'\s*(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|\Z)')
+_RANGE = re.compile(rb"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*\Z", re.IGNORECASE)
+_CODING = re.compile(rb"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*(?:;\s*[qQ]\s*=\s*([01](?:\.[0-9]{0,3})?)\s*)?\Z")
+_LONGEST = 4_096
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """A part of a representation: octets `start` to `last`, both in it."""
+
+    start: int
+    last: int
+
+    @property
+    def octets(self) -> int:
+        """How many octets it has."""
+        return self.last - self.start + 1
+
+
+class Unsatisfiable(Enum):
+    """A range that lies beyond the end: 416."""
+
+    BEYOND_END = "beyond the end"
+
+
+def is_fresh(if_none_match: bytes | None, if_modified_since: bytes | None, etag: bytes, modified_second: int) -> bool:
+    """Whether the client holds the present representation: 304 instead of 200.
+
+    Tags are compared weakly; with If-None-Match the date does not count (RFC 9110 13.2.2).
+    """
+    if if_none_match is not None:
+        return _lists(if_none_match, etag)
+    if if_modified_since is None:
+        return False
+    since = http_second(if_modified_since)
+    return since is not None and modified_second <= since
+
+
+def _lists(header: bytes, etag: bytes) -> bool:
+    opaque = etag.removeprefix(b"W/")
+    if header == opaque:
+        return True
+    if header.strip() == b"*":
+        return True
+    position = 0
+    while position < min(len(header), _LONGEST) and (match := _TAG.match(header, position)):
+        if match[1] == opaque:
+            return True
+        position = match.end()
+    return False
+
+
+@lru_cache(maxsize=256)
+def http_second(text: bytes) -> int | None:
+    """Seconds since 1970 of an HTTP date in any of its forms; None when it is none."""
+    if len(text) > 64:
+        return None
+    try:
+        moment = parsedate_to_datetime(text.decode("ascii"))
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return int(moment.timestamp())
+
+
+def wanted_span(range_: bytes | None, if_range: bytes | None, etag: bytes, size: int) -> Span | Unsatisfiable | None:
+    """The part that is asked for; None for the whole.
+
+    Several ranges, other units and malformed ones get the whole. So does an If-Range that is not our strong tag: a date
+    there proves nothing within its second, and the whole is always right.
+    """
+    if range_ is None or (if_range is not None and (etag.startswith(b"W/") or if_range.strip() != etag)):
+        return None
+    match = _RANGE.match(range_) if len(range_) < 128 else None
+    if match is None or not (match[1] or match[2]):
+        return None
+    if not match[1]:
+        suffix = int(match[2])
+        if suffix == 0 or size == 0:
+            return Unsatisfiable.BEYOND_END
+        return Span(max(0, size - suffix), size - 1)
+    start = int(match[1])
+    last = int(match[2]) if match[2] else size - 1
+    if match[2] and last < start:
+        return None
+    if start >= size:
+        return Unsatisfiable.BEYOND_END
+    return Span(start, min(last, size - 1))
+
+
+@lru_cache(maxsize=256)
+def accepts_gzip(header: bytes | None) -> bool:
+    """Whether the client asks for gzip, by name or by `*`, with a weight above 0. Silence means identity.
+
+    (RFC 9110 12.5.3 would let us send any coding to a client that says nothing; clients exist that cannot inflate.)
+    """
+    if not header or len(header) > _LONGEST:
+        return False
+    weights: dict[bytes, float] = {}
+    for part in header.split(b","):
+        if match := _CODING.match(part):
+            weights.setdefault(match[1].lower(), float(match[2]) if match[2] else 1.0)
+    named = max((weights[name] for name in (b"gzip", b"x-gzip") if name in weights), default=None)
+    gzip = named if named is not None else weights.get(b"*", 0.0)
+    return gzip > 0 and gzip >= weights.get(b"identity", 0.0)

@@ -1,0 +1,48 @@
+"""The health report: for a load balancer a status, for a person what the source is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, SetState
+from headwater.publish.site import Site
+
+
+class Reported(Protocol):
+    """What the report is made from."""
+
+    site: Site
+    catalog: Catalog
+
+    def is_published(self, name: str) -> bool:
+        """Whether the set's documents may be shown."""
+        ...
+
+    def health(self) -> Mapping[str, object]:
+        """What the source says of itself: last scan, last publication, errors."""
+        ...
+
+
+def report(source: Reported) -> tuple[int, bytes]:
+    """Status and JSON body: 200 when every set is published, else 503."""
+    states = {state.name: state for state in source.catalog.sets()}
+    sets = [_set(one.name, states.get(one.name), source.is_published(one.name)) for one in source.site.sets]
+    ready = all(bool(one["ready"]) for one in sets)
+    body = {"ready": ready, "base_url": source.site.base_url, "sets": sets, "source": source.health()}
+    return 200 if ready else 503, msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
+
+
+def _set(name: str, state: SetState | None, ready: bool) -> dict[str, object]:
+    if state is None:
+        return {"name": name, "ready": False}
+    return {
+        "name": name,
+        "ready": ready,
+        "resources": state.count,
+        "changes": state.last_seq,
+        "last_at": state.last_at,
+        "pages": state.page_count,
+    }

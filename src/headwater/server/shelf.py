@@ -1,0 +1,164 @@
+"""Documents ready to be sent: headers made once for each version of a document, octets kept while there is room.
+
+A version is known by its digest. What is sent always belongs together, whatever is published meanwhile: the octets of
+one version, or a file that goes on giving them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import BinaryIO
+
+import msgspec
+
+from headwater.publish.press import Store
+from headwater.publish.site import ROBOTS
+from headwater.storage.folder import Stored
+
+Headers = list[tuple[bytes, bytes]]
+
+IMMUTABLE = b"public, max-age=31536000, immutable"
+REVALIDATE = b"no-cache"
+BRIEF = b"public, max-age=60, must-revalidate"
+
+_XML = b"application/xml; charset=utf-8"
+_TEXT = b"text/plain; charset=utf-8"
+_SEGMENT = re.compile(r"[^/]+/changelist/[0-9]+\.xml\Z")
+_LIST = re.compile(r"[^/]+/(?:resourcelist|changelist)[./]")
+_CLOSED = re.compile(rb"""<(?:[\w.-]+:)?md\s[^>]*\suntil=["']|<(?:[\w.-]+:)?md\suntil=["']""")
+_HEAD_OCTETS = 8_192
+_SHELVED = 4_096
+
+
+class Form(msgspec.Struct, frozen=True, gc=False):
+    """One form of a document (as it is, or gzip): its tag, its size, the headers of a 200 and of a 304."""
+
+    etag: bytes
+    octets: int
+    headers: Headers
+    unchanged: Headers
+
+
+class Shelved(msgspec.Struct, frozen=True, gc=False):
+    """One version of a document in its forms."""
+
+    stored: Stored
+    modified_second: int
+    plain: Form
+    gzip: Form | None
+
+
+class Shelf:
+    """The documents of a store. `look` and `open` may wait for the disk, and may be called from any thread; the other
+    methods do not wait, and belong to one thread.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        room_octets: int = 32 << 20,
+        largest_octets: int = 8 << 20,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._room = room_octets
+        self._largest = largest_octets
+        self._clock = clock
+        self._shelved: dict[str, Shelved] = {}
+        self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
+        self._held = 0
+
+    def known(self, name: str) -> Shelved | None:
+        """The present version, when it has been looked at before; None says nothing."""
+        shelved = self._shelved.get(name)
+        if shelved is None or self._store.get(name) is not shelved.stored:
+            return None
+        return shelved
+
+    def look(self, name: str) -> Shelved | None:
+        """The present version, or None when there is no such document."""
+        stored = self._store.get(name)
+        return None if stored is None else self._describe(stored)
+
+    def body(self, form: Form) -> bytes | None:
+        """The octets of a form, when they are kept."""
+        body = self._bodies.get(form.etag)
+        if body is not None:
+            self._bodies.move_to_end(form.etag)
+        return body
+
+    def open(self, name: str, coded: bool) -> tuple[Form, bytes | BinaryIO] | None:
+        """The present version's form with its octets, or with an open file when they are too many to keep."""
+        held = self._store.open(name, coded=coded)
+        if held is None:
+            return None
+        stored, file = held
+        shelved = self._describe(stored)
+        form = shelved.gzip if coded and shelved.gzip else shelved.plain
+        if form.octets > self._largest:
+            return form, file
+        with file:
+            return form, file.read()
+
+    def keep(self, form: Form, body: bytes) -> None:
+        """Keep the octets of a form while there is room for them."""
+        etag = form.etag
+        self._held += len(body) - len(self._bodies.pop(etag, b""))
+        self._bodies[etag] = body
+        while self._held > self._room:
+            self._held -= len(self._bodies.popitem(last=False)[1])
+
+    def _describe(self, stored: Stored) -> Shelved:
+        second = int(stored.modified.timestamp())
+        settled = int(self._clock()) > second
+        if not settled:
+            # It may be replaced within the same second; a date that names the second before never hides that.
+            second -= 1
+        kind = (_TEXT if stored.name == ROBOTS else _XML, self._lifetime(stored))
+        gzip = None
+        if stored.gzip_path is not None:
+            gzip = _form(stored.etag + "-gzip", stored.gzip_octets, second, *kind, coded=True)
+        shelved = Shelved(stored, second, _form(stored.etag, stored.octets, second, *kind, coded=False), gzip)
+        if settled:
+            if len(self._shelved) >= _SHELVED:
+                self._shelved.clear()
+            self._shelved[stored.name] = shelved
+        return shelved
+
+    def _lifetime(self, stored: Stored) -> bytes:
+        if _SEGMENT.match(stored.name):
+            return IMMUTABLE if self._is_closed(stored.name) else REVALIDATE
+        return REVALIDATE if _LIST.match(stored.name) else BRIEF
+
+    def _is_closed(self, name: str) -> bool:
+        """Whether the document says `until`: the catalog may already have closed a segment that is published open."""
+        held = self._store.open(name, coded=False)
+        if held is None:
+            return False
+        with held[1] as file:
+            head = file.read(_HEAD_OCTETS)
+        return bool(_CLOSED.search(head.partition(b"<url>")[0]))
+
+
+def _form(tag: str, octets: int, second: int, kind: bytes, lifetime: bytes, *, coded: bool) -> Form:
+    etag = f'"{tag}"'.encode("ascii")
+    unchanged = [
+        (b"etag", etag),
+        (b"last-modified", formatdate(second, usegmt=True).encode("ascii")),
+        (b"cache-control", lifetime),
+        (b"vary", b"Accept-Encoding"),
+    ]
+    headers = [
+        (b"content-type", kind),
+        (b"content-length", b"%d" % octets),
+        *unchanged,
+        (b"accept-ranges", b"bytes"),
+    ]
+    if coded:
+        headers.append((b"content-encoding", b"gzip"))
+    return Form(etag, octets, headers, unchanged)
