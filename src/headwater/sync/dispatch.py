@@ -58,6 +58,13 @@ def wire_uri(uri: str) -> str:
     return uri[:start] + quote(uri[start:], safe=_PRINTABLE, errors="surrogateescape")
 
 
+def request_target(uri: str) -> str:
+    """The path and query of a http or https URI as they stand in it, for the request line."""
+    site = _SITE.match(uri)
+    target = uri[site.end() if site else 0 :].partition("#")[0]
+    return target if target.startswith("/") else f"/{target}"
+
+
 def redirect_target(base: str, location: str, hops: int) -> str | Failure:
     """Where a redirect leads, or why it is not followed (DST-F10): bounded, http or https, never from https to http."""
     location = quote(location.encode("latin-1", "replace"), safe=_PRINTABLE)

@@ -32,21 +32,22 @@ SMALL_OCTETS = 64 * 1024
 ERROR_BODY_OCTETS = 64 * 1024
 """More of a body that is no content (an error page, a redirect's text) is not listened to."""
 
-PAUSE_OCTETS = 256 * 1024
-"""A stream whose reader is this far behind is paused."""
-
-_HASHERS: dict[str, Callable[..., _Hash]] = {
+HASHERS: dict[str, Callable[..., _Hash]] = {
     name: partial(getattr(hashlib, function), usedforsecurity=False) for name, function in HASHLIB.items()
 }
+"""A new hash object for each algorithm that can be checked."""
 
 
 def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
-    """Status and headers of the last header block in `lines`; (0, {}) when there is none. Trailers are left out."""
+    """Status and headers of the final answer's header block in `lines`; status 0 when there is none.
+
+    Interim answers before it and trailers after it are left out.
+    """
     status, inside, last = 0, False, ""
     headers: dict[str, str] = {}
     for line in lines:
         if line.startswith(b"HTTP/"):
-            status, headers, inside, last = _status(line), {}, True, ""
+            status, headers, inside, last = _final_status(line), {}, True, ""
         elif not inside:
             continue
         elif line in (b"\r\n", b"\n"):
@@ -61,9 +62,10 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
     return status, headers
 
 
-def _status(line: bytes) -> int:
+def _final_status(line: bytes) -> int:
     number = line.split(None, 2)[1:2]
-    return int(number[0]) if number and len(number[0]) == 3 and number[0].isdigit() else 0
+    status = int(number[0]) if number and len(number[0]) == 3 and number[0].isdigit() else 0
+    return status if status >= 200 else 0
 
 
 class Reception:
@@ -89,16 +91,16 @@ class Reception:
         self.status = 0
         self.headers: dict[str, str] = {}
         self._bound = min(SMALL_OCTETS, fetch.max_octets)
-        self._hashers: list[tuple[str, _Hash]] | None = None
+        self.hashers: list[tuple[str, _Hash]] | None = None
 
     def body(self, chunk: bytes) -> int | None:
         """libcurl's write callback: None takes the chunk, any other length than its own ends the transfer."""
         try:
             self.octets += len(chunk)
-            if self.octets > self._bound and not self._goes_on():
+            if self.octets > self._bound and not self.goes_on():
                 return 0
             self.chunks.append(chunk)
-            if self._hashers is not None:
+            if self.hashers is not None:
                 self._spill()
         except OSError as error:
             self.failure = _store_failure(error)
@@ -108,7 +110,7 @@ class Reception:
             return 0
         return None
 
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
         """Decide on a body that has outgrown its bound: an error page is cut, content is bounded by `max_octets`."""
         self.read_head()
         if not 200 <= self.status < 300:
@@ -120,9 +122,9 @@ class Reception:
             said = f"{declared} octets declared" if declared else f"more than {most} octets received"
             self.failure = Failure(FailureKind.TOO_LARGE, f"{said}, {most} allowed")
             return False
-        if self.fetch.into is not None and self._hashers is None:
+        if self.fetch.into is not None and self.hashers is None:
             self._descriptor = _create(self.fetch.into)
-            self._hashers = [(name, _HASHERS[name]()) for name in self.fetch.algorithms]
+            self.hashers = [(name, HASHERS[name]()) for name in self.fetch.algorithms]
         self._bound = most
         return True
 
@@ -130,18 +132,19 @@ class Reception:
         """Hash and write what has come in; from now on every chunk goes this way."""
         data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
         self.chunks.clear()
-        for _, hasher in self._hashers or ():
+        for _, hasher in self.hashers or ():
             hasher.update(data)
         _write(self._descriptor, data)
 
     def read_head(self) -> None:
         """Set `status` and `headers` from the lines received; too many of them are a failure."""
-        if self.status:
+        if self.status or self.failure:
             return
         self.status, self.headers = parse_head(self.lines)
         if len(self.lines) == MAX_HEAD_LINES or sum(map(len, self.lines)) > MAX_HEAD_OCTETS:
             said = f"headers of more than {MAX_HEAD_OCTETS} octets or {MAX_HEAD_LINES} lines"
             self.failure = Failure(FailureKind.TOO_LARGE, said)
+            self.status, self.headers = 0, {}
 
     def complete(self) -> tuple[bytes, dict[str, str]]:
         """The answer has ended well: write what is to be written; the body (if it is not in a file) and its digests.
@@ -151,10 +154,10 @@ class Reception:
         if not 200 <= self.status < 300:
             return b"".join(self.chunks), {}
         try:
-            if self._hashers is not None:
+            if self.hashers is not None:
                 os.close(self._descriptor)
                 self._descriptor = -1
-                return b"", {name: hasher.hexdigest() for name, hasher in self._hashers}
+                return b"", {name: hasher.hexdigest() for name, hasher in self.hashers}
             data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
             if self.fetch.into is not None:
                 self._descriptor = _create(self.fetch.into)
@@ -166,7 +169,7 @@ class Reception:
             self.failure = _store_failure(error)
             self.discard()
             return b"", {}
-        digests = {name: _HASHERS[name](data).hexdigest() for name in self.fetch.algorithms}
+        digests = {name: HASHERS[name](data).hexdigest() for name in self.fetch.algorithms}
         return (data if self.fetch.into is None else b""), digests
 
     def discard(self) -> None:
@@ -179,50 +182,6 @@ class Reception:
         if self.fetch.into is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self.fetch.into)
-
-
-class StreamReception(Reception):
-    """Hands a 2xx body on chunk by chunk, and asks libcurl to pause while its reader is behind."""
-
-    def __init__(self, pause: int) -> None:
-        super().__init__()
-        self.ready: deque[bytes] = deque()
-        self.waiting_octets = 0
-        self.paused = False
-        self._pause = pause
-
-    def body(self, chunk: bytes) -> int | None:
-        if not self.delivering:
-            self.read_head()
-            if self.failure is not None:
-                return 0
-            if not 200 <= self.status < 300:
-                return super().body(chunk)
-            self.delivering = True
-            self._hashers = [(name, _HASHERS[name]()) for name in self.fetch.algorithms]
-        if self.waiting_octets >= PAUSE_OCTETS:
-            self.paused = True
-            return self._pause
-        self.octets += len(chunk)
-        if not self._goes_on():
-            return 0
-        for _, hasher in self._hashers or ():
-            hasher.update(chunk)
-        self.ready.append(chunk)
-        self.waiting_octets += len(chunk)
-        return None
-
-    def complete(self) -> tuple[bytes, dict[str, str]]:
-        if not 200 <= self.status < 300:
-            return super().complete()
-        hashers = self._hashers or [(name, _HASHERS[name]()) for name in self.fetch.algorithms]
-        return b"", {name: hasher.hexdigest() for name, hasher in hashers}
-
-    def take(self) -> bytes:
-        """The next chunk that has come in."""
-        chunk = self.ready.popleft()
-        self.waiting_octets -= len(chunk)
-        return chunk
 
 
 def _create(path: str) -> int:

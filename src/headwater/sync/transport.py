@@ -1,7 +1,7 @@
 """The one way to the network: many requests in flight over kept-alive connections, bounded, each answered once.
 
-libcurl's multi interface does the waiting, and this is the only module that imports pycurl. What may start, be followed
-or be tried again is decided in `dispatch`, the bytes are taken in `reception`, and this module carries requests from the
+libcurl's multi interface does the waiting; this is the only module that imports pycurl. What may start, be followed or
+be tried again is decided in `dispatch`, the bytes are taken in `reception`, and this module carries requests from the
 one to the other. A transport belongs to one thread. It speaks HTTP/1.1 only: over loopback HTTP/2 measured slower, and
 every bound here is one that we understand.
 """
@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pycurl
 
-from headwater.errors import SourceFault, UsageFault
-from headwater.sync.dispatch import REDIRECTS, SECRET_HEADERS, Dispatcher, Job, Run, site_of, wire_uri
+from headwater.errors import UsageFault
+from headwater.sync.dispatch import REDIRECTS, SECRET_HEADERS, Dispatcher, Job, Run, request_target, site_of, wire_uri
 from headwater.sync.fetch import Credentials, Failure, FailureKind, Fetch, Fetched, TransportOptions
 from headwater.sync.politeness import retry_after_seconds
-from headwater.sync.reception import Reception, StreamReception
+from headwater.sync.reception import Reception
+from headwater.sync.streaming import StreamBroken, StreamedAnswer, StreamReception
 
 __all__ = [
     "Credentials",
@@ -39,6 +40,7 @@ SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answ
 RECEIVE_OCTETS = 128 * 1024
 
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_SMALL_ESCAPE = re.compile(r"%(?:[a-f]|.[a-f])")
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 _PLAIN_HEADERS = [b"Accept-Encoding: identity"]
 
@@ -63,23 +65,17 @@ _FAILURES: dict[int, tuple[FailureKind, bool]] = {
 """libcurl's results as our kinds, and whether another try may succeed; any other is a protocol failure for good."""
 
 
-class StreamBroken(SourceFault):
-    """A streamed answer ended before its body was complete."""
-
-    code = "HW-NET-01"
-    advice = "Try again; if it happens at the same place each time, the source or something before it cuts its answers."
-
-
 class _Slot:
     """One easy handle with its reception; options that never change are set once."""
 
-    __slots__ = ("curl", "job", "method", "plain", "reception")
+    __slots__ = ("curl", "exact", "job", "method", "plain", "reception")
 
     def __init__(self, reception: Reception, options: TransportOptions) -> None:
         self.reception = reception
         self.job: Job | None = None
         self.method = "GET"
         self.plain = True
+        self.exact = False
         self.curl: Any = pycurl.Curl()
         self.curl.slot = self
         for option, value in _fixed_options(options):
@@ -120,6 +116,7 @@ class Transport:
         self._queue = Dispatcher(self.options, self._most)
         credentials = self.options.credentials
         self._trusted = site_of(credentials.origin) if credentials else None
+        self._proxied = any(os.environ.get(name) for name in ("http_proxy", "all_proxy", "ALL_PROXY"))
         self._authorities: list[tuple[int, str]] | None = None
 
     def __enter__(self) -> Transport:
@@ -143,7 +140,7 @@ class Transport:
             return fetched
         raise AssertionError("every fetch has an outcome")
 
-    def many(self, fetches: Iterable[Fetch | None]) -> Iterator[Fetched]:
+    def many(self, fetches: Iterable[Fetch | None]) -> Generator[Fetched, None, None]:
         """Fetch all of `fetches`, many at a time, and yield each outcome as it is there, in any order.
 
         Pulled lazily: never more than `concurrency` are taken and not yet yielded. A None among them means "nothing at
@@ -191,8 +188,8 @@ class Transport:
         try:
             self._admit(job)
             while not run.done and not reception.delivering:
-                self._turn()
-            yield StreamedAnswer(job, reception, lambda: self._carry_on(slot))
+                self._turn(reception)
+            yield StreamedAnswer(job, reception, lambda: self._carry_on(slot, reception))
         finally:
             self._abandon(run)
             del self._streams[job]
@@ -203,27 +200,31 @@ class Transport:
         if failure := self._queue.admit(job):
             self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
-    def _carry_on(self, slot: _Slot) -> None:
+    def _carry_on(self, slot: _Slot, reception: StreamReception) -> None:
         """Let more of a stream come in."""
-        reception = slot.reception
-        if isinstance(reception, StreamReception) and reception.paused:
+        if reception.paused:
             reception.paused = False
-            slot.curl.pause(pycurl.PAUSE_CONT)
-            if reception.ready:
+            try:
+                slot.curl.pause(pycurl.PAUSE_CONT)
+            except pycurl.error:  # the reception refused what libcurl had kept for it
+                self._landed(slot, pycurl.E_WRITE_ERROR, "")
                 return
-        self._turn()
+        if not reception.ready:
+            self._turn(reception)
 
     def _send(self) -> None:
         """Start what may start and let libcurl send it, without waiting."""
         self._start(self.options.monotonic())
         self._multi.perform()
 
-    def _turn(self) -> None:
-        """Start what may start, then let libcurl work until something is complete or a moment has passed."""
+    def _turn(self, stream: StreamReception | None = None) -> None:
+        """Start what may start, then let libcurl work until something is complete, or `stream` has something, or a
+        moment has passed.
+        """
         now = self.options.monotonic()
         self._start(now)
         self._multi.perform()
-        if self._collect():
+        if self._collect() or (stream is not None and stream.ready):
             return
         due = self._queue.next_start(now)
         if not self._flying:
@@ -245,7 +246,10 @@ class Transport:
         slot.reception.begin(job.fetch)
         self._flying[slot] = None
         try:
-            slot.curl.setopt(pycurl.URL, wire_uri(job.uri))
+            uri = wire_uri(job.uri)
+            slot.curl.setopt(pycurl.URL, uri)
+            if slot.exact or _SMALL_ESCAPE.search(uri):
+                self._set_target(slot, uri)
             if job.fetch.method != slot.method:
                 _set_method(slot, job.fetch.method)
             if job.fetch.headers or not slot.plain or job.site == self._trusted:
@@ -282,6 +286,14 @@ class Transport:
             lines.append(f"Authorization: {self.options.credentials.authorization}".encode("latin-1"))
         slot.plain = lines == _PLAIN_HEADERS
         slot.curl.setopt(pycurl.HTTPHEADER, lines)
+
+    def _set_target(self, slot: _Slot, uri: str) -> None:
+        """Send small hexadecimal digits as they are, which libcurl would capitalise; a proxy takes only whole URIs."""
+        slot.exact = bool(_SMALL_ESCAPE.search(uri)) and not self._proxied
+        if slot.exact:
+            slot.curl.setopt(pycurl.REQUEST_TARGET, request_target(uri))
+        else:
+            slot.curl.unsetopt(pycurl.REQUEST_TARGET)
 
     def _trust_authorities(self, slot: _Slot) -> None:
         if self._authorities is None:
@@ -356,44 +368,6 @@ class Transport:
                 self._ground(slot)
         self._queue.withdraw(run)
         run.open = 0
-
-
-class StreamedAnswer:
-    """The answer to `Transport.stream`: its head at once, its body as an iterator of chunks, its digests at the end.
-
-    `status` is 0 and `failure` set when there is no answer; `body` holds the text of an answer that is no 2xx.
-    """
-
-    def __init__(self, job: Job, reception: StreamReception, carry_on: Callable[[], None]) -> None:
-        self._run = job.run
-        self._reception = reception
-        self._carry_on = carry_on
-        done = job.run.done[0] if job.run.done else None
-        self.status = done.status if done else reception.status
-        self.uri = job.uri
-        self.headers = done.headers if done else reception.headers
-        self.failure = done.failure if done else None
-        self.body = done.body if done else b""
-        self.retry_after_seconds = done.retry_after_seconds if done else None
-        self.moved_to = job.moved_to
-        self.octets = 0
-        self.digests: dict[str, str] = {}
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The body of a 2xx as received; raises `StreamBroken` when it ends before it is complete."""
-        reception, run = self._reception, self._run
-        while reception.ready or not run.done:
-            while reception.ready:
-                chunk = reception.take()
-                self.octets += len(chunk)
-                yield chunk
-            if not run.done:
-                self._carry_on()
-        done = run.done[0]
-        self.failure = done.failure
-        self.digests = done.digests
-        if done.failure is not None:
-            raise StreamBroken(done.failure.text, where=done.uri, rule=f"transport {done.failure.kind}")
 
 
 def _judge(slot: _Slot, code: int, text: str) -> Failure | None:

@@ -1,0 +1,116 @@
+"""Politeness as decisions over values: waits, limits and rates (DST-F1)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.sync.politeness import (
+    FIRST_LIMIT,
+    RETRIED_STATUSES,
+    HostLimit,
+    TokenBucket,
+    backoff_seconds,
+    retry_after_seconds,
+)
+
+NOW = 1_000_000_000.0  # Sun, 09 Sep 2001 01:46:40 GMT
+
+
+def test_dst_f1_and_f2_which_answers_are_tried_again() -> None:
+    assert {408, 425, 429, 500, 502, 503, 504, 599} <= RETRIED_STATUSES
+    assert not {200, 301, 304, 400, 401, 403, 404, 410, 418, 600} & RETRIED_STATUSES
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1))
+def test_waits_are_bounded_and_never_zero(attempt: int, chance: float) -> None:
+    assert 0.25 <= backoff_seconds(attempt, chance) <= 30.0
+
+
+@given(st.integers(1, 1000))
+def test_waits_never_get_shorter(attempt: int) -> None:
+    assert backoff_seconds(attempt, 0.5) <= backoff_seconds(attempt + 1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "date", "wait"),
+    [
+        (None, None, None),
+        ("120", None, 120.0),
+        (" 0 ", None, 0.0),
+        ("Sun, 09 Sep 2001 01:48:40 GMT", None, 120.0),
+        ("Sunday, 09-Sep-01 01:48:40 GMT", None, 120.0),
+        ("Sun Sep  9 01:48:40 2001", None, 120.0),
+        ("Sun, 09 Sep 2001 01:40:00 GMT", None, 0.0),
+        ("Sat, 01 Jan 2000 00:01:00 GMT", "Sat, 01 Jan 2000 00:00:00 GMT", 60.0),
+        ("Sun, 09 Sep 2001 01:48:40 GMT", "nonsense", 120.0),
+        ("-1", None, None),
+        ("1.5", None, None),
+        ("soon", None, None),
+        ("", None, None),
+        ("\u0663", None, None),
+        ("99999999999999999999", None, None),
+        ("Mon, 99 Sep 99999 99:99:99 GMT", None, None),
+    ],
+)
+def test_retry_after(value: str | None, date: str | None, wait: float | None) -> None:
+    assert retry_after_seconds(value, date, NOW) == wait
+
+
+@given(st.text(), st.none() | st.text())
+def test_no_retry_after_raises(value: str, date: str | None) -> None:
+    wait = retry_after_seconds(value, date, NOW)
+    assert wait is None or wait >= 0
+
+
+def test_a_quick_host_is_asked_wider_with_each_answer() -> None:
+    limit = HostLimit(64)
+    assert limit.limit == FIRST_LIMIT
+    for _ in range(100):
+        limit.answered(0.001)
+    assert limit.limit == 64
+
+
+def test_a_host_that_queues_is_not_asked_more() -> None:
+    limit = HostLimit(64)
+    limit.answered(0.1)
+    for _ in range(100):
+        limit.answered(2.0)
+    assert limit.limit < FIRST_LIMIT + 10
+
+
+def test_one_overload_halves_once_and_growth_is_slow_from_then() -> None:
+    limit = HostLimit(64)
+    for _ in range(3):
+        limit.overloaded(sent_at=1.0, now=2.0)
+    assert limit.limit == FIRST_LIMIT // 2
+    for _ in range(FIRST_LIMIT // 2):
+        limit.answered(0.001)
+    assert FIRST_LIMIT // 2 < limit.limit <= FIRST_LIMIT // 2 + 1
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=300), st.integers(1, 256))
+def test_a_limit_stays_between_one_and_its_most(events: list[tuple[bool, float]], most: int) -> None:
+    limit = HostLimit(most)
+    for number, (answered, seconds) in enumerate(events):
+        if answered:
+            limit.answered(seconds)
+        else:
+            limit.overloaded(float(number), number + 0.5)
+        assert 1 <= limit.limit <= most
+
+
+@given(st.floats(0.1, 1000), st.lists(st.floats(0, 5), min_size=1, max_size=100))
+def test_a_bucket_never_gives_more_than_its_rate(rate: float, gaps: list[float]) -> None:
+    bucket = TokenBucket(rate)
+    now, taken = 0.0, 0
+    for gap in gaps:
+        now += gap
+        taken += bucket.take(now) == 0
+    assert taken <= now * rate + max(1.0, rate / 10) + 1
+
+
+def test_a_bucket_says_how_long_to_wait() -> None:
+    bucket = TokenBucket(4.0)
+    assert bucket.take(10.0) == 0.0
+    assert bucket.take(10.0) == pytest.approx(0.25)
+    assert bucket.take(10.25) == 0.0

@@ -1,0 +1,689 @@
+"""The transport against real sockets: one table of what servers do, and what is made of each."""
+
+import hashlib
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.errors import UsageFault
+from headwater.sync.transport import (
+    Credentials,
+    FailureKind,
+    Fetch,
+    StreamBroken,
+    Transport,
+    TransportOptions,
+)
+from tests.sync.scripted_server import Behaviour, answer, scripted
+
+BODY = bytes(range(256)) * 16
+BIG = os.urandom(3_000_000)
+TLS = Path(__file__).parent / "tls"
+
+
+class Clock:
+    """Time that passes only when it is slept through."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds + 1e-6
+
+
+def options(clock: Clock | None = None, **changes) -> TransportOptions:
+    settings: dict[str, Any] = {
+        "chance": lambda: 0.0,
+        "retries": 2,
+        "stall_timeout_seconds": 1,
+        "connect_timeout_seconds": 1.0,
+    }
+    if clock:
+        settings |= {"monotonic": lambda: clock.now, "sleep": clock.sleep, "time_of_day": lambda: clock.now}
+    return TransportOptions(**(settings | changes))
+
+
+def close_after(data: bytes) -> Behaviour:
+    def behave(_request, connection: socket.socket) -> None:
+        connection.sendall(data)
+
+    return behave
+
+
+def hold(_request, connection: socket.socket) -> None:
+    connection.recv(1)  # until the client gives up
+
+
+def trickle(_request, connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        connection.sendall(b"x")
+        time.sleep(0.2)
+
+
+def endless(start: bytes, block: bytes) -> Behaviour:
+    def behave(_request, connection: socket.socket) -> None:
+        connection.sendall(start)
+        while True:
+            connection.sendall(block)
+
+    return behave
+
+
+def chunked(*blocks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(block), block) for block in blocks) + end
+
+
+@dataclass
+class Case:
+    """What a server sends for /x; what comes of fetching it, and how many requests that took."""
+
+    name: str
+    sends: Behaviour
+    status: int = 200
+    failure: FailureKind | None = None
+    body: bytes | None = None
+    requests: int = 1
+    more: dict[str, Behaviour] = field(default_factory=dict)
+    max_octets: int = 1_000_000_000
+    retries: int = 2
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CASES = [
+    Case("small body", answer(BODY), body=BODY),
+    Case("large body", answer(BIG), body=BIG),
+    Case("empty body", answer(b""), body=b""),
+    Case("204", b"HTTP/1.1 204 No Content\r\n\r\n", status=204, body=b""),
+    Case("chunked", chunked(BODY, BODY[:7]), body=BODY + BODY[:7]),
+    Case("chunked and trailers", chunked(BODY, end=b"0\r\nX-Late: 1\r\n\r\n"), body=BODY),
+    Case("no length, ended by closing", close_after(OK + b"\r\n" + BODY), body=BODY),
+    Case("interim answer first", b"HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n" + answer(BODY), body=BODY),
+    Case("content coding is left alone", answer(b"\x1f\x8bzip", Content_Encoding="gzip"), body=b"\x1f\x8bzip"),
+    Case(
+        "length short by one",
+        close_after(OK + b"Content-Length: 4097\r\n\r\n" + BODY),
+        failure=FailureKind.TRUNCATED,
+        requests=3,
+    ),
+    Case("chunks cut", close_after(chunked(BODY, end=b"")), failure=FailureKind.TRUNCATED, requests=3),
+    Case(
+        "chunk size is nonsense", close_after(chunked(BODY, end=b"zz\r\n")), failure=FailureKind.TRUNCATED, requests=3
+    ),
+    Case(
+        "large length short",
+        close_after(OK + b"Content-Length: 3000001\r\n\r\n" + BIG),
+        failure=FailureKind.TRUNCATED,
+        requests=3,
+    ),
+    Case("closes without an answer", close_after(b""), status=0, failure=FailureKind.TRUNCATED, requests=3),
+    Case("not HTTP", close_after(b"SSH-2.0-OpenSSH_9.2\r\n"), status=0, failure=FailureKind.PROTOCOL),
+    Case("never answers", hold, status=0, failure=FailureKind.STALLED, retries=0),
+    Case("trickles", trickle, failure=FailureKind.STALLED, retries=0),
+    Case("exactly the bound", answer(BODY), body=BODY, max_octets=4096),
+    Case("declared one too large", answer(BODY + b"x"), failure=FailureKind.TOO_LARGE, max_octets=4096),
+    Case("declared far too large", answer(BIG), failure=FailureKind.TOO_LARGE, max_octets=100_000),
+    Case("endless", endless(OK + b"\r\n", BIG), failure=FailureKind.TOO_LARGE, max_octets=5_000_000),
+    Case("endless small bound", endless(OK + b"\r\n", BODY), failure=FailureKind.TOO_LARGE, max_octets=100),
+    Case("endless header lines", endless(OK, b"X-A: b\r\n" * 100), status=0, failure=FailureKind.TOO_LARGE),
+    Case("endless header line", endless(OK + b"X-A: ", b"b" * 10_000), status=200, failure=FailureKind.TOO_LARGE),
+    Case(
+        "endless interim answers",
+        endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 50),
+        status=0,
+        failure=FailureKind.TOO_LARGE,
+    ),
+    Case(
+        "many header lines",
+        close_after(OK + b"X-A: b\r\n" * 600 + b"Content-Length: 0\r\n\r\n"),
+        status=0,
+        failure=FailureKind.TOO_LARGE,
+    ),
+    Case("404", answer(b"no", "404 Not Found"), status=404, body=b"no"),
+    Case("410", answer(b"", "410 Gone"), status=410, body=b""),
+    Case("401 is final", answer(b"", "401 Unauthorized"), status=401, body=b""),
+    Case("403 is final", answer(b"", "403 Forbidden"), status=403, body=b""),
+    Case("304", b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\n\r\n', status=304, body=b""),
+    Case("endless error page", endless(b"HTTP/1.1 404 Not Found\r\n\r\n", BIG), status=404),
+    Case("408 is tried again", answer(b"", "408 Request Timeout"), status=408, body=b"", requests=3),
+    Case("425 is tried again", answer(b"", "425 Too Early"), status=425, body=b"", requests=3),
+    Case("429 is tried again", answer(b"", "429 Too Many Requests"), status=429, body=b"", requests=3),
+    Case("500 is tried again", answer(b"", "500 Oops"), status=500, body=b"", requests=3),
+    Case("503 is tried again", answer(b"", "503 Busy"), status=503, body=b"", requests=3),
+    Case("redirect", answer(b"", "302 Found", Location="/y"), body=BODY, requests=2, more={"/y": answer(BODY)}),
+    Case("redirect without a place", answer(b"", "302 Found"), status=302, body=b""),
+    Case(
+        "redirect loop",
+        answer(b"", "301 Moved", Location="/x"),
+        status=301,
+        failure=FailureKind.REDIRECT_REFUSED,
+        requests=11,
+    ),
+    Case(
+        "redirect to a file",
+        answer(b"", "302 Found", Location="file:///etc/passwd"),
+        status=302,
+        failure=FailureKind.REDIRECT_REFUSED,
+    ),
+    Case(
+        "redirect to gopher",
+        answer(b"", "302 Found", Location="gopher://127.0.0.1/"),
+        status=302,
+        failure=FailureKind.REDIRECT_REFUSED,
+    ),
+    Case(
+        "redirect to nonsense",
+        answer(b"", "302 Found", Location="http://[::1"),
+        status=302,
+        failure=FailureKind.REDIRECT_REFUSED,
+    ),
+    Case(
+        "redirect with a huge text",
+        endless(b"HTTP/1.1 302 Found\r\nContent-Length: 999999999999\r\nLocation: /y\r\n\r\n", BIG),
+        body=BODY,
+        requests=2,
+        more={"/y": answer(BODY)},
+    ),
+]
+
+
+@pytest.mark.parametrize("way", ["memory", "file", "stream"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_servers_do(case: Case, way: str, tmp_path) -> None:
+    into = str(tmp_path / "body") if way == "file" else None
+    with (
+        scripted({"/x": case.sends, **case.more}) as server,
+        Transport(options(first_backoff_seconds=0.01, retries=case.retries)) as transport,
+    ):
+        fetch = Fetch(
+            server.base + "/x", into=into, algorithms=("sha-256", "md5"), max_octets=case.max_octets, key="mine"
+        )
+        if way == "stream":
+            check_stream(case, transport, fetch)
+        else:
+            check(case, transport.one(fetch), tmp_path / "body", way)
+        handed_on = way == "stream" and case.failure and case.status == 200  # and so cannot be repeated
+        assert len(server.requests) == (1 if handed_on else case.requests)
+        assert os.listdir(tmp_path) == (
+            ["body"] if way == "file" and case.failure is None and case.status < 300 else []
+        )
+
+
+def check(case: Case, fetched, path, way: str) -> None:
+    assert fetched.fetch.key == "mine"
+    assert (fetched.failure.kind if fetched.failure else None) == case.failure, fetched.failure
+    assert fetched.status == case.status
+    assert fetched.ok is (case.failure is None and case.status < 300)
+    if case.body is not None:
+        found = path.read_bytes() if way == "file" and fetched.ok else fetched.body
+        assert found == case.body
+        assert fetched.octets == len(case.body)
+    if fetched.ok:
+        assert fetched.digests == digests(case.body)
+    elif case.failure:
+        assert fetched.digests == {}
+
+
+def digests(body: bytes | None) -> dict[str, str]:
+    assert body is not None
+    return {"sha-256": hashlib.sha256(body).hexdigest(), "md5": hashlib.md5(body).hexdigest()}
+
+
+def check_stream(case: Case, transport: Transport, fetch: Fetch) -> None:
+    with transport.stream(fetch) as stream:
+        assert stream.status == case.status
+        if case.failure is None:
+            received = b"".join(stream) or stream.body
+            if case.body is not None:
+                assert received == case.body
+            if case.status < 300:
+                assert stream.octets == len(received)
+                assert stream.digests == digests(case.body)
+            return
+        if stream.failure is None:
+            with pytest.raises(StreamBroken) as raised:
+                list(stream)
+            assert raised.value.exit_status == 3
+        assert stream.failure is not None
+        assert stream.failure.kind == case.failure
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with Transport(options(first_backoff_seconds=0.01)) as transport:
+        fetched = transport.one(Fetch(f"http://127.0.0.1:{port}/"))
+    assert fetched.failure is not None
+    assert (fetched.status, fetched.failure.kind, fetched.tries) == (0, FailureKind.CONNECT, 3)
+
+
+@pytest.mark.parametrize(
+    "uri", ["", "x", "ftp://127.0.0.1/", "file:///etc/passwd", "http://", "http://u:p@127.0.0.1/", "http:/a"]
+)
+def test_what_is_no_address_fails_at_once(uri: str) -> None:
+    with Transport(options()) as transport:
+        fetched = transport.one(Fetch(uri))
+    assert fetched.failure is not None
+    assert fetched.failure.kind == FailureKind.PROTOCOL
+
+
+@pytest.mark.parametrize(
+    ("target", "sent"),
+    [
+        ("/%aa%AA%9f#x", "/%aa%AA%9f"),
+        ("?%aa", "/?%aa"),
+        ("/a%7Eb%2fc%2F~", "/a%7Eb%2fc%2F~"),
+        ("/a/../b/./c", "/a/../b/./c"),
+        ("/a//b", "/a//b"),
+        ("/%2e%2e/x", "/%2e%2e/x"),
+        ("/a?b=c&d=%20#fragment", "/a?b=c&d=%20"),
+        ("?q", "/?q"),
+        ('/{curly}[1-2]|^`"<>\\', '/{curly}[1-2]|^`"<>\\'),
+        ("/ü b", "/%C3%BC%20b"),
+        ("/a\r\nX-Evil: 1", "/a%0D%0AX-Evil:%201"),
+    ],
+)
+def test_a_uri_is_sent_as_it_is_given(target: str, sent: str) -> None:
+    with scripted({sent: answer(b"ok")}) as server, Transport(options()) as transport:
+        transport.one(Fetch(server.base + target))
+        assert server.targets() == [sent]
+
+
+def test_default_request_is_plain() -> None:
+    with scripted({"/": answer()}) as server, Transport(options()) as transport:
+        transport.one(Fetch(server.base + "/"))
+        headers = server.requests[0].headers
+    assert set(headers) == {"host", "user-agent", "accept", "accept-encoding"}
+    assert headers["accept-encoding"] == "identity"
+    assert headers["user-agent"].startswith("headwater/")
+
+
+def test_headers_of_the_caller_are_sent_once_and_not_kept() -> None:
+    conditional = (("If-None-Match", '"a"'), ("Accept-Encoding", "gzip"))
+    with scripted({"/": answer()}) as server, Transport(options(concurrency=1)) as transport:
+        transport.one(Fetch(server.base + "/", headers=conditional))
+        transport.one(Fetch(server.base + "/"))
+        first, second = (request.headers for request in server.requests)
+    assert (first["if-none-match"], first["accept-encoding"]) == ('"a"', "gzip")
+    assert (second.get("if-none-match"), second["accept-encoding"]) == (None, "identity")
+
+
+@pytest.mark.parametrize("header", [("X", "a\r\nY: b"), ("X\r\nY", "a"), ("X", "a\0")])
+def test_no_header_smuggles_another(header: tuple[str, str]) -> None:
+    with scripted({"/": answer()}) as server, Transport(options()) as transport:
+        fetched = transport.one(Fetch(server.base + "/", headers=(header,)))
+        assert fetched.failure is not None
+        assert server.requests == []
+        assert transport.one(Fetch(server.base + "/")).ok
+
+
+def test_head_and_get_share_a_handle() -> None:
+    with scripted(
+        {"/": lambda request, _: answer(b"body") if request.method == "GET" else answer(b"", Content_Length="4")}
+    ) as server:
+        with Transport(options(concurrency=1)) as transport:
+            kinds = [
+                transport.one(Fetch(server.base + "/", method=method)) for method in ("HEAD", "GET", "HEAD", "GET")
+            ]
+        assert [fetched.body for fetched in kinds] == [b"", b"body", b"", b"body"]
+        assert {request.connection for request in server.requests} == {1}
+    assert kinds[0].headers["content-length"] == "4"
+
+
+def test_other_methods_are_refused() -> None:
+    with scripted({}) as server, Transport(options()) as transport:
+        assert transport.one(Fetch(server.base, method="DELETE")).failure is not None
+        assert server.requests == []
+
+
+def test_headers_are_lower_case_joined_and_unfolded() -> None:
+    sent = OK + b"LINK: <a>\r\nLink: <b>\r\nX-Fold: one\r\n two\r\nX-Latin: \xe9\r\nContent-Length: 0\r\n\r\n"
+    with scripted({"/": sent}) as server, Transport(options()) as transport:
+        headers = transport.one(Fetch(server.base + "/")).headers
+    assert headers == {"link": "<a>, <b>", "x-fold": "one two", "x-latin": "é", "content-length": "0"}
+
+
+def test_connections_are_kept() -> None:
+    with scripted({"/": answer(BODY)}) as server, Transport(options(concurrency=4)) as transport:
+        assert all(fetched.ok for fetched in transport.many(Fetch(server.base + "/") for _ in range(100)))
+        assert len({request.connection for request in server.requests}) <= 4
+
+
+# -- redirects and credentials
+
+
+def test_permanent_redirects_are_reported_up_to_the_first_passing_one() -> None:
+    script: dict[str, Behaviour] = {
+        "/a": answer(b"", "301 Moved", Location="/b"),
+        "/b": answer(b"", "308 Moved", Location="/c"),
+        "/c": answer(b"", "302 Found", Location="/d"),
+        "/d": answer(b"", "301 Moved", Location="/e"),
+        "/e": answer(b"end"),
+        "/t": answer(b"", "307 Elsewhere", Location="/a"),
+    }
+    with scripted(script) as server, Transport(options()) as transport:
+        moved = transport.one(Fetch(server.base + "/a"))
+        passing = transport.one(Fetch(server.base + "/t"))
+        assert (moved.body, moved.uri, moved.moved_to) == (b"end", server.base + "/e", server.base + "/c")
+        assert (passing.body, passing.moved_to) == (b"end", None)
+
+
+def test_dst_f10_https_is_never_left_for_http() -> None:
+    from headwater.sync.dispatch import redirect_target
+    from headwater.sync.transport import Failure
+
+    assert isinstance(redirect_target("https://a/", "http://a/", 0), Failure)
+    assert redirect_target("https://a/", "https://b/", 0) == "https://b/"
+    assert redirect_target("http://a/", "https://a/x", 0) == "https://a/x"
+    assert redirect_target("HTTPS://a/x/y", "../z", 9) == "https://a/z"
+    assert isinstance(redirect_target("http://a/", "/b", 10), Failure)
+
+
+def test_credentials_go_to_their_origin_only() -> None:
+    with (
+        scripted({"/own": answer()}) as other,
+        scripted({"/a": answer(b"", "302 Found", Location=other.base + "/own")}) as own,
+    ):
+        settings = options(concurrency=1, credentials=Credentials(own.base.upper() + "/anything", "Bearer secret"))
+        with Transport(settings) as transport:
+            transport.one(Fetch(other.base + "/own"))
+            transport.one(Fetch(own.base + "/a"))
+            transport.one(Fetch(other.base + "/own"))
+        assert own.requests[0].headers["authorization"] == "Bearer secret"
+        assert ["authorization" in request.headers for request in other.requests] == [False, False, False]
+
+
+def test_secret_headers_of_a_fetch_stay_with_its_origin() -> None:
+    with scripted({"/own": answer()}) as other, scripted({}) as own:
+        own.script["/a"] = answer(b"", "302 Found", Location="/b")
+        own.script["/b"] = answer(b"", "302 Found", Location=other.base + "/own")
+        headers = (("Authorization", "Basic x"), ("Cookie", "a=b"), ("X-Plain", "1"))
+        with Transport(options()) as transport:
+            transport.one(Fetch(own.base + "/a", headers=headers))
+        assert [request.headers.get("cookie") for request in own.requests] == ["a=b", "a=b"]
+        assert other.requests[0].headers.keys() & {"authorization", "cookie", "x-plain"} == {"x-plain"}
+
+
+def test_a_proxy_of_the_environment_is_not_used_for_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted({}) as proxy, scripted({"/": answer(b"direct")}) as server:
+        monkeypatch.setenv("http_proxy", proxy.base)
+        monkeypatch.setenv("no_proxy", "example.org")
+        proxy.script["http://headwater.example/"] = answer(b"by proxy")
+        with Transport(options()) as transport:
+            assert transport.one(Fetch(server.base + "/")).body == b"direct"
+            assert transport.one(Fetch("http://headwater.example/")).body == b"by proxy"
+
+
+def test_tls_is_verified_and_never_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "loopback.pem", TLS / "loopback.key")
+    with scripted({"/": answer(b"open")}) as plain, scripted({"/": answer(b"safe")}, tls=context) as safe:
+        safe.script["/down"] = answer(b"", "302 Found", Location=plain.base + "/")
+        plain.script["/up"] = answer(b"", "302 Found", Location=safe.base + "/")
+        with Transport(options()) as transport:
+            unknown = transport.one(Fetch(safe.base + "/"))
+        monkeypatch.setenv("CURL_CA_BUNDLE", str(TLS / "loopback.pem"))
+        with Transport(options()) as transport:
+            trusted = transport.one(Fetch(plain.base + "/up"))
+            down = transport.one(Fetch(safe.base + "/down"))
+        assert [request.target for request in plain.requests] == ["/up"]
+    assert unknown.failure is not None
+    assert unknown.failure.kind == FailureKind.TLS
+    assert trusted.body == b"safe"
+    assert down.failure is not None
+    assert down.failure.kind == FailureKind.REDIRECT_REFUSED
+
+
+# -- politeness
+
+
+def test_dst_f1_tries_wait_longer_each_time_and_end() -> None:
+    clock = Clock()
+    with scripted({"/": answer(b"", "500 Oops")}) as server, Transport(options(clock, retries=4)) as transport:
+        fetched = transport.one(Fetch(server.base + "/"))
+    assert (fetched.status, fetched.tries, len(server.requests)) == (500, 5, 5)
+    assert clock.slept == pytest.approx([0.5, 1.0, 2.0, 4.0], abs=0.01)
+
+
+@pytest.mark.parametrize("value", ["7", "Thu, 01 Jan 1970 00:16:47 GMT"])
+def test_dst_f1_retry_after_is_honoured(value: str) -> None:
+    clock = Clock()
+    turns = iter([answer(b"", "503 Busy", Retry_After=value), answer(b"ok")])
+    with scripted({"/": lambda *_: next(turns)}) as server, Transport(options(clock)) as transport:
+        assert transport.one(Fetch(server.base + "/")).body == b"ok"
+    assert sum(clock.slept) == pytest.approx(7, abs=0.01)
+
+
+def test_a_wait_that_is_too_long_is_given_back() -> None:
+    clock = Clock()
+    with scripted({"/": answer(b"", "429 Slow", Retry_After="3600")}) as server, Transport(options(clock)) as transport:
+        fetched = transport.one(Fetch(server.base + "/"))
+        assert len(server.requests) == 1
+    assert (fetched.status, fetched.retry_after_seconds, clock.slept) == (429, 3600.0, [])
+
+
+def test_a_busy_host_is_left_alone_and_another_is_not() -> None:
+    clock = Clock()
+    turns = iter([answer(b"", "503 Busy", Retry_After="30"), answer(b"a"), answer(b"b")])
+    with (
+        scripted({"/": lambda *_: next(turns)}) as busy,
+        scripted({"/": answer(b"free")}) as free,
+        Transport(options(clock, per_host=1)) as transport,
+    ):
+        fetches = [Fetch(busy.base + "/", key=1), Fetch(busy.base + "/", key=2), Fetch(free.base + "/", key=3)]
+        order = [fetched.fetch.key for fetched in transport.many(fetches)]
+    assert order[0] == 3
+    assert sum(clock.slept) == pytest.approx(30, abs=0.1)
+
+
+def test_a_rate_spreads_the_requests() -> None:
+    clock = Clock()
+    with scripted({"/": answer(b"x")}) as server, Transport(options(clock, rate_per_second=2.0)) as transport:
+        assert len(list(transport.many(Fetch(server.base + "/") for _ in range(7)))) == 7
+    assert sum(clock.slept) == pytest.approx(3.0, abs=0.1)
+
+
+def test_a_host_that_is_overloaded_gets_fewer_at_a_time() -> None:
+    serving = threading.Semaphore(4)
+
+    def four_at_most(*_):
+        if not serving.acquire(blocking=False):
+            return answer(b"", "503 Busy")
+        try:
+            time.sleep(0.005)
+            return answer(b"ok")
+        finally:
+            serving.release()
+
+    with scripted({"/": four_at_most}) as server:
+        with Transport(options(retries=8, first_backoff_seconds=0.02)) as transport:
+            outcomes = list(transport.many(Fetch(server.base + "/") for _ in range(200)))
+        assert [fetched.status for fetched in outcomes] == [200] * 200
+
+
+def test_concurrency_is_never_exceeded() -> None:
+    def slow(*_):
+        time.sleep(0.01)
+        return answer(b"ok")
+
+    with scripted({"/": slow}) as server, Transport(options(concurrency=5)) as transport:
+        assert len(list(transport.many(Fetch(server.base + "/") for _ in range(50)))) == 50
+        assert 2 <= server.busiest <= 5
+
+
+# -- many, stream, interruption
+
+
+def test_many_pulls_lazily_and_outcomes_may_lead_to_more() -> None:
+    waiting = [1]
+    pulled = 0
+
+    def feed(base: str):
+        nonlocal pulled
+        while True:
+            if waiting:
+                pulled += 1
+                yield Fetch(f"{base}/{waiting.pop()}")
+            else:
+                yield None
+
+    with scripted({f"/{n}": answer(str(n).encode()) for n in range(64)}) as server, Transport(options()) as transport:
+        seen = []
+        for fetched in transport.many(feed(server.base)):
+            number = int(fetched.body)
+            seen.append(number)
+            waiting.extend(child for child in (2 * number, 2 * number + 1) if child < 64)
+    assert sorted(seen) == list(range(1, 64))
+
+
+def test_many_takes_no_more_than_is_asked_for() -> None:
+    pulled = 0
+
+    def feed(base: str):
+        nonlocal pulled
+        for number in range(1, 10_001):
+            pulled = number
+            yield Fetch(base + "/")
+
+    with scripted({"/": answer(b"x")}) as server, Transport(options(concurrency=8)) as transport:
+        outcomes = transport.many(feed(server.base))
+        for _ in range(20):
+            next(outcomes)
+        assert pulled <= 20 + 8
+        outcomes.close()
+        assert transport.one(Fetch(server.base + "/")).ok
+
+
+def test_many_calls_may_run_inside_each_other() -> None:
+    with scripted({"/": answer(BODY), "/in": answer(b"in")}) as server, Transport(options(concurrency=4)) as transport:
+        inner = [
+            (outer.body, transport.one(Fetch(server.base + "/in")).body)
+            for outer in transport.many(Fetch(server.base + "/") for _ in range(20))
+        ]
+    assert inner == [(BODY, b"in")] * 20
+
+
+def test_nothing_to_fetch_is_nothing() -> None:
+    with Transport() as transport:
+        assert list(transport.many([])) == []
+        assert list(transport.many([None])) == []
+
+
+def test_a_file_that_exists_is_never_written_over(tmp_path) -> None:
+    path = tmp_path / "there"
+    path.write_bytes(b"mine")
+    for body in (b"small", BIG):
+        with scripted({"/": answer(body)}) as server, Transport(options()) as transport:
+            fetched = transport.one(Fetch(server.base + "/", into=str(path), max_octets=10_000_000))
+        assert fetched.failure is not None
+        assert fetched.failure.kind == FailureKind.STORE
+        assert path.read_bytes() == b"mine"
+
+
+def test_a_full_disk_is_a_fault_of_the_store() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    from headwater.sync import reception
+
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    try:
+        with pytest.raises(OSError):
+            reception._write(descriptor, b"x")
+    finally:
+        os.close(descriptor)
+
+
+def test_a_missing_folder_is_a_fault_of_the_store(tmp_path) -> None:
+    with scripted({"/": answer(BIG), "/s": answer(b"s")}) as server, Transport(options()) as transport:
+        for target in ("/", "/s"):
+            into = str(tmp_path / "none" / "x")
+            fetched = transport.one(Fetch(server.base + target, into=into, max_octets=10_000_000))
+            assert fetched.failure is not None
+            assert fetched.failure.kind == FailureKind.STORE
+            assert "No such file" in fetched.failure.text
+
+
+def test_a_stream_waits_for_its_reader_in_bounded_memory() -> None:
+    block = os.urandom(1 << 20)
+    sent = 0
+
+    def large(_request, connection: socket.socket) -> None:
+        nonlocal sent
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (200 << 20))
+        for _ in range(200):
+            connection.sendall(block)
+            sent += 1
+
+    with scripted({"/": large}) as server, Transport(options(stall_timeout_seconds=1)) as transport:
+        tracemalloc.start()
+        with transport.stream(Fetch(server.base + "/", max_octets=1 << 40)) as stream:
+            chunks = iter(stream)
+            first = len(next(chunks))
+            time.sleep(1.5)  # longer than the stall timeout: a pause of ours is no stall of theirs
+            assert sent < 40
+            assert first + sum(map(len, chunks)) == 200 << 20
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_a_stream_may_be_left_early_and_others_go_on() -> None:
+    with scripted({"/big": answer(BIG), "/": answer(b"x")}) as server, Transport(options()) as transport:
+        with transport.stream(Fetch(server.base + "/big", max_octets=1 << 30)) as stream:
+            next(iter(stream))
+            assert transport.one(Fetch(server.base + "/")).ok
+        assert transport.one(Fetch(server.base + "/big", max_octets=1 << 30)).body == BIG
+
+
+def test_a_stream_is_not_written_to_a_file(tmp_path) -> None:
+    with Transport() as transport, pytest.raises(UsageFault), transport.stream(Fetch("http://a/", into="x")):
+        pass
+
+
+def test_leaving_early_leaves_no_file(tmp_path) -> None:
+    with scripted({"/": endless(OK + b"\r\n", BIG), "/s": answer(b"s")}) as server, Transport(options()) as transport:
+        fetches = [Fetch(server.base + "/", into=str(tmp_path / "half"), max_octets=1 << 40), Fetch(server.base + "/s")]
+        outcomes = transport.many(fetches)
+        assert next(outcomes).body == b"s"
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "half").exists() and time.monotonic() < deadline:
+            transport.one(Fetch(server.base + "/s"))
+        assert (tmp_path / "half").exists()
+        outcomes.close()
+        assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupt_ends_it_and_leaves_no_file(tmp_path) -> None:
+    code = """
+import sys
+from headwater.sync.transport import *
+try:
+    with Transport() as transport:
+        fetches = [Fetch(sys.argv[1] + "/", into=f"{sys.argv[2]}/{n}", max_octets=1 << 50) for n in range(8)]
+        list(transport.many(fetches))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    with scripted({"/": endless(OK + b"\r\n", BODY)}) as server:
+        process = subprocess.Popen([sys.executable, "-c", code, server.base, str(tmp_path)], stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 30
+        while len(os.listdir(tmp_path)) < 8 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, b"")
+    assert os.listdir(tmp_path) == []
