@@ -242,3 +242,7 @@ def index_of(kind: Kind) -> Kind | None:
     """The kind of the index that groups documents of `kind`, if there is one."""
     found = _BY_ROOT.get((Root.SITEMAPINDEX, RULES[kind].capability))
     return found if RULES[kind].root is Root.URLSET and found is not kind else None
+
+
+CAPABILITIES = frozenset(rules.capability for rules in RULES.values() if rules.capability is not None)
+"""Every value of `capability` that Headwater knows (RS-DOC-04, RS-ARC-01, RS-CN-03, RS-FN-02)."""

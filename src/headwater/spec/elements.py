@@ -1,0 +1,391 @@
+"""Elements become records: what each start and end of an element means at its place, in whatever order they come.
+
+The parser calls `start`, `end` and `text`; entries and the document's head come out. Nothing is kept of an entry once
+it is complete. Names are `namespace name` with one space, as expat gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from headwater.spec import values
+from headwater.spec.faults import LimitExceeded, NotSitemap
+from headwater.spec.kinds import CAPABILITIES, RENAMED, Kind, Root, kind_of
+from headwater.spec.lapses import Ledger
+from headwater.spec.limits import DOCUMENT_ENTRIES, ReadLimits
+from headwater.spec.namespaces import RS, SITEMAP
+from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.uris import is_absolute, resolve
+
+Attributes = list[str]
+"""Names and values in turn, as expat's `ordered_attributes` gives them."""
+
+_MD, _LN = f"{RS} md", f"{RS} ln"
+_ROOTS: Final = {f"{SITEMAP} {root.value}": root for root in Root}
+_ENTRIES: Final = {f"{SITEMAP} url": Root.URLSET, f"{SITEMAP} sitemap": Root.SITEMAPINDEX}
+_TEXTS: Final = {f"{SITEMAP} {name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
+_SPACE: Final = " \t\r\n"
+
+_Parse = Callable[[str, Ledger], Any]
+_ENTRY_MD: Final[tuple[tuple[str, _Parse], ...]] = (
+    ("change", values.change),
+    ("datetime", values.moment),
+    ("hash", values.digests),
+    ("length", values.number),
+    ("type", values.media_type),
+    ("path", values.path),
+    ("capability", values.token),
+    ("at", values.moment),
+    ("completed", values.moment),
+    ("from", values.moment),
+    ("until", values.moment),
+    ("encoding", values.token),
+)
+_ROOT_MD: Final[tuple[tuple[str, _Parse], ...]] = (
+    ("capability", values.token),
+    ("at", values.moment),
+    ("completed", values.moment),
+    ("from", values.moment),
+    ("until", values.moment),
+)
+_LINK: Final[tuple[tuple[str, _Parse], ...]] = (
+    ("encoding", values.token),
+    ("hash", values.digests),
+    ("length", values.number),
+    ("modified", values.moment),
+    ("path", values.path),
+    ("pri", values.priority),
+    ("type", values.media_type),
+    ("profile", values.token),
+)
+_MD_NAMES: Final = frozenset(name for name, _ in _ENTRY_MD) | {"modified"}
+_OF_A_REPRESENTATION: Final = ("hash", "length", "type", "encoding")
+_STARTS_OF_HTML: Final = frozenset({"html", "head", "body"})
+
+
+class Assembly:
+    """One document in the making. `entries` collects what is complete until the reader takes it away."""
+
+    def __init__(self, base_uri: str | None, limits: ReadLimits, ledger: Ledger) -> None:
+        self.root: Root | None = None
+        self.depth = 0
+        self.entries: list[Entry] = []
+        self.entry_count = 0
+        self.skipped_count = 0
+        self.saw_datetime = False
+        self.saw_undated_change = False
+        self._base = base_uri
+        self._limits = limits
+        self._ledger = ledger
+        self._head: Document | None = None
+        self._root_md: Attributes | None = None
+        self._root_links: list[Link] = []
+        self._kind: Kind | None = None
+        self._skip_below = 0  # depth of the element whose inside means nothing; 0: none
+        self._in_entry = False
+        self._texts: dict[str, str] = {}
+        self._md: Attributes | None = None
+        self._links: list[Link] = []
+        self._field: str | None = None
+        self._pieces: list[str] = []
+        self._piece_length = 0
+
+    # -- what the parser calls ----------------------------------------------------------------------------------------
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        """An element begins."""
+        self.depth = depth = self.depth + 1
+        if attributes:
+            self._bound(attributes)
+        if self._skip_below:
+            if depth > self._limits.depth:
+                raise LimitExceeded(f"elements nested more than {self._limits.depth} deep")
+            return
+        if depth == 3 and self._in_entry:
+            self._start_in_entry(name, attributes)
+        elif depth == 2:
+            self._start_below_root(name, attributes)
+        elif depth == 1:
+            self._start_root(name)
+        else:
+            self._skip("RS-DOC-18", "an element inside an element that has none was skipped", name)
+
+    def end(self, name: str) -> None:
+        """An element ends."""
+        depth = self.depth
+        self.depth = depth - 1
+        if self._skip_below:
+            if depth == self._skip_below:
+                self._skip_below = 0
+        elif depth == 3:
+            if self._field is not None:
+                self._end_text()
+        elif depth == 2 and self._in_entry:
+            self._in_entry = False
+            self.add(self._texts, self._md, tuple(self._links))
+
+    def text(self, data: str) -> None:
+        """Characters of the element being read; bounded, for they come in pieces."""
+        if self._field is None or self._skip_below:
+            return
+        self._piece_length += len(data)
+        if self._piece_length > self._limits.text_length:
+            raise LimitExceeded(f"a {self._field} of more than {self._limits.text_length:,} characters")
+        self._pieces.append(data)
+
+    # -- what comes out -----------------------------------------------------------------------------------------------
+
+    @property
+    def document(self) -> Document | None:
+        """The head as far as it is known; None until the root's `rs:md` or the end has been seen."""
+        return self._head
+
+    @property
+    def room(self) -> int:
+        """How many entries may still come."""
+        return self._limits.entries - self.entry_count
+
+    @property
+    def expects_capability_lists(self) -> bool:
+        """Whether an entry without a capability is a Capability List here (AMB-01)."""
+        return self._kind is Kind.SOURCE_DESCRIPTION or self._kind is Kind.SOURCE_DESCRIPTION_INDEX
+
+    def finish(self) -> Document:
+        """The end of the document: its head, final."""
+        root = self.root or Root.URLSET
+        if self._root_md is None:
+            self._ledger.warn("AMB-02", "no rs:md below the root: this is a plain Sitemap")
+            self._kind = kind_of(root, None)
+            self._head = Document(kind=self._kind, links=tuple(self._root_links))
+        if self._head is None:
+            raise AssertionError("a document with rs:md has a head")
+        return self._head
+
+    def add(self, texts: dict[str, str], md: Attributes | None, links: tuple[Link, ...]) -> None:
+        """One entry from its raw texts; the only way in which an entry with anything to forgive comes about."""
+        ledger = self._ledger
+        loc = texts.get("loc", "").strip(_SPACE)
+        if not loc:
+            self.skipped_count += 1
+            ledger.warn("DST-F5", "an entry without loc was skipped (RS-DOC-08)")
+            return
+        self.count(1)
+        fields: dict[str, Any] = {"loc": self._uri(loc)}
+        if (text := texts.get("lastmod")) is not None:
+            fields["lastmod"] = values.moment(text.strip(_SPACE), ledger)
+        if (text := texts.get("changefreq")) is not None:
+            fields["changefreq"] = values.frequency(text, ledger)
+        if md:
+            self._read(_ENTRY_MD, self._plain(md, fields), fields)
+        if links:
+            fields["links"] = links
+        self._settle(fields)
+        self.entries.append(Entry(**fields))
+
+    def count(self, more: int) -> None:
+        """Count entries against the limit. Raises LimitExceeded before one too many is taken."""
+        self.entry_count += more
+        if self.entry_count > self._limits.entries:
+            self.entry_count -= more
+            raise LimitExceeded(f"more than {self._limits.entries:,} entries")
+        if self.entry_count > DOCUMENT_ENTRIES >= self.entry_count - more:
+            self._ledger.warn("RS-LIM-01", f"more than {DOCUMENT_ENTRIES:,} entries in one document")
+
+    # -- the places ---------------------------------------------------------------------------------------------------
+
+    def _start_root(self, name: str) -> None:
+        self.root = _ROOTS.get(name)
+        if self.root is None:
+            raise _wrong_root(name)
+
+    def _start_below_root(self, name: str, attributes: Attributes) -> None:
+        root = _ENTRIES.get(name)
+        if root is not None:
+            if root is not self.root:
+                self._ledger.warn("RS-DOC-07", "url in a sitemapindex, or sitemap in a urlset, read all the same", name)
+            if attributes:
+                self._ledger.warn("RS-DOC-09", "attributes of url or sitemap were ignored", attributes[0])
+            self._in_entry = True
+            self._texts = {}
+            self._md = None
+            self._links = []
+        elif name == _MD:
+            self._take_root_md(attributes)
+        elif name == _LN:
+            self._root_links += self._links_of(attributes, len(self._root_links))
+            if self._head is not None:
+                self._head = self._document()
+        else:
+            self._skip("RS-DOC-18", "an unknown element was skipped", name)
+
+    def _start_in_entry(self, name: str, attributes: Attributes) -> None:
+        field = _TEXTS.get(name)
+        if field is not None:
+            if field in self._texts:
+                rule = "RS-DOC-08" if field == "loc" else "RS-DOC-14"
+                self._skip(rule, "a second loc, lastmod or changefreq was ignored", field)
+                return
+            if attributes:
+                self._ledger.warn("RS-DOC-09", "attributes of a Sitemap element were ignored", attributes[0])
+            self._field = field
+        elif name == _MD:
+            if self._md is None:
+                self._md = attributes
+            else:
+                self._ledger.warn("RS-DOC-10", "a second rs:md in an entry was ignored")
+        elif name == _LN:
+            self._links += self._links_of(attributes, len(self._links))
+        else:
+            self._skip("RS-DOC-18", "an unknown element was skipped", name)
+
+    def _end_text(self) -> None:
+        if self._field is not None:
+            self._texts[self._field] = "".join(self._pieces)
+        self._field = None
+        self._pieces = []
+        self._piece_length = 0
+
+    def _skip(self, rule: str, message: str, name: str) -> None:
+        self._ledger.warn(rule, message, name)
+        self._skip_below = self.depth
+
+    # -- attributes ---------------------------------------------------------------------------------------------------
+
+    def _bound(self, attributes: Attributes) -> None:
+        limits = self._limits
+        if len(attributes) > 2 * limits.attributes:
+            raise LimitExceeded(f"an element with more than {limits.attributes} attributes")
+        for value in attributes:
+            if len(value) > limits.attribute_length:
+                raise LimitExceeded(f"an attribute of more than {limits.attribute_length:,} characters")
+
+    def _take_root_md(self, attributes: Attributes) -> None:
+        if self._root_md is not None:
+            self._ledger.warn("AMB-05", "a second rs:md below the root was ignored")
+            return
+        if self.entry_count or self.skipped_count:
+            self._ledger.warn("AMB-04", "the root's rs:md comes after entries")
+        self._root_md = attributes
+        self._head = self._document(first=True)
+        self._kind = self._head.kind
+
+    def _document(self, *, first: bool = False) -> Document:
+        """The head from what is known; only the `first` time are its lapses counted."""
+        ledger = self._ledger if first else Ledger()
+        fields: dict[str, Any] = {}
+        self._read(_ROOT_MD, self._plain(self._root_md or [], fields, ledger), fields, ledger)
+        capability = fields.get("capability")
+        if capability is None:
+            ledger.warn("RS-DOC-04", "the root's rs:md has no capability")
+        elif capability in RENAMED:
+            ledger.warn("AMB-50", "an old name of a capability", capability)
+        elif capability not in CAPABILITIES:
+            ledger.warn("AMB-12", "an unknown capability was kept", capability)
+        kind = kind_of(self.root or Root.URLSET, capability)
+        return Document(kind=kind, links=tuple(self._root_links), **fields)
+
+    def _plain(self, attributes: Attributes, fields: dict[str, Any], ledger: Ledger | None = None) -> dict[str, str]:
+        """The attributes of an `rs:md` by their plain names; those of other namespaces go to `extra`."""
+        plain = dict(zip(attributes[::2], attributes[1::2], strict=True))
+        if not plain.keys() <= _MD_NAMES:
+            plain = self._sort_out(plain, _MD_NAMES, fields, ledger or self._ledger)
+        if "modified" in plain:
+            (ledger or self._ledger).warn("AMB-38", "modified on rs:md was ignored")
+        return plain
+
+    def _sort_out(
+        self, found: dict[str, str], known: frozenset[str], fields: dict[str, Any], ledger: Ledger
+    ) -> dict[str, str]:
+        plain = {name: value for name, value in found.items() if name in known}
+        extra = []
+        for name, value in found.items():
+            space, _, local = name.rpartition(" ")
+            if space == RS and local in known:
+                ledger.warn("RS-DOC-12", "an attribute with the rs prefix was read as if it had none", local)
+                plain.setdefault(local, value)
+            elif space and space != RS:
+                extra.append((f"{{{space}}}{local}", value))
+            elif name not in known:
+                ledger.warn("RS-DOC-13", "an unknown attribute without a namespace of its own was ignored", local)
+        if extra:
+            fields["extra"] = tuple(extra)
+        return plain
+
+    def _read(
+        self,
+        table: tuple[tuple[str, _Parse], ...],
+        found: dict[str, str],
+        fields: dict[str, Any],
+        ledger: Ledger | None = None,
+    ) -> None:
+        for name, parse in table:
+            if name in found:
+                fields["from_" if name == "from" else name] = parse(found[name], ledger or self._ledger)
+
+    def _links_of(self, attributes: Attributes, had: int) -> list[Link]:
+        """The links of one `rs:ln`: one for each relation it names (AMB-42)."""
+        found = dict(zip(attributes[::2], attributes[1::2], strict=True))
+        fields: dict[str, Any] = {}
+        if not found.keys() <= _LN_NAMES:
+            found = self._sort_out(found, _LN_NAMES, fields, self._ledger)
+        href = found.get("href", "").strip(_SPACE)
+        relations = found.get("rel", "").split()
+        if not href or not relations:
+            self._ledger.warn("RS-DOC-06", "an rs:ln without rel or href was ignored", href or " ".join(relations))
+            return []
+        if had + len(relations) > self._limits.links:
+            raise LimitExceeded(f"more than {self._limits.links:,} links in one place")
+        if len(relations) > 1:
+            self._ledger.warn("AMB-42", "several relations in one rel were read as several links", found["rel"])
+        fields["href"] = self._uri(href)
+        self._read(_LINK, found, fields)
+        return [Link(rel=self._relation(relation), **fields) for relation in relations]
+
+    def _relation(self, relation: str) -> str:
+        """Registered names are written in lower case; a URI is one as it is written (AMB-42)."""
+        if ":" in relation or relation == (lower := relation.lower()):
+            return relation
+        self._ledger.warn("AMB-42", "a registered relation in capitals", relation)
+        return lower
+
+    def _uri(self, text: str) -> str:
+        values.check_characters(text, self._ledger)
+        if is_absolute(text):
+            return text
+        if self._base is None:
+            self._ledger.warn("AMB-07", "a relative URI, with nothing to resolve it against", text)
+            return text
+        self._ledger.warn("AMB-07", "a relative URI was resolved against the document's own", text)
+        return resolve(self._base, text)
+
+    def _settle(self, fields: dict[str, Any]) -> None:
+        """What follows from several attributes together."""
+        change = fields.get("change")
+        if change is Change.DELETED and any(fields.get(name) is not None for name in _OF_A_REPRESENTATION):
+            self._ledger.warn("AMB-34", "hash, length, type or encoding of a deleted resource was ignored")
+            for name in _OF_A_REPRESENTATION:
+                fields.pop(name, None)
+        capability = fields.get("capability")
+        if capability is None:
+            if self.expects_capability_lists:
+                self._ledger.warn("AMB-01", "an entry without capability was taken as a Capability List")
+                fields["capability"] = "capabilitylist"
+        elif capability not in CAPABILITIES and capability not in RENAMED:
+            self._ledger.warn("AMB-12", "an unknown capability was kept", capability)
+        if fields.get("datetime") is not None:
+            self.saw_datetime = True
+        if change is not None and fields.get("lastmod") is None:
+            self.saw_undated_change = True
+
+
+_LN_NAMES: Final = frozenset(name for name, _ in _LINK) | {"href", "rel"}
+
+
+def _wrong_root(name: str) -> NotSitemap:
+    space, _, local = name.rpartition(" ")
+    if local.lower() in _STARTS_OF_HTML:
+        return NotSitemap("a web page (HTML), not a ResourceSync document")
+    if local in ("urlset", "sitemapindex"):
+        return NotSitemap(f"the root {local} is not in the namespace {SITEMAP} but in {space or 'none'}"[:400])
+    return NotSitemap(f"the root element is {local[:100]}, not urlset or sitemapindex")

@@ -1,0 +1,77 @@
+"""What a document can do wrong that ends its reading: every kind of fault with its rule id and, if known, the line."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from headwater.errors import SourceFault
+
+
+class DocumentFault(SourceFault):
+    """A document cannot be read (any further). `line` counts from 1; None where lines mean nothing."""
+
+    code = "HW-DOC-01"
+    advice = "The source must mend this document; nothing was taken from it beyond what was read before the fault."
+    rule_id: ClassVar[str] = "RS-DOC-01"
+
+    def __init__(self, what: str, *, where: str | None = None, line: int | None = None, rule: str | None = None):
+        super().__init__(what, where=where, rule=rule or self.rule_id)
+        self.line = line
+        self.locate(where)
+
+    def locate(self, where: str | None) -> None:
+        """Say which document it is."""
+        self.where = where if self.line is None else f"{where or 'document'}, line {self.line}"
+
+
+class NotXml(DocumentFault):
+    """Not well-formed XML, or in an encoding that nobody can read."""
+
+    code = "HW-DOC-02"
+    rule_id = "AMB-10"
+    advice = "The source must serve well-formed XML here; look at the document in a browser to see what is wrong."
+
+
+class EmptyDocument(NotXml):
+    """Not a single octet, or nothing but white space."""
+
+    code = "HW-DOC-03"
+    advice = "The source serves an empty document; try again later, or tell its operator."
+
+
+class Truncated(NotXml):
+    """The document, or its compressed form, ends before its end."""
+
+    code = "HW-DOC-04"
+    advice = "The document was cut off: fetch it again; if it stays so, its operator must publish it anew."
+
+
+class BadCompression(NotXml):
+    """A gzip document whose compressed form is damaged."""
+
+    code = "HW-DOC-05"
+    rule_id = "AMB-14"
+    advice = "The compressed form is damaged: fetch it again; if it stays so, its operator must publish it anew."
+
+
+class DtdRefused(DocumentFault):
+    """A document type declaration: no ResourceSync document needs one, and entities are a known attack."""
+
+    code = "HW-DOC-06"
+    rule_id = "AMB-10"
+    advice = "The source must publish the document without <!DOCTYPE …>."
+
+
+class NotSitemap(DocumentFault):
+    """Well-formed, but its root is neither `urlset` nor `sitemapindex` in the Sitemap namespace (RS-DOC-01)."""
+
+    code = "HW-DOC-07"
+    advice = "Check the address: what lies there is not a ResourceSync document or Sitemap."
+
+
+class LimitExceeded(DocumentFault):
+    """The document is larger, deeper or denser than the limits allow."""
+
+    code = "HW-DOC-08"
+    rule_id = "RS-LIM-01"
+    advice = "A conforming document stays far below these limits; raise them only for a source that you trust."

@@ -1,0 +1,132 @@
+"""gzip on the way in: recognised by its first octets, at most two layers, bounded in size and growth (AMB-14)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from headwater.spec.faults import BadCompression, LimitExceeded, Truncated
+from headwater.spec.limits import ReadLimits
+
+MAGIC: Final = b"\x1f\x8b"
+BLOCK: Final = 1 << 16
+_LAYERS: Final = 2  # a .xml.gz that a server compresses once more; nobody needs a third
+
+
+class Inflater:
+    """Pushed octets come out plain, in blocks of at most 64 KiB; what is not gzip passes through."""
+
+    def __init__(self, limits: ReadLimits) -> None:
+        self._limits = limits
+        self._layers = [_Layer(limits) for _ in range(_LAYERS)]
+        self._received = 0
+        self._produced = 0
+
+    def push(self, data: bytes) -> Iterator[bytes]:
+        """The plain octets that `data` gives. Raises BadCompression or LimitExceeded."""
+        self._received += len(data)
+        if self._received > self._limits.compressed_octets and self._layers[0].compressed:
+            raise LimitExceeded(f"more than {self._limits.compressed_octets:,} octets in compressed form")
+        for middle in self._layers[0].push(data):
+            for block in self._layers[1].push(middle):
+                self._count(block)
+                yield block
+
+    def finish(self) -> Iterator[bytes]:
+        """What is left at the end. Raises Truncated when the compressed form is cut off."""
+        for middle in self._layers[0].finish():
+            for block in self._layers[1].push(middle):
+                self._count(block)
+                yield block
+        for block in self._layers[1].finish():
+            self._count(block)
+            yield block
+
+    @property
+    def layers(self) -> int:
+        """How many layers of gzip there are."""
+        return sum(layer.compressed for layer in self._layers)
+
+    def _count(self, block: bytes) -> None:
+        limits = self._limits
+        if not self._produced and block.startswith(MAGIC):
+            raise LimitExceeded(f"more than {_LAYERS} layers of gzip", rule="AMB-14")
+        self._produced += len(block)
+        if self._produced > limits.octets:
+            raise LimitExceeded(f"more than {limits.octets:,} octets")
+        if self._produced > limits.ratio_octets and self._produced > limits.ratio * self._received:
+            raise LimitExceeded(f"grows more than {limits.ratio} times by decompression", rule="AMB-14")
+
+
+class _Layer:
+    """One layer: passes through, or is gzip of one or more members (RFC 1952, 2.2)."""
+
+    def __init__(self, limits: ReadLimits) -> None:
+        self._limits = limits
+        self._head = b""
+        self._decided = False
+        self._members = 0
+        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self.compressed = False
+
+    def push(self, data: bytes) -> Iterator[bytes]:
+        if not self._decided:
+            data = self._head + data
+            if len(data) < len(MAGIC) and MAGIC.startswith(data):
+                self._head = data
+                return
+            self._decided, self._head = True, b""
+            self.compressed = data.startswith(MAGIC)
+            self._members = 1
+        if self.compressed:
+            yield from self._inflate(data)
+            return
+        for start in range(0, len(data), BLOCK):
+            yield data[start : start + BLOCK]
+
+    def _inflate(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            if self._stream.eof:
+                data = self._next_member(data)
+                if not data:
+                    return
+            try:
+                block = self._stream.decompress(data, BLOCK)
+            except zlib.error as cause:
+                raise BadCompression("the gzip form is damaged") from cause
+            data = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+            if block:
+                yield block
+
+    def _next_member(self, data: bytes) -> bytes:
+        """Begin another member; padding with zeros is legal at the end of a gzip file."""
+        data = (self._head + data).lstrip(b"\0")
+        self._head = b""
+        if len(data) < len(MAGIC) and MAGIC.startswith(data):
+            self._head = data
+            return b""
+        if not data.startswith(MAGIC):
+            raise BadCompression("something other than gzip follows the gzip form")
+        self._members += 1
+        if self._members > self._limits.gzip_members:
+            raise LimitExceeded(f"more than {self._limits.gzip_members:,} gzip members", rule="AMB-14")
+        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        return data
+
+    def finish(self) -> Iterator[bytes]:
+        if self.compressed:
+            if not self._stream.eof:
+                yield from self._flush()
+            if not self._stream.eof or self._head:
+                raise Truncated("the gzip form is cut off", rule="AMB-14")
+        elif self._head:
+            yield self._head
+
+    def _flush(self) -> Iterator[bytes]:
+        # Output may still be pending when the last block was exactly full; all input has been consumed by then.
+        try:
+            while block := self._stream.decompress(b"", BLOCK):
+                yield block
+        except zlib.error as cause:
+            raise BadCompression("the gzip form is damaged") from cause

@@ -1,0 +1,272 @@
+"""Reads any ResourceSync document or Sitemap from octets as they arrive: leniently, in flat memory, trusting nothing.
+
+expat is the one authority on XML. In front of it a shortcut takes runs of `url` elements of the usual shape where the
+result cannot differ (see `shortcut`); behind it `elements` turns events into records. What had to be forgiven is kept
+as warnings with rule ids (ambiguities.md); what cannot be forgiven is a `DocumentFault`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from headwater.spec import shortcut
+from headwater.spec.elements import Assembly
+from headwater.spec.encodings import SNIFFED, Recoder, foreign
+from headwater.spec.faults import DocumentFault
+from headwater.spec.inflate import Inflater
+from headwater.spec.kinds import Kind
+from headwater.spec.lapses import Ledger, Warned
+from headwater.spec.limits import DOCUMENT_OCTETS, ReadLimits
+from headwater.spec.records import Document, Entry
+from headwater.spec.requirements import judge
+from headwater.spec.tokens import Tokens
+
+__all__ = ["ReadLimits", "Reader", "Reading", "Warned", "read_bytes", "read_document"]
+
+_PROLOGUE_PIECE: Final = 512
+"""Octets given to expat at a time until the root has begun, so that a DTD is refused before it can do anything."""
+
+_END = b"</url"
+_WIDEST_SPAN: Final = 1 << 16
+
+
+class Reader:
+    """One document, push-fed: `feed` octets as they come, `close` at the end.
+
+    Entries come out in document order and are not kept. A fault ends the reading: `feed` first hands out the entries
+    that were complete before it, the next call of `feed` or `close` raises it. `base_uri` is the document's own final
+    URI, against which relative ones are resolved (AMB-07). gzip is recognised by itself (AMB-14).
+    """
+
+    def __init__(self, base_uri: str | None = None, limits: ReadLimits | None = None, *, quick: bool = True) -> None:
+        self._limits = limits or ReadLimits()
+        self._ledger = Ledger()
+        self._where = base_uri
+        self._assembly = Assembly(base_uri, self._limits, self._ledger)
+        self._inflater = Inflater(self._limits)
+        self._tokens = Tokens(self._assembly, self._limits)
+        self._shortcut = shortcut.Shortcut(self._assembly)
+        self._quick = quick and shortcut.applicable(self._limits)
+        self._bound = False
+        self._recoder: Recoder | None = None
+        self._sniffed = False
+        self._held = b""
+        self._searched = 0
+        self._span = 0
+        self._octets = 0
+        self._fault: DocumentFault | None = None
+        self._closed = False
+
+    # -- what a caller sees -------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> list[Entry]:
+        """Take octets; return the entries that are now complete. Raises DocumentFault for what came before."""
+        if self._fault is not None:
+            raise self._fault
+        self._guarded(lambda: self._push(data))
+        return self._handed_out()
+
+    def close(self) -> list[Entry]:
+        """Say that the document is at its end; return the last entries. Raises DocumentFault if it is not complete."""
+        if not self._closed and self._fault is None:
+            self._guarded(self._finish)
+        self._closed = True
+        if self._fault is not None:
+            raise self._fault
+        return self._handed_out()
+
+    @property
+    def document(self) -> Document | None:
+        """The document's head: known with the first entry where the root's `rs:md` comes first, final after `close`."""
+        return self._assembly.document
+
+    @property
+    def warnings(self) -> tuple[Warned, ...]:
+        """What had to be forgiven so far."""
+        return self._ledger.all()
+
+    @property
+    def entry_count(self) -> int:
+        """Entries read so far."""
+        return self._assembly.entry_count
+
+    @property
+    def skipped_count(self) -> int:
+        """Entries that had to be skipped because they name no resource (DST-F5)."""
+        return self._assembly.skipped_count
+
+    @property
+    def octet_count(self) -> int:
+        """Octets read so far, uncompressed."""
+        return self._octets
+
+    @property
+    def version(self) -> str | None:
+        """`1.1` where the document can be of no other version, else None (RS-VER-20)."""
+        document = self._assembly.document
+        if self._assembly.saw_datetime:
+            return "1.1"
+        ordered = document is not None and document.kind in (Kind.CHANGE_LIST, Kind.CHANGE_DUMP_MANIFEST)
+        return "1.1" if ordered and self._assembly.saw_undated_change else None
+
+    # -- from octets to the parser ------------------------------------------------------------------------------------
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except DocumentFault as fault:
+            fault.locate(self._where)
+            self._fault = fault
+
+    def _handed_out(self) -> list[Entry]:
+        entries, self._assembly.entries = self._assembly.entries, []
+        return entries
+
+    def _push(self, data: bytes) -> None:
+        for block in self._inflater.push(data):
+            self._plain(block)
+
+    def _finish(self) -> None:
+        for block in self._inflater.finish():
+            self._plain(block)
+        if not self._sniffed:
+            self._sniff(b"", final=True)
+        if self._recoder is not None:
+            self._give(self._recoder.push(b"", final=True))
+        held, self._held = self._held, b""
+        self._tokens.feed(held)
+        self._tokens.finish()
+        judge(self._assembly.finish(), self._ledger)
+
+    def _plain(self, block: bytes) -> None:
+        before, self._octets = self._octets, self._octets + len(block)
+        if self._octets > DOCUMENT_OCTETS >= before:
+            self._ledger.warn("RS-LIM-02", f"more than {DOCUMENT_OCTETS:,} octets in one document")
+        if not self._sniffed:
+            self._sniff(block, final=False)
+        elif self._recoder is not None:
+            self._give(self._recoder.push(block))
+        else:
+            self._give(block)
+
+    def _sniff(self, block: bytes, *, final: bool) -> None:
+        head = self._held + block
+        if len(head) < SNIFFED and not final:
+            self._held = head
+            return
+        self._held, self._sniffed = b"", True
+        encoding = foreign(head)
+        if encoding is None:
+            self._give(head)
+        else:
+            self._quick = False
+            self._recoder = Recoder(encoding)
+            self._tokens.override("utf-8")
+            self._give(self._recoder.push(head))
+
+    def _give(self, data: bytes) -> None:
+        start = 0
+        while self._assembly.root is None and start < len(data):
+            self._tokens.feed(data[start : start + _PROLOGUE_PIECE])
+            start += _PROLOGUE_PIECE
+        data = data[start:]
+        if not data:
+            return
+        if self._quick and not self._bound:
+            self._bind()
+        if self._quick:
+            self._past_the_parser(data)
+        else:
+            self._tokens.feed(data)
+
+    def _bind(self) -> None:
+        self._bound = True
+        prefixes = self._tokens.usual_prefixes()
+        if prefixes is None:
+            self._quick = False
+        else:
+            self._shortcut.bind(prefixes)
+
+    # -- past the parser ----------------------------------------------------------------------------------------------
+
+    def _past_the_parser(self, data: bytes) -> None:
+        data = self._held + data
+        self._held = b""
+        text = data.decode("latin-1")  # one character an octet; the expression accepts ASCII only
+        at = 0
+        while at < len(data):
+            if self._tokens.between_entries() and not self._assembly.expects_capability_lists:
+                end = self._shortcut.take(text, at)
+                if end > at:
+                    self._tokens.skipped(data, at, end)
+                    self._span = 0
+                    at = end
+                if self._hold(data, at):
+                    return
+            end = self._next_end(data, at)
+            self._shortcut.learn(text[at : min(end, at + shortcut.HELD)])
+            self._tokens.feed(data[at:end])
+            at = end
+
+    def _hold(self, data: bytes, at: int) -> bool:
+        """Keep back an element that has begun but is not complete; it may still be of the usual shape."""
+        if len(data) - at > shortcut.HELD or data.find(_END, max(at, self._searched)) >= 0:
+            self._searched = 0
+            return False
+        begun = data[at:].lstrip(b" \t\r\n")
+        if not (begun.startswith(b"<url>") or b"<url>".startswith(begun)):
+            self._searched = 0
+            return False
+        self._held = data[at:]
+        self._searched = max(0, len(self._held) - len(_END))
+        return True
+
+    def _next_end(self, data: bytes, at: int) -> int:
+        """Where to try the shortcut again: after one element, then after longer and longer stretches."""
+        end = data.find(_END, at + self._span)
+        self._span = min(2 * self._span + 512, _WIDEST_SPAN) if self._span or end >= 0 else 512
+        if end < 0:
+            return len(data)
+        return data.find(b">", end) + 1 or len(data)
+
+
+class Reading:
+    """A document read from chunks: iterate for the entries, then look at `document` and `warnings`."""
+
+    def __init__(self, chunks: Iterable[bytes], reader: Reader) -> None:
+        self.reader = reader
+        self._chunks = chunks
+
+    def __iter__(self) -> Iterator[Entry]:
+        for chunk in self._chunks:
+            yield from self.reader.feed(chunk)
+        yield from self.reader.close()
+
+    @property
+    def document(self) -> Document | None:
+        """The document's head, final when the entries are exhausted."""
+        return self.reader.document
+
+    @property
+    def warnings(self) -> tuple[Warned, ...]:
+        """What had to be forgiven so far."""
+        return self.reader.warnings
+
+
+def read_document(chunks: Iterable[bytes], base_uri: str | None = None, limits: ReadLimits | None = None) -> Reading:
+    """Read a document as its octets arrive. Iterating raises DocumentFault after the entries before the fault."""
+    return Reading(chunks, Reader(base_uri, limits))
+
+
+def read_bytes(
+    data: bytes, base_uri: str | None = None, limits: ReadLimits | None = None
+) -> tuple[Document, list[Entry], tuple[Warned, ...]]:
+    """Read a whole document at once. Raises DocumentFault when any of it cannot be read."""
+    reader = Reader(base_uri, limits)
+    entries = reader.feed(data)
+    entries += reader.close()
+    document = reader.document
+    if document is None:
+        raise AssertionError("a document that was read has a head")
+    return document, entries, reader.warnings

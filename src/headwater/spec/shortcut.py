@@ -1,0 +1,234 @@
+"""The quick way for `url` elements of the usual shape, past the parser, and only where nothing can differ from it.
+
+One regular expression covers a run of whole `<url>…</url>` elements without a gap. It accepts ASCII text without
+anything that XML could read otherwise: no control characters, no references but `&amp;` in `loc`, no other prefixes,
+attributes at most once, values that need no forgiving. What it does not cover goes to the parser. Which attributes
+come in which order differs from producer to producer, so the order is learned from the elements the parser was given.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+from headwater.spec.elements import Assembly
+from headwater.spec.limits import ReadLimits
+from headwater.spec.namespaces import CHANGE_FREQUENCIES
+from headwater.spec.records import Change, Entry
+from headwater.spec.values import HASH, TIME, URI_CHARACTERS
+
+BLOCK: Final = 1 << 16
+"""Octets that are matched at a time: memory stays flat and no match runs long."""
+
+HELD: Final = 1 << 14
+"""Octets of an incomplete element that are kept back; a longer one goes to the parser."""
+
+_S = "[ \t\r\n]"
+_VALUES: Final = {
+    "change": "created|updated|deleted",
+    "datetime": TIME,
+    "encoding": "[0-9A-Za-z._+-]{1,64}",
+    "hash": HASH,
+    "length": "[0-9]{1,18}",
+    "path": r"(?:/[ !#$%'()*+,\-.0-9:;=?@A-Z\[\]_a-z~]+)+",
+    "type": r"[0-9A-Za-z.+_-]+/[0-9A-Za-z.+_-]+(?:; ?charset=[0-9A-Za-z._-]+)?",
+}
+_USUAL_ORDER: Final = ("change", "datetime", "encoding", "hash", "length", "path", "type")
+_CHANGES: Final = {"": None} | {change.value: change for change in Change}
+_MD = re.compile(r"<([A-Za-z_][A-Za-z0-9_.-]*):md(?=[ \t\r\n])([^<>]*)/>")
+_NAME = re.compile(r"""[ \t\r\n]([A-Za-z:_.-]+)="[^"<&]*(?=")""")
+_RELEARNED: Final = 16  # orders that one document may teach: a hostile one must not have us compile for ever
+
+
+class Irregular(Exception):
+    """A run in which something needs the slow way: a time that is none, a deletion with a hash."""
+
+
+@lru_cache(maxsize=64)
+def _expression(prefix: str, order: tuple[str, ...]) -> re.Pattern[str]:
+    """Groups: loc, lastmod, changefreq, the attributes in their order; last, whatever is not covered."""
+    attributes = "".join(f'(?:{_S}+{name}="({_VALUES[name]})")?' for name in order)
+    uri = f"[{URI_CHARACTERS}]"
+    return re.compile(
+        f"{_S}*<url>"
+        f"{_S}*<loc>(https?://{uri}{{1,8192}}(?:&amp;{uri}*)*)</loc>"
+        f"{_S}*(?:<lastmod>({TIME})</lastmod>{_S}*)?"
+        f"(?:<changefreq>({'|'.join(sorted(CHANGE_FREQUENCIES))})</changefreq>{_S}*)?"
+        f"(?:<priority>[0-9.]{{0,16}}</priority>{_S}*)?"
+        f"(?:<{re.escape(prefix)}:md{attributes}{_S}*/>{_S}*)?</url>"
+        r"|([\s\S]+)",
+        re.ASCII,
+    )
+
+
+def applicable(limits: ReadLimits) -> bool:
+    """Whether no bound could be crossed inside an element that the expression covers."""
+    widest = BLOCK + HELD
+    return (
+        limits.text_length >= widest
+        and limits.attribute_length >= widest
+        and limits.attributes >= 8
+        and (limits.depth >= 3 and limits.token_octets >= widest)
+    )
+
+
+class Shortcut:
+    """The usual shape of one document, as far as it is known, and the way from matches to entries."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._prefixes: frozenset[str] = frozenset()
+        self._prefix = "rs"
+        self._order: tuple[str, ...] = _USUAL_ORDER
+        self._left_to_learn = _RELEARNED
+
+    def bind(self, prefixes: frozenset[str]) -> None:
+        """The prefixes that the root binds to the ResourceSync namespace; with none, only Sitemap elements match."""
+        self._prefixes = prefixes
+        self._prefix = min(prefixes, default="\0")  # NUL stands in no document
+
+    def take(self, text: str, start: int) -> int:
+        """Make entries of the run of usual elements at `start`; return where it ends.
+
+        Raises what `Assembly` raises; entries before the fault are in it.
+        """
+        expression = _expression(self._prefix, self._order)
+        rows = expression.findall(text, start)
+        end = len(text)
+        if rows and (rest := rows[-1][-1]):
+            end -= len(rest)
+            rows.pop()
+        if rows:
+            self._add(rows)
+        return end
+
+    def learn(self, element: str) -> None:
+        """Take the order of attributes, and the prefix, from an element that was not covered."""
+        match = _MD.search(element)
+        if match is None or not self._left_to_learn:
+            return
+        names = [name for name in _NAME.findall(match[2]) if name in _VALUES]
+        order = _merged(self._order, names)
+        prefix = match[1] if match[1] in self._prefixes else self._prefix
+        if (prefix, order) != (self._prefix, self._order):
+            self._left_to_learn -= 1
+            self._prefix, self._order = prefix, order
+
+    def _add(self, rows: list[tuple[str, ...]]) -> None:
+        assembly = self._assembly
+        try:
+            entries = self._entries(rows)
+        except Irregular:
+            for texts, md in self._raw(rows):
+                assembly.add(texts, md, ())
+            return
+        if len(entries) > (room := assembly.room):
+            assembly.count(room)
+            assembly.entries += entries[:room]
+            assembly.count(1)
+        assembly.count(len(entries))
+        assembly.entries += entries
+
+    def _entries(self, rows: list[tuple[str, ...]]) -> list[Entry]:
+        columns = list(zip(*rows, strict=True))
+        named: dict[str, Any] = dict(zip(self._order, columns[3:], strict=False))
+        locs, lastmods = _locs(columns[0]), _moments(columns[1])
+        changes = [_CHANGES[text] for text in named["change"]]
+        datetimes = _moments(named["datetime"])
+        if Change.DELETED in changes:
+            _refuse_described_deletions(changes, named)
+        hashes, types, lengths = named["hash"], named["type"], _numbers(named["length"])
+        assembly = self._assembly
+        if any(named["datetime"]):
+            assembly.saw_datetime = True
+        if any(changes) and not all(lastmods):
+            assembly.saw_undated_change |= any(
+                change and not lastmod for change, lastmod in zip(changes, lastmods, strict=True)
+            )
+        if not (
+            any(changes) or any(named["datetime"]) or any(columns[2]) or any(named["path"]) or any(named["encoding"])
+        ):
+            return [
+                Entry(loc=loc, lastmod=lastmod, hash=digest or None, length=length, type=kind or None)
+                for loc, lastmod, digest, length, kind in zip(locs, lastmods, hashes, lengths, types, strict=True)
+            ]
+        return [
+            Entry(
+                loc=loc,
+                lastmod=lastmod,
+                changefreq=frequency or None,
+                change=change,
+                datetime=moment,
+                encoding=encoding or None,
+                hash=digest or None,
+                length=length,
+                path=path or None,
+                type=kind or None,
+            )
+            for loc, lastmod, frequency, change, moment, encoding, digest, length, path, kind in zip(
+                locs,
+                lastmods,
+                columns[2],
+                changes,
+                datetimes,
+                named["encoding"],
+                hashes,
+                lengths,
+                named["path"],
+                types,
+                strict=True,
+            )
+        ]
+
+    def _raw(self, rows: list[tuple[str, ...]]) -> Iterator[tuple[dict[str, str], list[str]]]:
+        """The same rows as the texts that the parser would have given."""
+        for row in rows:
+            texts = {"loc": row[0].replace("&amp;", "&")}
+            if row[1]:
+                texts["lastmod"] = row[1]
+            if row[2]:
+                texts["changefreq"] = row[2]
+            md = [part for name, value in zip(self._order, row[3:], strict=False) if value for part in (name, value)]
+            yield texts, md
+
+
+def _locs(column: tuple[str, ...]) -> list[str] | tuple[str, ...]:
+    if any("&" in text for text in column):
+        return [text.replace("&amp;", "&") for text in column]
+    return column
+
+
+def _moments(column: tuple[str, ...]) -> Any:
+    if not any(column):
+        return [None] * len(column)
+    read = dt.datetime.fromisoformat
+    try:
+        return [read(text) if text else None for text in column]
+    except ValueError:
+        raise Irregular from None
+
+
+def _numbers(column: tuple[str, ...]) -> Any:
+    return [int(text) if text else None for text in column]
+
+
+def _refuse_described_deletions(changes: list[Change | None], named: dict[str, Any]) -> None:
+    described = (named[name] for name in ("hash", "length", "type", "encoding"))
+    for change, *stated in zip(changes, *described, strict=True):
+        if change is Change.DELETED and any(stated):
+            raise Irregular
+
+
+def _merged(order: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
+    """All attributes, those of `names` in their order, each of the others after the one it followed before."""
+    if len(set(names)) < len(names) or [name for name in order if name in names] == names:
+        return order
+    merged = list(names)
+    for index, name in enumerate(order):
+        if name not in merged:
+            at = merged.index(order[index - 1]) + 1 if index else 0
+            merged.insert(at, name)
+    return tuple(merged)

@@ -1,0 +1,171 @@
+"""expat, kept on a short rein: namespaces on, document types refused, no token beyond its bound, time always linear."""
+
+from __future__ import annotations
+
+import pyexpat
+from typing import Final
+
+from headwater.spec.elements import Assembly
+from headwater.spec.faults import DocumentFault, DtdRefused, EmptyDocument, LimitExceeded, NotSitemap, NotXml, Truncated
+from headwater.spec.limits import ReadLimits
+from headwater.spec.namespaces import RS, SITEMAP
+
+_PIECE: Final = 1 << 16
+_ALWAYS: Final = 1 << 14
+"""Up to this many octets of an unfinished token expat may start over for each piece; beyond, pieces are gathered."""
+
+_NO_ELEMENTS: Final = 3
+_CUT_OFF: Final = frozenset({_NO_ELEMENTS, 5, 6, 20})  # no element, unclosed token, partial character, unclosed CDATA
+_NATIVE: Final = frozenset({"utf-8", "utf8"})
+
+
+class Tokens:
+    """Feeds expat, and knows at each moment whether it stands between two entries."""
+
+    def __init__(self, assembly: Assembly, limits: ReadLimits) -> None:
+        self._assembly = assembly
+        self._limits = limits
+        self._fed = 0
+        self._gathered = bytearray()
+        self._skipped_lines = 0
+        self._in_cdata = False
+        self._bindings: dict[str | None, str | None] = {}
+        self._encoding: str | None = None
+        self._first = b""
+        self._blank = True
+        self._parser = self._new(None)
+
+    def override(self, encoding: str) -> None:
+        """Say that the octets are in `encoding`, whatever the document declares; before the first `feed`."""
+        self._parser = self._new(encoding)
+
+    def _new(self, encoding: str | None) -> pyexpat.XMLParserType:
+        parser = pyexpat.ParserCreate(encoding, " ")
+        parser.buffer_text = True
+        parser.ordered_attributes = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._assembly.end
+        parser.StartDoctypeDeclHandler = self._doctype
+        parser.StartCdataSectionHandler = self._start_cdata
+        parser.EndCdataSectionHandler = self._end_cdata
+        parser.StartNamespaceDeclHandler = self._bind
+        parser.XmlDeclHandler = self._declared
+        return parser
+
+    # -- feeding ------------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """Give octets to expat. Raises DocumentFault."""
+        if not data:
+            return
+        if self._blank:
+            self._blank = not data.strip(b" \t\r\n\0\xef\xbb\xbf\xff\xfe")
+        if not self._first:
+            self._first = data[:1]
+        for start in range(0, len(data), _PIECE):
+            piece = data[start : start + _PIECE]
+            unfinished = self._unfinished()
+            if unfinished > _ALWAYS or self._gathered:
+                # expat 2.5 scans an unfinished token from its start for each piece: gather until it has doubled
+                self._gathered += piece
+                if unfinished + len(self._gathered) > self._limits.token_octets + _PIECE:
+                    raise self._too_long()
+                if len(self._gathered) < unfinished:
+                    continue
+                piece = bytes(self._gathered)
+                self._gathered.clear()
+            self._parse(piece)
+            if self._unfinished() > self._limits.token_octets:
+                raise self._too_long()
+
+    def finish(self) -> None:
+        """The end of the document. Raises Truncated, EmptyDocument or NotXml when it is not complete."""
+        if self._gathered:
+            self._parse(bytes(self._gathered))
+        self._parse(b"", final=True)
+
+    def skipped(self, data: bytes, start: int, end: int) -> None:
+        """Octets that went past expat: only their lines matter, for the place of a fault."""
+        self._skipped_lines += data.count(b"\n", start, end)
+        if carriage_returns := data.count(b"\r", start, end):
+            self._skipped_lines += carriage_returns - data.count(b"\r\n", start, end)
+
+    def between_entries(self) -> bool:
+        """Whether all that was fed is complete and what comes next stands directly below the root."""
+        return (
+            self._assembly.depth == 1
+            and not self._in_cdata
+            and not self._gathered
+            and self._parser.CurrentByteIndex == self._fed
+        )
+
+    def usual_prefixes(self) -> frozenset[str] | None:
+        """The prefixes of the ResourceSync namespace, once the root has begun; None where the shortcut has no place."""
+        usual = self._bindings.get(None) == SITEMAP and self._first == b"<" and (self._encoding or "utf-8") in _NATIVE
+        if not usual:
+            return None
+        return frozenset(prefix for prefix, uri in self._bindings.items() if prefix is not None and uri == RS)
+
+    def _unfinished(self) -> int:
+        return self._fed - max(self._parser.CurrentByteIndex, 0)
+
+    def _too_long(self) -> LimitExceeded:
+        return LimitExceeded(
+            f"a tag or comment of more than {self._limits.token_octets:,} octets", line=self._line(), rule="AMB-10"
+        )
+
+    def _line(self) -> int:
+        return self._parser.CurrentLineNumber + self._skipped_lines
+
+    def _parse(self, piece: bytes, *, final: bool = False) -> None:
+        self._fed += len(piece)
+        try:
+            self._parser.Parse(piece, final)
+        except pyexpat.ExpatError as cause:
+            raise self._fault_of(cause, final=final) from cause
+        except (ValueError, LookupError) as cause:
+            raise NotXml(f"the encoding cannot be read: {cause}"[:200], line=1) from cause
+        except DocumentFault as fault:
+            if fault.line is None:
+                fault.line = self._line()
+            raise
+
+    def _fault_of(self, cause: pyexpat.ExpatError, *, final: bool) -> NotXml:
+        line = cause.lineno + self._skipped_lines
+        if final and self._blank and cause.code == _NO_ELEMENTS:
+            return EmptyDocument("the document is empty")
+        what = pyexpat.ErrorString(cause.code)
+        if final and cause.code in _CUT_OFF:
+            return Truncated(f"the document ends before its end ({what})", line=line)
+        return NotXml(f"not well-formed XML: {what}", line=line)
+
+    # -- what expat says ----------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, attributes: list[str]) -> None:
+        assembly = self._assembly
+        if assembly.depth == 0:
+            assembly.start(name, attributes)
+            # The root is known and its bindings with it; from here on namespaces are expat's own affair, and
+            # characters matter.
+            self._parser.StartNamespaceDeclHandler = None
+            self._parser.StartElementHandler = assembly.start
+            self._parser.CharacterDataHandler = assembly.text
+            return
+        assembly.start(name, attributes)
+
+    def _bind(self, prefix: str | None, uri: str | None) -> None:
+        self._bindings[prefix] = uri
+
+    def _declared(self, _version: str, encoding: str | None, _standalone: int) -> None:
+        self._encoding = encoding.lower() if encoding else None
+
+    def _doctype(self, name: str, _system: str | None, _public: str | None, _has_internal_subset: int) -> None:
+        if name.lower() == "html":
+            raise NotSitemap("a web page (HTML), not a ResourceSync document")
+        raise DtdRefused("the document has a document type declaration (DTD)")
+
+    def _start_cdata(self) -> None:
+        self._in_cdata = True
+
+    def _end_cdata(self) -> None:
+        self._in_cdata = False
