@@ -12,11 +12,12 @@ from headwater.ingest.walk import Seen, Unreadable
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A file that is new or may have changed: it has to be read."""
+    """A file that is new or may have changed: it has to be read. `known`: the set holds a resource of this URI."""
 
     uri: str
     path: bytes
     octets: int
+    known: bool = False
 
 
 class Vanished(msgspec.Struct, frozen=True, gc=False):
@@ -64,13 +65,14 @@ def compare(
             unreadable(one)
             continue
         tally.found += 1
+        known = False
         if row is not None and row.uri == one.uri:
-            memo = row.memo
+            memo, known = row.memo, True
             row = next(rows, None)
             if memo == note(mark, one.stat):
                 tally.unchanged += 1
                 continue
-        yield Candidate(one.uri, one.path, one.stat.st_size)
+        yield Candidate(one.uri, one.path, one.stat.st_size, known)
     while row is not None:
         if closed.covers(row.uri):
             tally.kept += 1

@@ -24,7 +24,7 @@ from headwater.spec.hashes import HASHLIB
 BATCH = 2_000
 """Events of one transaction: enough to be fast, few enough that a change is seen soon."""
 
-_RULES = "1"
+RULES = "1"
 """Raise it when the metadata of the same file become others: every file is then read again."""
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class Intake:
         stop: Callable[[], bool],
         remark: Callable[[Remark], None],
     ) -> None:
-        self.mark = rules_mark(_RULES, *algorithms)
+        self.mark = rules_mark(RULES, *algorithms)
         self._algorithms = algorithms
         self._place = place
         self._place_mode = place_mode

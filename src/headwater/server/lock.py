@@ -1,0 +1,51 @@
+"""One process at a time works on a state folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import ClassVar
+
+from headwater.errors import StoreFault
+
+
+class Locked(StoreFault):
+    """Another process works on the same state folder."""
+
+    code: ClassVar[str] = "HW-SRC-10"
+    advice: ClassVar[str] = "End the other process, or name another folder with --state."
+
+
+class StateUnusable(StoreFault):
+    """The state folder cannot be made or written."""
+
+    code: ClassVar[str] = "HW-SRC-11"
+    advice: ClassVar[str] = "Name a folder with --state that this user may write in."
+
+
+class StateLock:
+    """Holds the lock file of a state folder until `release`, or until the process ends, however it does."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "lock"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as cause:
+            raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as cause:
+            holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+            os.close(self._descriptor)
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            raise Locked(f"{who} is using this state folder", where=str(folder)) from cause
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        """Let others have the folder. No effect the second time."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,179 @@
+"""One set of a source at work: its folder scanned, its changes recorded, its documents published, in that order."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from headwater.catalog.interface import Catalog
+from headwater.errors import UsageFault
+from headwater.ingest.folder import Folder, FolderScanner, Pass
+from headwater.ingest.patterns import Selection
+from headwater.ingest.placement import Placement
+from headwater.ingest.walk import RootFault, Walk
+from headwater.progress import Listener, silent
+from headwater.publish.publisher import Published, Publisher
+from headwater.publish.site import Site
+from headwater.server.config import SetConfig
+from headwater.spec.hashes import HASHLIB
+
+
+class Overlap(UsageFault):
+    """A folder that is read and a folder that is written are the same, or the wrong one lies in the other."""
+
+    code: ClassVar[str] = "HW-SRC-12"
+    advice: ClassVar[str] = "Keep the published folder, the output and the state apart."
+
+
+class UnknownHash(UsageFault):
+    """A digest that Headwater cannot compute."""
+
+    code: ClassVar[str] = "HW-SRC-13"
+    advice: ClassVar[str] = f"Known are {', '.join(HASHLIB)}."
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """A static tree: documents and resources below `folder`; `mode` is link, copy, or None for no resources."""
+
+    folder: Path
+    mode: str | None
+
+
+class Worked(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round of work on a set did."""
+
+    name: str
+    scanned: Pass
+    published: Published | None
+    placed: int = 0
+    removed: int = 0
+
+
+def folder_of(config: SetConfig, site: Site, state: Path, tree: Tree | None) -> Folder:
+    """How the set's folder is scanned. Raises Overlap, UnknownHash, BadPattern."""
+    if unknown := next((name for name in config.hashes if name not in HASHLIB), None):
+        raise UnknownHash(f"unknown hash: {unknown!r}", where=config.name)
+    root = os.path.realpath(os.fsencode(config.files))
+    ours = [os.path.realpath(os.fsencode(state))]
+    place = None
+    if tree is not None:
+        ours.append(os.path.realpath(os.fsencode(tree.folder)))
+        if tree.mode is not None:
+            place = os.path.join(ours[-1], os.fsencode(config.name), b"resources")
+            if root == place or root.startswith(place + b"/"):
+                raise Overlap("the folder is where its own files would be placed", where=config.files)
+    if root in ours:
+        raise Overlap("the folder is itself the output or the state", where=config.files)
+    return Folder(
+        root=os.fsencode(config.files),
+        selection=Selection(config.include, config.exclude),
+        algorithms=config.hashes,
+        max_delete=config.max_delete,
+        avoid=tuple(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")),
+        place=place,
+        place_mode=(tree.mode if tree is not None else None) or "link",
+        uri_prefix_length=len(site.resource_prefix(config.name)),
+    )
+
+
+class SetSource:
+    """Does the work of one set when told to. One thread at a time."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        publisher: Publisher,
+        name: str,
+        folder: Folder,
+        clock: Callable[[], dt.datetime],
+        *,
+        state: Path,
+        listener: Listener = silent,
+        stop: Callable[[], bool] = lambda: False,
+        breathe: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.name = name
+        self.folder = folder
+        self._catalog = catalog
+        self._publisher = publisher
+        self._placement = None
+        if folder.place is not None:
+            note = state / f"{name}.placed"
+            self._placement = Placement(catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
+        begin = self._placement.begin if self._placement is not None else lambda: None
+        options = {"listener": listener, "stop": stop, "before_change": begin}
+        self._scanner = FolderScanner(catalog, name, folder, clock, breathe=breathe, **options)  # type: ignore[arg-type]
+        # A pass over hints may come in the middle of a full one, so it has a scanner of its own.
+        self._hinted = FolderScanner(catalog, name, folder, clock, **options)  # type: ignore[arg-type]
+        self.at: dt.datetime | None = None
+        """All that had happened until then is recorded."""
+        self._published_seq = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first load is complete."""
+        return self._catalog.create(self.name).opened_at is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether changes are recorded that are not published yet."""
+        return self._catalog.state(self.name).last_seq > self._published_seq
+
+    def full(self, *, force_pages: bool = False) -> Worked:
+        """Scan the whole folder and publish. Raises what the scanner, the catalog and the store raise."""
+        before = self._catalog.create(self.name)
+        scanned = self._scanner.scan()
+        if scanned.at is not None:
+            self.at = scanned.at
+        fresh = scanned.opened and scanned.unchanged == 0
+        return self._publish(scanned, before.last_seq, force_pages=force_pages, fresh=fresh)
+
+    def hinted(self, paths: Iterable[bytes]) -> Worked:
+        """Scan these relative paths and publish when something changed."""
+        before = self._catalog.state(self.name).last_seq
+        scanned = self._hinted.rescan(paths)
+        if not scanned.changes:
+            return Worked(name=self.name, scanned=scanned, published=None)
+        return self._publish(scanned, before, force_pages=False, fresh=False)
+
+    def publish(self) -> Published:
+        """Publish what is recorded. The set is open."""
+        return self._print(force_pages=False)
+
+    def _print(self, *, force_pages: bool) -> Published:
+        published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages)
+        self._published_seq = published.seq
+        return published
+
+    def _known_at(self) -> dt.datetime:
+        # Before the first scan of this process nothing newer is known than the opening; the publisher never goes
+        # back behind what it has stated before.
+        at = self.at or self._catalog.state(self.name).opened_at
+        assert at is not None
+        return at
+
+    def _publish(self, scanned: Pass, before: int, *, force_pages: bool, fresh: bool) -> Worked:
+        placement = self._placement
+        placed = removed = 0
+        if placement is not None:
+            if placement.torn and not fresh:
+                placed = self._complete(placement)
+            placement.settle()
+        published = self._print(force_pages=force_pages)
+        if placement is not None:
+            removed = placement.sweep() if placement.torn else placement.remove_deleted(before)
+            if not scanned.unsettled:
+                placement.end()
+        return Worked(name=self.name, scanned=scanned, published=published, placed=placed, removed=removed)
+
+    def _complete(self, placement: Placement) -> int:
+        folder = self.folder
+        try:
+            return placement.complete(Walk(folder.root, folder.selection, avoid=folder.avoid))
+        except RootFault:
+            return 0  # the scan has said that the folder is not there

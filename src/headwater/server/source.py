@@ -1,0 +1,172 @@
+"""A whole source at work: catalog, store, publisher and the folders of its sets, under one lock.
+
+`headwater publish` makes one round (`run_once`); `headwater serve` follows the folders in threads (`start`, `stop`) and
+asks `is_published` before it shows anything. State folder: `catalog.sqlite`, `documents/`, `lock`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from headwater.catalog.interface import Limits, Resource
+from headwater.catalog.sqlite import SqliteCatalog
+from headwater.ingest.readers import Stopped
+from headwater.ingest.survey import Survey, survey
+from headwater.progress import Listener, silent
+from headwater.publish.publisher import Publisher
+from headwater.server.config import SetConfig, SourceConfig
+from headwater.server.following import Follower, Health
+from headwater.server.lock import StateLock
+from headwater.server.set_source import SetSource, Tree, Worked, folder_of
+from headwater.storage.folder import FolderStore
+
+CATALOG = "catalog.sqlite"
+DOCUMENTS = "documents"
+_SETTLING_ROUNDS = 3
+
+
+def utc_now() -> dt.datetime:
+    """The clock of a driver."""
+    return dt.datetime.now(dt.UTC)
+
+
+class Source:
+    """One source. A context manager: its lock, threads and files are given up with it.
+
+    `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
+    into the state folder. Raises Locked, StateUnusable, the catalog's and the configuration's errors.
+    """
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        *,
+        base_url: str | None = None,
+        tree: Tree | None = None,
+        clock: Callable[[], dt.datetime] = utc_now,
+        listener: Listener = silent,
+    ) -> None:
+        self.config = config
+        self.site = config.site(base_url)
+        self._state = Path(config.state)
+        self._clock = clock
+        self._listener = listener
+        self._folders = {one.name: folder_of(one, self.site, self._state, tree) for one in config.sets}
+        self._followers: list[Follower] = []
+        self._lock = StateLock(self._state)
+        try:
+            limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
+            self.catalog = SqliteCatalog(self._state / CATALOG, limits)
+            foreign = frozenset({"resources", self._state.name}) if tree is not None else frozenset[str]()
+            where = tree.folder if tree is not None else self._state / DOCUMENTS
+            self.store = FolderStore(where, foreign=foreign)
+            self.publisher = Publisher(self.catalog, self.store, self.site, clock, listener)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def is_published(self, name: str) -> bool:
+        """Whether the set's documents may be shown."""
+        return self.publisher.is_published(name)
+
+    def is_site_published(self) -> bool:
+        """Whether the Source Description may be shown."""
+        return self.publisher.is_site_published()
+
+    def run_once(self) -> list[Worked]:
+        """Bring every set up to date once: scan, record, publish every stale page. Files being written get a while."""
+        return [self._work(one) for one in self.config.sets]
+
+    def _work(self, config: SetConfig) -> Worked:
+        worker = self._worker(config, lambda: False, lambda: None)
+        worked = worker.full(force_pages=True)
+        for _round in range(_SETTLING_ROUNDS):
+            if not worked.scanned.unsettled:
+                break
+            again = worker.hinted(worked.scanned.unsettled)
+            worked = _together(worked, again)
+        return worked
+
+    def _worker(self, config: SetConfig, stop: Callable[[], bool], breathe: Callable[[], None]) -> SetSource:
+        return SetSource(
+            self.catalog,
+            self.publisher,
+            config.name,
+            self._folders[config.name],
+            self._clock,
+            state=self._state,
+            listener=self._listener,
+            stop=stop,
+            breathe=breathe,
+        )
+
+    def survey(self, name: str) -> Survey:
+        """What `run_once` would find to do for a set; nothing is read, recorded or written."""
+        known = any(one.name == name for one in self.catalog.sets())
+        count = self.catalog.state(name).count if known else 0
+        return survey(self._folders[name], self._rows(name) if known else (), count, self._listener)
+
+    def _rows(self, name: str) -> Iterator[Resource]:
+        after = ""
+        while rows := self.catalog.resources(name, after):
+            yield from rows
+            after = rows[-1].uri
+
+    def start(self) -> None:
+        """Follow all sets, each in threads of its own, until `stop`."""
+        self._followers = [self._follower(one) for one in self.config.sets]
+        for follower in self._followers:
+            follower.start()
+
+    def _follower(self, config: SetConfig) -> Follower:
+        return Follower(
+            lambda stop, breathe: self._worker(config, stop, breathe),
+            config.name,
+            watched=config.watch,
+            rescan_seconds=config.rescan_seconds,
+            clock=self._clock,
+            listener=self._listener,
+        )
+
+    def stop(self, timeout: float = 10.0) -> bool:
+        """End the threads; True when they have ended in time. What was recorded and published is safe either way."""
+        for follower in self._followers:
+            follower.stop()
+        ended = [follower.join(timeout) for follower in self._followers]
+        return all(ended)
+
+    def close(self) -> None:
+        """Stop, and give up the lock and the files."""
+        if self.stop():  # a thread that has not ended still writes: then the end of the process gives the lock up
+            self.catalog.close()
+            self._lock.release()
+
+    def health(self) -> Mapping[str, object]:
+        """How the source is, as plain values: for each set what it does, what it knows, what failed last."""
+        return {"sets": [msgspec.to_builtins(follower.health) for follower in self._followers]}
+
+    @property
+    def sets_health(self) -> list[Health]:
+        """The same as records."""
+        return [follower.health for follower in self._followers]
+
+
+def _together(first: Worked, again: Worked) -> Worked:
+    scanned = first.scanned
+    for field in ("created", "updated", "deleted", "read", "octets"):
+        setattr(scanned, field, getattr(scanned, field) + getattr(again.scanned, field))
+    scanned.unsettled = again.scanned.unsettled
+    return msgspec.structs.replace(first, published=again.published or first.published)
+
+
+__all__ = ["Source", "Stopped", "Tree", "Worked", "utc_now"]
