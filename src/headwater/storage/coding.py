@@ -17,6 +17,7 @@ except ImportError:  # pragma: no cover - there are wheels for every platform th
 MAGIC = b"\x1f\x8b\x08"
 _FCOMMENT = 0x10
 _UNKNOWN_SYSTEM = 0xFF
+_BLOCK = 1 << 18
 LABEL_OCTETS = 100
 """No label is longer; a header longer than this is not ours."""
 
@@ -55,22 +56,34 @@ def read_label(head: bytes) -> str | None:
 
 
 class Gzip:
-    """Compresses one stream. The label is only known at the end, so `body` octets come first and `head` last.
+    """Compresses one stream. The label is only known at the end, so the body comes first: the file is
+    `header(label)` + everything that `add` and `finish` return.
 
-    `add` and `finish` return the deflated body; the file is `header(label)` + body + `trailer()`.
+    The stream is deflated in blocks of one size, because where isal is interrupted changes what it writes.
     """
 
     def __init__(self) -> None:
         self._deflater = _deflater()
         self._crc = 0
         self._octets = 0
+        self._waiting = bytearray()
 
     def add(self, chunk: bytes) -> bytes:
-        """Deflate one chunk."""
+        """Take one chunk in; returns what is ready of the body."""
         self._crc = engine.crc32(chunk, self._crc)
         self._octets += len(chunk)
-        return self._deflater.compress(chunk)
+        self._waiting += chunk
+        if len(self._waiting) < _BLOCK:
+            return b""
+        ready = []
+        with memoryview(self._waiting) as view:
+            whole = len(view) - len(view) % _BLOCK
+            for start in range(0, whole, _BLOCK):
+                ready.append(self._deflater.compress(bytes(view[start : start + _BLOCK])))
+        del self._waiting[:whole]
+        return b"".join(ready)
 
     def finish(self) -> bytes:
         """What is left of the body, and the trailer (CRC-32 and length, RFC 1952 2.3.1)."""
-        return self._deflater.flush() + struct.pack("<II", self._crc, self._octets & 0xFFFFFFFF)
+        rest = self._deflater.compress(bytes(self._waiting)) + self._deflater.flush()
+        return rest + struct.pack("<II", self._crc, self._octets & 0xFFFFFFFF)
