@@ -1,0 +1,43 @@
+# Everything sets itself up: only Python >= 3.11, make and git are needed.
+#   make demo              publish, sync, change, sync and audit a real tree (FILES=DIR for one of yours)
+#   make test              all tests (ARGS='tests/sync -k stream' for some)
+#   make lint              format, lint, types, the rooms' import contract
+#   make bench             ratios against peers and limits (ARGS='--quick', ARGS='--write')
+#   make pins              write requirements/*.txt anew (needs uv)
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+FILES ?=
+
+.PHONY: demo test lint format bench pins clean
+.DEFAULT_GOAL := demo
+
+demo:
+	@$(PYTHON) tools/environment.py
+	@$(BIN)/python tools/demo.py $(if $(FILES),"$(FILES)")
+
+test:
+	@$(PYTHON) tools/environment.py test
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+
+lint:
+	@$(PYTHON) tools/environment.py test lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format:
+	@$(PYTHON) tools/environment.py test lint
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench:
+	@$(PYTHON) tools/environment.py test
+	$(BIN)/python -m bench $(ARGS)
+
+pins:
+	tools/pin.sh
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
