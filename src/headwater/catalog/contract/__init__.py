@@ -1,0 +1,33 @@
+"""The public contract suite: what `interface` promises, as tests that every backend must pass.
+
+A backend's own test module subclasses `CatalogContract`, gives it a fixture `backend` (see `model.Backend`), and runs
+`machine_for`. Needs pytest and hypothesis, which running programs do not.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.catalog.contract.cases import SMALL
+from headwater.catalog.contract.loading import LoadingContract
+from headwater.catalog.contract.model import Backend, machine_for
+from headwater.catalog.contract.paging import PagingContract
+from headwater.catalog.contract.reading import ReadingContract
+from headwater.catalog.contract.recording import RecordingContract
+from headwater.catalog.interface import Catalog
+
+__all__ = ["Backend", "CatalogContract", "machine_for"]
+
+
+class CatalogContract(LoadingContract, RecordingContract, PagingContract, ReadingContract):
+    """Subclass it and give it a fixture `backend`."""
+
+    @pytest.fixture
+    def catalog(self, backend: Backend) -> Catalog:
+        """An empty catalog with the usual limits."""
+        return backend.fresh()
+
+    @pytest.fixture
+    def small(self, backend: Backend) -> Catalog:
+        """An empty catalog with limits so small that a test reaches them."""
+        return backend.fresh(SMALL)

@@ -1,0 +1,150 @@
+"""The tables of the contract suite: what is recorded, refused, kept, and asked of sets that are not there."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from headwater.catalog.interface import (
+    Catalog,
+    Delete,
+    Event,
+    Limits,
+    Metadata,
+    Rendered,
+    Upsert,
+)
+from headwater.catalog.verify import verify
+from headwater.spec.records import Change, Link
+
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+TICK = dt.timedelta(microseconds=1)
+SMALL = Limits(page_entries=4, page_octets=6_000, segment_entries=5, segment_octets=7_000)
+
+C, U, D = Change.CREATED, Change.UPDATED, Change.DELETED
+BARE = Metadata()
+BIG = Metadata(type="t" * 3_600)
+HEAVY = Metadata(type="t" * 1_200)
+OFFSET = dt.timezone(dt.timedelta(hours=-7))
+
+
+def up(uri: str, metadata: Metadata = BARE, change: Change | None = None) -> Upsert:
+    """An upsert without a memo."""
+    return Upsert(uri, metadata, b"", change)
+
+
+def opened(catalog: Catalog, loaded: Sequence[Event] = (), name: str = "s") -> Catalog:
+    """The catalog, with an open set that was loaded so."""
+    catalog.create(name)
+    catalog.load(name, loaded)
+    catalog.open(name, START)
+    return catalog
+
+
+def at(microseconds: int) -> dt.datetime:
+    """So many microseconds after the set was opened."""
+    return START + microseconds * TICK
+
+
+RECORDED: list[tuple[str, list[Event], list[Event], list[tuple[str, Change]], list[str]]] = [
+    ("a new resource is created", [], [up("a")], [("a", C)], []),
+    ("a known one is updated", [up("a")], [up("a")], [("a", U)], []),
+    ("one that is given again as it was is an event like any other", [up("a", BIG)], [up("a", BIG)], [("a", U)], []),
+    ("a known one is deleted", [up("a")], [Delete("a")], [("a", D)], []),
+    ("the deletion of nothing is no event (5.3)", [], [Delete("a")], [], ["a"]),
+    ("one deletion is enough", [up("a")], [Delete("a"), Delete("a")], [("a", D)], ["a"]),
+    ("what the caller says stands: created though known", [up("a")], [up("a", change=C)], [("a", C)], []),
+    ("what the caller says stands: updated though unknown", [], [up("a", change=U)], [("a", U)], []),
+    (
+        "every event is a change",
+        [],
+        [up("a"), up("a"), Delete("a"), up("a")],
+        [("a", C), ("a", U), ("a", D), ("a", C)],
+        [],
+    ),
+    ("AMB-81: re-creation is created", [up("a")], [Delete("a"), up("a")], [("a", D), ("a", C)], []),
+    ("born and gone", [], [up("a"), Delete("a")], [("a", C), ("a", D)], []),
+    ("the order is kept", [up("b")], [up("c"), Delete("b"), up("a")], [("c", C), ("b", D), ("a", C)], []),
+    ("nothing", [up("a")], [], [], []),
+]
+
+REFUSED: list[tuple[str, Event]] = [
+    ("an empty URI", up("")),
+    ("a NUL in the URI", up("a\0b")),
+    ("a lone surrogate in the URI", up("a\udcffb")),
+    ("an escape character in the URI", up("a\x1bb")),
+    ("a time without a zone", up("a", Metadata(lastmod=dt.datetime(2026, 1, 1)))),
+    ("a negative length (AMB-33)", up("a", Metadata(length=-1))),
+    ("a length beyond 63 bits", up("a", Metadata(length=1 << 63))),
+    ("a type that XML cannot hold", up("a", Metadata(type="text/\x01"))),
+    ("a hash that XML cannot hold", up("a", Metadata(hash="\ufffe"))),
+    ("an upsert that says deleted", up("a", change=D)),
+    ("a link that XML cannot hold", up("a", Metadata(links=(Link(rel="up", href="\x00"),)))),
+    (
+        "a link with a time without a zone",
+        up("a", Metadata(links=(Link(rel="up", href="x", modified=dt.datetime(1, 1, 1)),))),
+    ),
+    ("an entry larger than a page", up("a", Metadata(type="t" * 6_000))),
+    ("links larger than a page", up("a", Metadata(links=tuple(Link(rel="up", href="x" * 50) for _ in range(30))))),
+]
+
+METADATA: list[tuple[str, Metadata]] = [
+    ("nothing", BARE),
+    ("the usual", Metadata(lastmod=at(1), hash="md5:" + "0" * 32 + " sha-256:" + "f" * 64, length=0, type="text/html")),
+    ("all", Metadata(lastmod=at(0), hash="x", length=1, type="a/b", encoding="gzip", changefreq="daily")),
+    ("AMB-33: 63 bits of length", Metadata(length=(1 << 63) - 1)),
+    ("before 1970", Metadata(lastmod=dt.datetime(1, 1, 1, tzinfo=dt.UTC))),
+    ("the last moment", Metadata(lastmod=dt.datetime.max.replace(tzinfo=dt.UTC))),
+    ("another zone", Metadata(lastmod=dt.datetime(2026, 1, 1, 12, tzinfo=OFFSET))),
+    (
+        "text is kept as it is",
+        Metadata(hash=" MD5:ABC  sha1:x ", type='Text/HTML; charset="ü"', encoding="", changefreq=""),
+    ),
+    (
+        "links in their order",
+        Metadata(
+            links=(
+                Link(rel="describedby", href="http://example.org/?a=1&b=<2>", modified=at(3), type="a/b", length=3),
+                Link(rel="duplicate", href="x", pri=1, hash="md5:0", path="/x", encoding="br", profile="p"),
+                Link(rel="duplicate", href="x", pri=2, extra=(("{urn:x}y", "ä"),)),
+            )
+        ),
+    ),
+]
+
+UNKNOWN: list[tuple[str, Callable[[Catalog], object]]] = [
+    ("state", lambda c: c.state("nowhere")),
+    ("load", lambda c: c.load("nowhere", [up("a")])),
+    ("open", lambda c: c.open("nowhere", START)),
+    ("record", lambda c: c.record("nowhere", [up("a")], START)),
+    ("record nothing", lambda c: c.record("nowhere", [], START)),
+    ("mark", lambda c: c.mark("nowhere", START)),
+    ("remember", lambda c: c.remember("nowhere", [("a", b"")])),
+    ("get", lambda c: c.get("nowhere", ["a"])),
+    ("resources", lambda c: c.resources("nowhere")),
+    ("pages", lambda c: c.pages("nowhere")),
+    ("page", lambda c: list(c.page("nowhere", 0))),
+    ("rendered", lambda c: c.rendered("nowhere", [])),
+    ("changes", lambda c: c.changes("nowhere")),
+    ("segments", lambda c: c.segments("nowhere")),
+    ("close_segment", lambda c: c.close_segment("nowhere", START)),
+    ("note", lambda c: c.note("nowhere", b"")),
+    ("a lone surrogate", lambda c: c.state("\udcff")),
+    ("verify", lambda c: verify(c, "nowhere")),
+]
+
+NAIVE: list[tuple[str, Callable[[Catalog, dt.datetime], object]]] = [
+    ("open", lambda c, t: c.open("s", t)),
+    ("record", lambda c, t: c.record("s", [up("a")], t)),
+    ("mark", lambda c, t: c.mark("s", t)),
+    ("close_segment", lambda c, t: c.close_segment("s", t)),
+    ("rendered at", lambda c, t: c.rendered("s", [Rendered(0, 1, t, START)])),
+    ("rendered completed", lambda c, t: c.rendered("s", [Rendered(0, 1, START, t)])),
+]
+
+
+def table(rows: Sequence[tuple[object, ...]]) -> pytest.MarkDecorator:
+    """Parametrise a test method by the columns after the first, which is the case's name."""
+    return pytest.mark.parametrize("case", [row[1:] for row in rows], ids=[str(row[0]) for row in rows])
