@@ -389,7 +389,7 @@ def test_dst_f10_https_is_never_left_for_http() -> None:
     assert isinstance(redirect_target("https://a/", "http://a/", 0), Failure)
     assert redirect_target("https://a/", "https://b/", 0) == "https://b/"
     assert redirect_target("http://a/", "https://a/x", 0) == "https://a/x"
-    assert redirect_target("HTTPS://a/x/y", "../z", 9) == "https://a/z"
+    assert redirect_target("HTTPS://a/x/y", "../z", 9) == "HTTPS://a/z"
     assert isinstance(redirect_target("http://a/", "/b", 10), Failure)
 
 

@@ -14,8 +14,9 @@ import heapq
 import itertools
 import re
 from collections import deque
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
+from headwater.spec.uris import resolve
 from headwater.sync.fetch import Failure, FailureKind, Fetch, Fetched, TransportOptions
 from headwater.sync.politeness import (
     OVERLOADED_STATUSES,
@@ -40,7 +41,8 @@ _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 def site_of(uri: str) -> str | None:
     """Scheme, host and port of a http or https URI in one comparable form; None when it is none.
 
-    A URI with a name or password in it is none: credentials come from the user, never from a document.
+    A URI with a name or password in it is none: credentials come from the user, never from a document. Stricter than
+    `spec.uris.origin` and four times as quick, because every request asks.
     """
     match = _SITE.match(uri)
     if match is None:
@@ -68,10 +70,7 @@ def request_target(uri: str) -> str:
 def redirect_target(base: str, location: str, hops: int) -> str | Failure:
     """Where a redirect leads, or why it is not followed (DST-F10): bounded, http or https, never from https to http."""
     location = quote(location.encode("latin-1", "replace"), safe=_PRINTABLE)
-    try:
-        target = urljoin(base, location)
-    except ValueError:
-        target = ""
+    target = resolve(base, location)
     if hops >= MAX_REDIRECTS:
         return Failure(FailureKind.REDIRECT_REFUSED, f"more than {MAX_REDIRECTS} redirects")
     if site_of(target) is None:

@@ -1,0 +1,208 @@
+"""`make demo`: the whole way once, on a real tree, told so that a newcomer can follow it.
+
+A copy of the tree is published by `headwater serve`, copied by `headwater sync`, changed, synced again and audited, and
+`diff -r` has the last word. The tree itself is only read; everything happens in a scratch folder that is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+EDITED, ADDED, DELETED = 40, 25, 15
+HEADWATER = str(Path(sys.executable).with_name("headwater"))
+
+
+def main() -> None:
+    given = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(sysconfig.get_paths()["purelib"])
+    if not given.is_dir():
+        sys.exit(f"demo: {given} is not a folder")
+    scratch = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
+    try:
+        tell(given, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def tell(given: Path, scratch: Path) -> None:
+    """The story, step by step; every claim in it is checked."""
+    source, copy = scratch / "source", scratch / "copy"
+    title(f"A source: a copy of {given}")
+    shutil.copytree(given, source, ignore=only_files, ignore_dangling_symlinks=True)
+    make_writable(source)
+    count, octets = measure(source)
+    say(f"{count:,} files, {octets / 1e6:,.1f} MB in {source}")
+    if count == 0:
+        sys.exit("demo: the folder holds no files")
+
+    title("1. Publish it over HTTP, and follow its changes")
+    with serving(source, scratch / "state") as (url, seconds):
+        say(f"Ready at {url} after {rate(count, octets, seconds)}, two digests of each file included.")
+
+        title("2. Copy it into a folder, every file verified by its hash")
+        seconds = run("sync", url, copy)
+        say(f"Copied: {rate(count, octets, seconds)}.")
+        check_equal(source, copy)
+
+        title("3. Something changes at the source")
+        changes = edit(source)
+        wait_until_announced(url, changes)
+
+        title("4. Sync again: only what changed is transferred")
+        seconds = run("sync", url, copy)
+        say(f"In step again after {seconds:.2f} s.")
+        check_equal(source, copy)
+
+        title("5. Nothing has changed: asking costs next to nothing")
+        seconds = run("sync", url, copy)
+        say(f"{seconds:.2f} s, the start of the program included.")
+
+        title("6. Prove it: the audit compares every file with the source's hashes and transfers none")
+        seconds = run("audit", url, copy)
+        count, octets = measure(source)
+        say(f"Audited: {rate(count, octets, seconds)}.")
+    title("Done. Publish a folder of your own:  headwater serve --files DIR")
+
+
+def only_files(folder: str, names: list[str]) -> set[str]:
+    """What is not copied: sockets, pipes, devices, and symbolic links to folders, which may lead in circles."""
+    paths = {name: Path(folder, name) for name in names}
+    folders = {name for name, path in paths.items() if path.is_dir() and not path.is_symlink()}
+    return {name for name, path in paths.items() if name not in folders and not path.is_file()}
+
+
+def make_writable(root: Path) -> None:
+    for folder, _, names in os.walk(root):
+        os.chmod(folder, 0o755)
+        for name in names:
+            os.chmod(os.path.join(folder, name), 0o644)
+
+
+def measure(root: Path) -> tuple[int, int]:
+    sizes = [os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(root) for name in names]
+    return len(sizes), sum(sizes)
+
+
+@contextmanager
+def serving(source: Path, state: Path) -> Iterator[tuple[str, float]]:
+    """A real server in a process of its own; yields its URL and the seconds until everything was published."""
+    arguments = ["serve", "--files", str(source), "--port", "0", "--state", str(state)]
+    say(f"$ headwater serve --files {source} --port 0 --state {state} &")
+    started = time.monotonic()
+    server = subprocess.Popen(
+        [HEADWATER, *arguments, "--quiet", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        if not line:
+            sys.exit(f"demo: the server did not start; try: headwater serve --files {source} --state {state}")
+        url = json.loads(line)["url"]
+        wait_for(lambda: status_of(f"{url}/.well-known/resourcesync") == 200, 600, "the first publication")
+        yield url, time.monotonic() - started
+    finally:
+        server.send_signal(signal.SIGTERM)
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def status_of(url: str) -> int:
+    from headwater.sync.transport import Fetch, Transport, TransportOptions
+
+    with Transport(TransportOptions(retries=0)) as transport:
+        return transport.one(Fetch(url)).status
+
+
+def wait_for(condition, seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit(f"demo: waited {seconds:.0f} s in vain for {what}")
+        time.sleep(0.05)
+
+
+def run(command: str, url: str, copy: Path) -> float:
+    """Run one command as a user would, showing what it says; its seconds."""
+    say(f"$ headwater {command} {url} {copy}")
+    started = time.monotonic()
+    done = subprocess.run([HEADWATER, command, url, str(copy)], capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - started
+    for line in (done.stdout + done.stderr).splitlines():
+        say(f"    {line}")
+    if done.returncode != 0:
+        sys.exit(f"demo: headwater {command} ended with exit status {done.returncode}")
+    return seconds
+
+
+def edit(source: Path) -> int:
+    """Edit, add and delete some files, spread over the tree; how many."""
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    step = max(1, len(files) // (EDITED + DELETED + 1))
+    chosen = files[::step]
+    deleted, edited = chosen[: min(DELETED, len(files) // 10)], chosen[DELETED : DELETED + EDITED]
+    for path in edited:
+        with path.open("ab") as file:
+            file.write(b"\n# edited by the demo\n")
+    for number in range(ADDED):
+        path = source / "added by the demo" / f"no. {number} – 50 % new.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"This is new file {number}.\n" * 50)
+    for path in deleted:
+        path.unlink()
+    say(f"{len(edited)} files edited, {ADDED} added (with spaces, % and – in their names), {len(deleted)} deleted.")
+    return len(edited) + ADDED + len(deleted)
+
+
+def wait_until_announced(url: str, changes: int) -> None:
+    """Wait until the source's open Change List names all the changes and has come to rest."""
+    from headwater.sync.transport import Fetch, Transport
+
+    started = time.monotonic()
+    with Transport() as transport:
+        seen: list[tuple[float, bytes]] = []
+
+        def at_rest() -> bool:
+            body = transport.one(Fetch(f"{url}/files/changelist/open.xml")).body
+            if not seen or seen[-1][1] != body:
+                seen.append((time.monotonic(), body))
+            return body.count(b"<url>") >= changes and time.monotonic() - seen[-1][0] > 1.0
+
+        wait_for(at_rest, 120, "the changes to be announced")
+    say(f"The source announced them all within {seen[-1][0] - started:.1f} s, without being told.")
+
+
+def check_equal(source: Path, copy: Path) -> None:
+    arguments = ["diff", "-r", "--no-dereference", "--exclude=.headwater", str(source), str(copy)]
+    say(f"$ diff -r --exclude=.headwater {source} {copy}")
+    if subprocess.run(arguments, check=False).returncode != 0:
+        sys.exit("demo: the copy differs from the source")
+    say("    (no difference)")
+
+
+def rate(count: int, octets: int, seconds: float) -> str:
+    return f"{seconds:.2f} s ({count / seconds:,.0f} files/s, {octets / 1e6 / seconds:,.1f} MB/s)"
+
+
+def title(text: str) -> None:
+    print(f"\n{text}", flush=True)
+
+
+def say(text: str) -> None:
+    print(f"   {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
