@@ -1,0 +1,206 @@
+"""Records into markup: entries, links, heads, in the schemas' element order (RS-DOC-18, AMB-04).
+
+`Pen` writes what it is given after checking each value by itself; whether a value may stand in this kind of document
+is `strictness`' affair.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from headwater.spec import grammar
+from headwater.spec.escape import WriteRefused, escape
+from headwater.spec.namespaces import RS, SITEMAP, XML
+from headwater.spec.records import Change, Document, Entry, Extra, Link
+
+_UTC = dt.UTC
+_CHANGE: Final = {change: f' change="{change.value}"' for change in Change}
+_TYPES_KNOWN: Final = 1_000  # media types remembered as written
+
+
+def moment(time: dt.datetime) -> str:
+    """A time in complete UTC form with `Z` (RS-TIME-02, AMB-06)."""
+    if time.tzinfo is not _UTC:
+        if time.tzinfo is None:
+            raise WriteRefused(f"a time without a zone cannot be written: {time.isoformat()}", rule="RS-TIME-01")
+        time = time.astimezone(_UTC)
+    return time.isoformat()[:-6] + "Z"
+
+
+def moments(times: Sequence[dt.datetime | None]) -> list[str | None]:
+    """Many times at once; None stays None."""
+    stated = [time for time in times if time is not None]
+    try:
+        texts = msgspec.json.encode(stated).decode("ascii")[2:-2].split('","') if stated else []
+    except TypeError:
+        texts = []  # a subclass: written coarser than a second
+    if len(texts) != len(stated) or not all(text.endswith("Z") for text in texts):
+        texts = [moment(time) for time in stated]  # another zone, or none
+    if len(texts) == len(times):
+        return list(texts)
+    remaining = iter(texts)
+    return [None if time is None else next(remaining) for time in times]
+
+
+_Columns = dict[str, tuple[Any, ...]]
+
+
+def columns_of(entries: Sequence[Entry]) -> _Columns:
+    """The entries' fields, each as one column: a column at a time is how many entries are checked and written fast."""
+    return dict(zip(Entry.__struct_fields__, zip(*map(msgspec.structs.astuple, entries), strict=True), strict=True))
+
+
+class Pen:
+    """Writes entries and links of one document."""
+
+    def __init__(self, entry_element: str) -> None:
+        self._start = f"<{entry_element}><loc>"
+        self._end = f"</{entry_element}>\n"
+        self._types: dict[str, str] = {}
+        self.long_uri_count = 0
+
+    def entries(self, columns: _Columns) -> str:
+        """Entries: loc, lastmod, changefreq, then `rs:md` and `rs:ln` (RS-DOC-18)."""
+        locs = grammar.uris(columns["loc"])
+        if max(map(len, locs)) > grammar.LONG_URI:
+            self.long_uri_count += sum(len(loc) > grammar.LONG_URI for loc in locs)
+        dated = [f"<lastmod>{text}</lastmod>" if text else "" for text in moments(columns["lastmod"])]
+        described = self._described(columns)
+        start, end = self._start, self._end
+        if any(columns["changefreq"]) or any(columns["links"]):
+            frequencies = [
+                "" if text is None else f"<changefreq>{grammar.frequency(text)}</changefreq>"
+                for text in columns["changefreq"]
+            ]
+            linked = ["".join(map(self.link, links)) for links in columns["links"]]
+            return "".join(
+                f"{start}{loc}</loc>{date}{frequency}{description}{links}{end}"
+                for loc, date, frequency, description, links in zip(
+                    locs, dated, frequencies, described, linked, strict=True
+                )
+            )
+        return "".join(
+            f"{start}{loc}</loc>{date}{description}{end}"
+            for loc, date, description in zip(locs, dated, described, strict=True)
+        )
+
+    def _described(self, columns: _Columns) -> list[str]:
+        """The `rs:md` of each entry, empty where it would say nothing."""
+        parts = []
+        for name, write in self._attributes.items():
+            column = columns[name]
+            if column.count(() if name == "extra" else None) < len(column):
+                parts.append(write(self, column))
+        if not parts:
+            return [""] * len(columns["loc"])
+        return [f"<rs:md{text}/>" if text else "" for text in map("".join, zip(*parts, strict=True))]
+
+    def _times(self, name: str, column: Sequence[dt.datetime | None]) -> list[str]:
+        return ["" if text is None else f' {name}="{text}"' for text in moments(column)]
+
+    def _changes(self, column: Sequence[Change | None]) -> list[str]:
+        return ["" if change is None else _CHANGE[change] for change in column]
+
+    def _digests(self, column: Sequence[str | None]) -> list[str]:
+        grammar.check_digests(column)
+        return ["" if text is None else f' hash="{text}"' for text in column]
+
+    def _lengths(self, column: Sequence[int | None]) -> list[str]:
+        for number in column:
+            if number is not None and number < 0:
+                grammar.length(number)
+        return ["" if number is None else f' length="{number}"' for number in column]
+
+    def _media_types(self, column: Sequence[str | None]) -> list[str]:
+        known = self._types
+        for text in set(column) - known.keys():
+            if text is not None:
+                if len(known) >= _TYPES_KNOWN:
+                    known.clear()
+                known[text] = f' type="{grammar.media_type(text)}"'
+        return ["" if text is None else known.get(text) or f' type="{grammar.media_type(text)}"' for text in column]
+
+    _attributes: ClassVar[dict[str, Callable[[Pen, Sequence[Any]], list[str]]]] = {
+        "capability": lambda _, column: _texts("capability", escape, column),
+        "change": _changes,
+        "datetime": lambda self, column: self._times("datetime", column),
+        "at": lambda self, column: self._times("at", column),
+        "completed": lambda self, column: self._times("completed", column),
+        "from_": lambda self, column: self._times("from", column),
+        "until": lambda self, column: self._times("until", column),
+        "encoding": lambda _, column: _texts("encoding", grammar.token, column),
+        "hash": _digests,
+        "length": _lengths,
+        "path": lambda _, column: _texts("path", grammar.path, column),
+        "type": _media_types,
+        "extra": lambda _, column: [added(extra) for extra in column],
+    }
+
+    def link(self, link: Link) -> str:
+        """One `rs:ln` (RS-DOC-06, RS-LN-01…03)."""
+        text = f'<rs:ln rel="{grammar.relation(link.rel)}" href="{grammar.uri(link.href, "href")}"'
+        if link.encoding is not None:
+            text += f' encoding="{grammar.token(link.encoding)}"'
+        if link.hash is not None:
+            text += f' hash="{grammar.digests(link.hash)}"'
+        if link.length is not None:
+            text += f' length="{grammar.length(link.length)}"'
+        if link.modified is not None:
+            text += f' modified="{moment(link.modified)}"'
+        if link.path is not None:
+            text += f' path="{grammar.path(link.path)}"'
+        if link.pri is not None:
+            text += f' pri="{grammar.priority(link.pri)}"'
+        if link.profile is not None:
+            text += f' profile="{grammar.uri(link.profile, "profile")}"'
+        if link.type is not None:
+            text += f' type="{grammar.media_type(link.type)}"'
+        return text + added(link.extra) + "/>"
+
+    def head(self, document: Document, root: str, capability: str) -> str:
+        """XML declaration, root, its links and its `rs:md`, in the order of the standard's examples (AMB-04)."""
+        links = "".join(f"{self.link(link)}\n" for link in document.links)
+        return (
+            '<?xml version="1.0" encoding="UTF-8"?>\n'
+            f'<{root} xmlns="{SITEMAP}" xmlns:rs="{RS}">\n{links}'
+            f'<rs:md capability="{capability}"{times(document)}{added(document.extra)}/>\n'
+        )
+
+
+def _texts(name: str, write: Callable[[str], str], column: Sequence[str | None]) -> list[str]:
+    return ["" if text is None else f' {name}="{write(text)}"' for text in column]
+
+
+def times(record: Document | Entry) -> str:
+    """The four time attributes of a document or of what an entry points at."""
+    text = ""
+    if record.at is not None:
+        text += f' at="{moment(record.at)}"'
+    if record.completed is not None:
+        text += f' completed="{moment(record.completed)}"'
+    if record.from_ is not None:
+        text += f' from="{moment(record.from_)}"'
+    if record.until is not None:
+        text += f' until="{moment(record.until)}"'
+    return text
+
+
+def added(extra: Extra) -> str:
+    """Attributes of other namespaces, each namespace bound where it is used (RS-DOC-13)."""
+    text = ""
+    prefixes = {XML: "xml"}
+    names = set()
+    for name, value in extra:
+        namespace, local = grammar.added_name(name)
+        if (namespace, local) in names:
+            raise WriteRefused(f"an added attribute occurs twice: {name[:200]!r}", rule="RS-DOC-13")
+        names.add((namespace, local))
+        if namespace not in prefixes:
+            prefixes[namespace] = f"x{len(prefixes)}"
+            text += f' xmlns:{prefixes[namespace]}="{escape(namespace)}"'
+        text += f' {prefixes[namespace]}:{local}="{escape(value)}"'
+    return text

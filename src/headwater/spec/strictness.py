@@ -1,0 +1,214 @@
+"""What may and must stand in each kind of document: the checks that keep every document we write conforming.
+
+Two functions over values: `check_head` once a document, and `Order` for each entry in turn.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headwater.spec.escape import WriteRefused
+from headwater.spec.kinds import CAPABILITIES, RULES, Kind, Need, Rules
+from headwater.spec.namespaces import INDEX, PATCH, UP
+from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.requirements import MUSTS
+
+_MANIFESTS: Final = frozenset({Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP_MANIFEST})
+_CHANGES: Final = frozenset({Kind.CHANGE_LIST, Kind.CHANGE_DUMP_MANIFEST, Kind.CHANGE_NOTIFICATION})
+_NOT_WRITTEN: Final = frozenset({Kind.SITEMAP, Kind.SITEMAP_INDEX, Kind.UNKNOWN, Kind.UNKNOWN_INDEX})
+
+_PLACED: Final = ("capability", "path", "at", "completed", "from_", "until")
+"""What may stand only in some documents, or is looked at one by one."""
+
+_ANNOUNCED: Final = {
+    "resourcelist": (Change.CREATED, Change.UPDATED),
+    "resourcedump": (Change.CREATED,),
+    "changelist": (Change.CREATED, Change.UPDATED),
+    "changedump": (Change.CREATED, Change.UPDATED),
+}
+"""Which changes of which kind a Framework Notification may announce (RS-FN-08); others: any."""
+
+
+def check_head(document: Document) -> None:
+    """Raise WriteRefused when the head breaks a MUST of its kind (RS-DOC-04, Appendix A, RS-NAV-01)."""
+    rules = RULES[document.kind]
+    if document.kind in _NOT_WRITTEN:
+        raise WriteRefused(f"{rules.title} is no kind of ResourceSync document", rule="AMB-12")
+    if document.capability not in (None, rules.capability):
+        raise WriteRefused(f"a {rules.title} has the capability {rules.capability}", rule="RS-DOC-04")
+    times, up = MUSTS.get(document.kind, ("", ""))
+    _check_time("at", document.at, rules.at, times, rules)
+    _check_time("completed", document.completed, Need.MAY if rules.at is not Need.NEVER else Need.NEVER, times, rules)
+    _check_time("from", document.from_, rules.from_, times, rules)
+    _check_time("until", document.until, rules.until, times, rules)
+    check_interval(document)
+    _check_links(document, rules, up)
+    for link in document.links:
+        if link.path is not None:
+            raise WriteRefused("path stands only in a manifest's entries", rule="RS-MD-10")
+
+
+def _check_time(name: str, time: dt.datetime | None, need: Need, rule: str, rules: Rules) -> None:
+    if time is None and need is Need.MUST:
+        raise WriteRefused(f"a {rules.title} must have {name}", rule=rule)
+    if time is not None and need is Need.NEVER:
+        rule = "RS-RL-03" if name in ("from", "until") else "RS-CL-02"
+        raise WriteRefused(f"a {rules.title} never has {name}", rule=rule)
+
+
+def check_interval(record: Document | Entry) -> None:
+    """`at` ≤ `completed` and `from` ≤ `until` (RS-TIME-07, RS-TIME-10)."""
+    try:
+        if record.at is not None and record.completed is not None and record.completed < record.at:
+            raise WriteRefused("completed is earlier than at", rule="RS-TIME-07")
+        if record.from_ is not None and record.until is not None and record.until < record.from_:
+            raise WriteRefused("until is earlier than from", rule="RS-TIME-10")
+    except TypeError:
+        raise WriteRefused("a time without a zone cannot be written", rule="RS-TIME-01") from None
+
+
+def _check_links(document: Document, rules: Rules, rule: str) -> None:
+    ups = sum(link.rel == UP for link in document.links)
+    if rules.up is Need.MUST and not ups:
+        raise WriteRefused(f"a {rules.title} must have a link up", rule=rule)
+    if rules.up is Need.NEVER and ups:
+        raise WriteRefused(f"a {rules.title} is the top: it has no link up", rule="RS-SD-10")
+    if ups > 1:
+        raise WriteRefused("one link up is enough", rule="AMB-43")
+    indexes = sum(link.rel == INDEX for link in document.links)
+    if indexes and rules.index is Need.NEVER:
+        raise WriteRefused(f"a {rules.title} has no link index", rule="AMB-44")
+    if indexes > 1:
+        raise WriteRefused("one link index is enough", rule="AMB-43")
+
+
+class Order:
+    """The entries of one document so far: what the next one may be."""
+
+    def __init__(self, document: Document) -> None:
+        self._kind = document.kind
+        self._rules = RULES[document.kind]
+        self._from = document.from_
+        self._until = document.until
+        self._last: dt.datetime | None = None
+        self._capabilities: set[str] = set()
+        self._dated = document.kind in _CHANGES
+
+    def check(self, entries: Sequence[Entry], columns: dict[str, tuple[Any, ...]]) -> None:
+        """Raise WriteRefused when one of the entries breaks a MUST in its place."""
+        if self._nothing_special(columns):
+            return
+        for entry in entries:
+            self._check(entry)
+
+    def _nothing_special(self, columns: dict[str, tuple[Any, ...]]) -> bool:
+        """Whether a look at whole columns shows that nothing can be wrong: the case of resources and changes."""
+        rules, count = self._rules, len(columns["loc"])
+        if any(columns["links"]) or any(columns[name].count(None) < count for name in _PLACED):
+            return False
+        if any(need is Need.MUST for need in (rules.entry_capability, rules.entry_path)):
+            return False
+        if rules.entry_change is Need.NEVER:
+            return columns["change"].count(None) == count == columns["datetime"].count(None)
+        moments = columns["datetime"]
+        if not self._dated or not all(columns["change"]) or not all(moments):
+            return False
+        try:
+            in_order = self._from is not None and (self._last or self._from) <= moments[0] and self._from <= moments[0]
+            in_order = in_order and all(map(operator.le, moments, moments[1:]))
+            in_order = in_order and (self._until is None or moments[-1] <= self._until)
+        except TypeError:
+            return False
+        if in_order:
+            self._last = moments[-1]
+        return in_order
+
+    def _check(self, entry: Entry) -> None:
+        rules = self._rules
+        if rules.entry_change is Need.NEVER:
+            if entry.change is not None or entry.datetime is not None:
+                raise WriteRefused(f"change and datetime never stand in a {rules.title}", rule="RS-MD-02")
+        else:
+            self._check_change(entry)
+        if entry.capability is not None or rules.entry_capability is Need.MUST:
+            self._check_capability(entry)
+        if entry.path is not None or rules.entry_path is Need.MUST:
+            self._check_path(entry)
+        if entry.at is not None or entry.completed is not None:
+            self._check_times(entry, rules.entry_at, "at and completed")
+        if entry.from_ is not None or entry.until is not None:
+            self._check_times(entry, rules.entry_from, "from and until")
+            if rules.ordered is Need.MUST and entry.from_ is not None:
+                self._follow(entry.from_, "RS-ARC-17" if rules.source == "RS-ARC" else "RS-CLI-02")
+        if entry.links:
+            self._check_links(entry.links)
+
+    def _check_change(self, entry: Entry) -> None:
+        rules = self._rules
+        if entry.change is None:
+            raise WriteRefused(f"every entry of a {rules.title} must have change", rule="RS-CL-07")
+        if not self._dated:
+            allowed = _ANNOUNCED.get(entry.capability or "", tuple(Change))
+            if entry.change not in allowed:
+                raise WriteRefused(f"{entry.change.value} is never announced of {entry.capability}", rule="RS-FN-08")
+            return
+        moment = entry.datetime
+        if moment is None:
+            raise WriteRefused("a change is written with its datetime", rule="AMB-17")
+        try:
+            if (self._from is not None and moment < self._from) or (self._until is not None and moment > self._until):
+                raise WriteRefused("datetime lies outside the document's from and until", rule="RS-TIME-11")
+        except TypeError:
+            raise WriteRefused("a time without a zone cannot be written", rule="RS-TIME-01") from None
+        self._follow(moment, "RS-CL-05")
+
+    def _follow(self, moment: dt.datetime, rule: str) -> None:
+        if self._last is not None and moment < self._last:
+            raise WriteRefused("entries must be in chronological order, oldest first", rule=rule)
+        self._last = moment
+
+    def _check_capability(self, entry: Entry) -> None:
+        rules, capability = self._rules, entry.capability
+        if rules.entry_capability is Need.NEVER:
+            raise WriteRefused(f"capability never stands in an entry of a {rules.title}", rule="RS-MD-01")
+        if capability is None:
+            rule = "RS-FN-06" if self._kind is Kind.FRAMEWORK_NOTIFICATION else "RS-CAP-06"
+            raise WriteRefused(f"every entry of a {rules.title} must have capability", rule=rule)
+        if capability not in CAPABILITIES:
+            raise WriteRefused(f"an unknown capability: {capability[:200]!r}", rule="AMB-12")
+        if self._kind is Kind.CAPABILITY_LIST:
+            if capability in self._capabilities:
+                raise WriteRefused(f"a Capability List names {capability} once", rule="RS-CAP-05")
+            self._capabilities.add(capability)
+        elif rules.capability == "description" and capability not in ("capabilitylist", "description"):
+            raise WriteRefused("a Source Description leads to Capability Lists", rule="RS-SD-06")
+
+    def _check_path(self, entry: Entry) -> None:
+        if self._kind not in _MANIFESTS:
+            raise WriteRefused("path stands only in manifests", rule="RS-MD-10")
+        if entry.path is None and entry.change is not Change.DELETED:
+            rule = "RS-RDM-05" if self._kind is Kind.RESOURCE_DUMP_MANIFEST else "RS-CDM-06"
+            raise WriteRefused("every bitstream of a manifest must have path", rule=rule)
+
+    def _check_times(self, entry: Entry, need: Need, names: str) -> None:
+        if need is Need.NEVER:
+            raise WriteRefused(f"{names} never stand in an entry of a {self._rules.title}", rule="AMB-58")
+        check_interval(entry)
+
+    def _check_links(self, links: tuple[Link, ...]) -> None:
+        for link in links:
+            if link.rel == PATCH:
+                self._check_patch(link)
+            if link.path is not None and self._kind not in _MANIFESTS:
+                raise WriteRefused("path stands only in manifests", rule="RS-MD-10")
+
+    def _check_patch(self, link: Link) -> None:
+        if self._kind not in _CHANGES:
+            raise WriteRefused("a patch stands only where changes are listed", rule="RS-REL-04")
+        if link.type is None:
+            raise WriteRefused("a patch must have type", rule="RS-REL-04")
+        if link.path is None and self._kind is Kind.CHANGE_DUMP_MANIFEST:
+            raise WriteRefused("a patch in a manifest must have path", rule="RS-CDM-11")

@@ -1,0 +1,128 @@
+"""Writes ResourceSync documents of every kind, strictly: what breaks a MUST that one document can show is refused.
+
+Documents come out in blocks of octets: UTF-8 with a declaration, compact, elements in the schemas' order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from headwater.spec.escape import WriteRefused
+from headwater.spec.kinds import RULES, Kind, Root
+from headwater.spec.limits import DOCUMENT_ENTRIES, DOCUMENT_OCTETS
+from headwater.spec.markup import Pen, columns_of
+from headwater.spec.records import Change, Document, Entry
+from headwater.spec.strictness import Order, check_head
+
+__all__ = ["DocumentWriter", "Profile", "WriteRefused", "entry_weight", "write_document"]
+
+_BLOCK: Final = 512  # entries; about 150 KiB
+_DATED_ENTRY: Final = len("<lastmod>0000-00-00T00:00:00.000000Z</lastmod>")
+_FRACTION: Final = len(".000000")
+
+
+class Profile(Enum):
+    """Which versions' readers a source writes for (AMB-19)."""
+
+    V11 = "1.1"
+    BOTH = "both"
+    """`datetime` plus an equal `lastmod` on every change, which is all that readers of 1.0 look at."""
+
+
+class DocumentWriter:
+    """One document: `head`, then `entries` as often as needed, then `tail`.
+
+    Raises WriteRefused (with the rule) for what a conforming document cannot say, as soon as it is seen.
+    """
+
+    def __init__(self, document: Document, profile: Profile = Profile.V11) -> None:
+        check_head(document)
+        rules = RULES[document.kind]
+        self._document = document
+        self._rules = rules
+        self._order = Order(document)
+        self._pen = Pen("url" if rules.root is Root.URLSET else "sitemap")
+        self._is_history = document.kind in (Kind.CHANGE_LIST, Kind.CHANGE_DUMP_MANIFEST, Kind.CHANGE_NOTIFICATION)
+        self._repeats_datetime = profile is Profile.BOTH and self._is_history
+        self.entry_count = 0
+        self.octet_count = 0
+
+    @property
+    def long_uri_count(self) -> int:
+        """How many `loc` are longer than the 2,047 characters that sitemaps.org allows (RS-DOC-19)."""
+        return self._pen.long_uri_count
+
+    def head(self) -> bytes:
+        """Everything before the first entry."""
+        return self._count(self._pen.head(self._document, self._rules.root.value, self._rules.capability or ""))
+
+    def entries(self, entries: Iterable[Entry]) -> bytes:
+        """These entries, after all earlier ones."""
+        block = list(entries)
+        if not block:
+            return b""
+        columns = columns_of(block)
+        self._order.check(block, columns)
+        if self._is_history:
+            if any(map(_overstates, block)):
+                columns = columns_of([_bare(entry) for entry in block])
+            if self._repeats_datetime:
+                columns["lastmod"] = columns["datetime"]
+        self.entry_count += len(block)
+        if self.entry_count > DOCUMENT_ENTRIES:
+            raise WriteRefused(f"more than {DOCUMENT_ENTRIES:,} entries in one document", rule="RS-LIM-01")
+        return self._count(self._pen.entries(columns))
+
+    def tail(self) -> bytes:
+        """Everything after the last entry."""
+        return self._count(f"</{self._rules.root.value}>\n")
+
+    def _count(self, text: str) -> bytes:
+        octets = text.encode("utf-8")
+        self.octet_count += len(octets)
+        if self.octet_count > DOCUMENT_OCTETS:
+            raise WriteRefused(f"more than {DOCUMENT_OCTETS:,} octets in one document", rule="RS-LIM-01")
+        return octets
+
+
+def write_document(document: Document, entries: Iterable[Entry], profile: Profile = Profile.V11) -> Iterator[bytes]:
+    """The whole document in blocks. Raises WriteRefused, possibly after some blocks: place none before the last."""
+    writer = DocumentWriter(document, profile)
+    yield writer.head()
+    remaining = iter(entries)
+    while block := list(islice(remaining, _BLOCK)):
+        yield writer.entries(block)
+    yield writer.tail()
+
+
+def entry_weight(entry: Entry) -> int:
+    """An upper bound of the octets that the entry takes in any kind of document and any profile.
+
+    Raises WriteRefused for a value that no document can hold.
+    """
+    text = Pen("sitemap").entries(columns_of([entry]))
+    moments = sum(
+        time is not None
+        for time in (entry.datetime, entry.lastmod, entry.at, entry.completed, entry.from_, entry.until)
+    )
+    moments += sum(link.modified is not None for link in entry.links)
+    bound = len(text.encode("utf-8")) + _FRACTION * moments
+    return bound if entry.lastmod is not None else bound + _DATED_ENTRY
+
+
+def _overstates(entry: Entry) -> bool:
+    """Whether a deletion describes a representation, which it cannot have (AMB-34)."""
+    return entry.change is Change.DELETED and any(
+        stated is not None for stated in (entry.hash, entry.length, entry.type, entry.encoding)
+    )
+
+
+def _bare(entry: Entry) -> Entry:
+    if not _overstates(entry):
+        return entry
+    return msgspec.structs.replace(entry, hash=None, length=None, type=None, encoding=None)
