@@ -255,6 +255,10 @@ class SqliteCatalog:
             head = head_of(transaction, name)
             transaction.run('UPDATE "set" SET notes = ? WHERE id = ?', (notes, head.id))
 
+    def check(self) -> list[str]:
+        """What is wrong with the file itself; reads all of it. `verify` compares the books."""
+        return self._database.check()
+
     def close(self) -> None:
         """Give up connections; what was accepted is on disk. Iterators under way end with `DatabaseClosed`."""
         self._database.close()

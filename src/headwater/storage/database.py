@@ -58,6 +58,7 @@ _FAULTS: tuple[tuple[type[apsw.Error], type[DatabaseFault], str], ...] = (
 
 _IDLE_READERS = 8
 _RETRY_SECONDS = 0.05
+_SHARED_OCTETS = 65_536
 
 
 class Durability(Enum):
@@ -382,10 +383,23 @@ class Database:
 
 def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
     """The fault that says who must act; an unknown one is our own bug and says so."""
+    if isinstance(cause, apsw.IOError) and _is_full(path):
+        return DatabaseFull(f"the disk is full: {cause}", where=str(path))
+    if isinstance(cause, apsw.CantOpenError) and path.is_file() and not os.access(path, os.W_OK):
+        return DatabaseReadOnly(f"the database is read-only: {cause}", where=str(path))
     for kind, fault, what in _FAULTS:
         if isinstance(cause, kind):
             return fault(f"{what}: {cause}", where=str(path))
     return DatabaseFault(f"{type(cause).__name__}: {cause}", where=str(path))
+
+
+def _is_full(path: Path) -> bool:
+    """Whether there is no room even for what SQLite shares between processes; it calls that an I/O error."""
+    try:
+        system = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return system.f_bavail * system.f_frsize < _SHARED_OCTETS
 
 
 def _create(path: Path) -> None:
