@@ -95,7 +95,7 @@ class Intake:
         return Job((one.path, place), one.octets, one)
 
     def _take(self, one: Candidate, found: Reading, known: Resource | None, batch: Batch) -> None:
-        outcome, error, state, read_at_ns, digests = found
+        outcome, error, state, read_at_ns, changed_ns, digests = found
         if outcome != reading.READ:
             batch.kept += known is not None
             self._not_read(one, outcome, error, batch)
@@ -107,7 +107,7 @@ class Intake:
         event = Upsert(
             one.uri,
             describe(path, state, self._algorithms, digests, was, self._clock()),
-            settled_note(self.mark, state, read_at_ns),
+            settled_note(self.mark, state, read_at_ns, changed_ns),
         )
         if known is None:
             batch.created += 1

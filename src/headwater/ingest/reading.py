@@ -33,8 +33,11 @@ State = tuple[int, int, int, int]
 Request = tuple[bytes, "bytes | None"]
 """The path to read, and the path to place it at."""
 
-Reading = tuple[int, int, State, int, tuple[str, ...]]
-"""Outcome, errno, the file's state, the time (nanoseconds) at which reading began, the digests in hex."""
+Reading = tuple[int, int, State, int, int, tuple[str, ...]]
+"""Outcome, errno, the file's state, when reading began, when the file last changed before, the digests in hex.
+
+Times are nanoseconds. The change is the file's ctime, except that a link which we made ourselves does not count.
+"""
 
 _NOTHING: State = (0, 0, 0, 0)
 _ATTEMPTS = 3
@@ -71,27 +74,26 @@ def read_file(
         except _Changed:
             continue
         except _Unplaced as cause:
-            return UNPLACED, cause.errno, _NOTHING, 0, ()
+            return UNPLACED, cause.errno, _NOTHING, 0, 0, ()
         except _Stopped:
-            return STOPPED, 0, _NOTHING, 0, ()
+            return STOPPED, 0, _NOTHING, 0, 0, ()
         except _GONE:
-            return VANISHED, 0, _NOTHING, 0, ()
+            return VANISHED, 0, _NOTHING, 0, 0, ()
         except OSError as cause:
-            return UNREADABLE, cause.errno or 0, _NOTHING, 0, ()
-    return CHANGED, 0, _NOTHING, 0, ()
+            return UNREADABLE, cause.errno or 0, _NOTHING, 0, 0, ()
+    return CHANGED, 0, _NOTHING, 0, 0, ()
 
 
 def _read_once(
     path: bytes, place: bytes | None, algorithms: tuple[str, ...], mode: str | None, stop: Callable[[], bool] | None
 ) -> Reading:
-    if place is not None and mode == LINK:
-        _link(path, place)
+    unlinked = _link(path, place) if place is not None and mode == LINK else None
     began = time.time_ns()
     descriptor = os.open(path, _FLAGS)
     try:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode):
-            return SPECIAL, 0, _NOTHING, 0, ()
+            return SPECIAL, 0, _NOTHING, 0, 0, ()
         hashes = [hashlib.new(name, usedforsecurity=False) for name in algorithms]
         copy = _Copy(place, before) if place is not None and not _placed(place, before, mode) else None
         try:
@@ -106,7 +108,10 @@ def _read_once(
                 copy.discard()
     finally:
         os.close(descriptor)
-    return READ, 0, _state(before), began, tuple(one.hexdigest() for one in hashes)
+    changed = before.st_ctime_ns
+    if unlinked is not None and _state(unlinked)[:2] == _state(before)[:2] and unlinked.st_ino == before.st_ino:
+        changed = max(unlinked.st_ctime_ns, before.st_mtime_ns)  # a write since would show in mtime
+    return READ, 0, _state(before), began, changed, tuple(one.hexdigest() for one in hashes)
 
 
 def _feed(descriptor: int, size: int, hashes: list[Any], copy: _Copy | None, stop: Callable[[], bool] | None) -> int:
@@ -131,11 +136,14 @@ def _state(found: os.stat_result) -> State:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
-def _link(path: bytes, place: bytes) -> None:
-    """Make `place` a hard link of `path`, replacing what is there; leave it to a copy where links cannot be."""
+def _link(path: bytes, place: bytes) -> os.stat_result | None:
+    """Make `place` a hard link of `path`, replacing what is there; return the file's state before that.
+
+    None when nothing was linked: it is a link already, or links cannot be here and a copy will be made.
+    """
     source = os.lstat(path)
     if not stat.S_ISREG(source.st_mode) or _same(place, source):
-        return
+        return None
     aside = _aside(place)
     try:
         os.link(path, aside, follow_symlinks=False)
@@ -143,12 +151,13 @@ def _link(path: bytes, place: bytes) -> None:
         os.lstat(path)  # when it is the source that vanished, say so; otherwise the folder was made just now
         raise
     except OSError:
-        return
+        return None
     try:
         _rename(aside, place)
     finally:
         with contextlib.suppress(*_GONE):
             os.unlink(aside)
+    return source
 
 
 def _placed(place: bytes, source: os.stat_result, mode: str | None) -> bool:

@@ -17,8 +17,9 @@ TICK_NS = 100_000_000
 COARSE_TICK_NS = 2_100_000_000
 """For file systems that keep whole or even seconds (FAT, ext3, some network servers)."""
 
-_LAYOUT = struct.Struct("<BIQqqQ")
+_LAYOUT = struct.Struct("<BIQQQQ")
 _VERSION = 1
+_BITS = (1 << 64) - 1
 _SECOND_NS = 1_000_000_000
 
 RACY = b"\0"
@@ -40,16 +41,18 @@ def note(mark: int, stat: os.stat_result) -> bytes:
 
 def pack(mark: int, size: int, mtime_ns: int, ctime_ns: int, inode: int) -> bytes:
     """The same from the stat's parts."""
-    return _LAYOUT.pack(_VERSION, mark, size, mtime_ns, ctime_ns, inode)
+    # Times before 1970 are negative, and times beyond 2262 need more than 64 bits: their low bits tell them apart.
+    return _LAYOUT.pack(_VERSION, mark, size, mtime_ns & _BITS, ctime_ns & _BITS, inode)
 
 
-def settled_note(mark: int, state: Sequence[int], read_at_ns: int) -> bytes:
+def settled_note(mark: int, state: Sequence[int], read_at_ns: int, changed_ns: int) -> bytes:
     """The note of a file that was read from `read_at_ns` on: RACY when it had changed within a tick before that.
 
-    `state` is (size, mtime_ns, ctime_ns, inode). Only ctime counts: it moves with every write, and nobody can set it.
+    `state` is (size, mtime_ns, ctime_ns, inode); `changed_ns` is the ctime that counts: it moves with every write, and
+    nobody can set it.
     """
     size, mtime_ns, ctime_ns, inode = state
     coarse = ctime_ns % _SECOND_NS == 0 and mtime_ns % _SECOND_NS == 0
-    if ctime_ns + (COARSE_TICK_NS if coarse else TICK_NS) > read_at_ns:
+    if changed_ns + (COARSE_TICK_NS if coarse else TICK_NS) > read_at_ns:
         return RACY
     return pack(mark, size, mtime_ns, ctime_ns, inode)

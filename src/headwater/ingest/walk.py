@@ -120,8 +120,10 @@ class Walk:
 
         Every folder above it is judged as in a walk from the root.
         """
+        *above, last = parts = relative.split(b"/")
+        if any(part in (b"", b".", b"..") for part in parts) or b"\0" in relative:
+            return  # no name in a folder, and no way out of it
         frames = [_Frame(self._root)]
-        *above, last = relative.split(b"/")
         for name in above:
             depth = len(frames)
             yield from self._enter(frames[-1], quote(name) + "/", frames)

@@ -75,13 +75,11 @@ class Gzip:
         self._waiting += chunk
         if len(self._waiting) < _BLOCK:
             return b""
-        ready = []
+        whole = len(self._waiting) - len(self._waiting) % _BLOCK
         with memoryview(self._waiting) as view:
-            whole = len(view) - len(view) % _BLOCK
-            for start in range(0, whole, _BLOCK):
-                ready.append(self._deflater.compress(bytes(view[start : start + _BLOCK])))
+            blocks = [bytes(view[start : start + _BLOCK]) for start in range(0, whole, _BLOCK)]
         del self._waiting[:whole]
-        return b"".join(ready)
+        return b"".join(map(self._deflater.compress, blocks))
 
     def finish(self) -> bytes:
         """What is left of the body, and the trailer (CRC-32 and length, RFC 1952 2.3.1)."""

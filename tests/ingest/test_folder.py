@@ -1,0 +1,648 @@
+"""The scanner: what happens to a folder becomes changes, each exactly once; what cannot be known changes nothing."""
+
+import datetime as dt
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headwater.catalog.sqlite import SqliteCatalog
+from headwater.errors import Exit
+from headwater.ingest import intake, reading
+from headwater.ingest.folder import LONG_URI, LONGEST_URI, FolderUnusable, Pass, topmost
+from headwater.ingest.guard import Reason
+from headwater.ingest.patterns import Selection
+from headwater.ingest.readers import Job, Readers, Stopped
+from tests.ingest.test_walk import ODD_NAMES
+from tests.ingest.world import SET, World, hashes, settle
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, processes=0)
+
+
+def counts(done: Pass) -> tuple[int, int, int, int]:
+    return done.created, done.updated, done.deleted, done.unchanged
+
+
+def test_a_new_set_is_loaded_and_opened_as_of_the_start_of_the_scan(world: World) -> None:
+    """RS-TIME-05: `at` is when the snapshot began."""
+    world.put("a.txt", b"one")
+    world.put("sub/b.pdf", b"")
+    before = dt.datetime.now(dt.UTC)
+    done = world.scan()
+    assert done.opened
+    assert counts(done) == (2, 0, 0, 0)
+    assert done.at is not None
+    assert before <= done.at <= dt.datetime.now(dt.UTC)
+    assert world.held() == world.truth() == {"a.txt": hashes(b"one"), "sub/b.pdf": hashes(b"")}
+    found = world.catalog.get(SET, ["sub/b.pdf"])["sub/b.pdf"].metadata
+    assert (found.length, found.type) == (0, "application/pdf")
+    assert found.lastmod is not None
+    assert found.lastmod.microsecond == 0
+    assert world.log() == []
+
+
+def test_changes_are_logged_once(world: World) -> None:
+    for name in ("keep", "edit", "drop"):
+        world.put(name, name.encode())
+    world.scan()
+    world.put("edit", b"edited")
+    world.put("new", b"new")
+    world.remove("drop")
+    settle()
+    done = world.scan()
+    assert counts(done) == (1, 1, 1, 1)
+    assert world.told() == [("deleted", "drop"), ("updated", "edit"), ("created", "new")]
+    assert world.held() == world.truth()
+    assert counts(world.scan()) == (0, 0, 0, 3)
+    assert len(world.log()) == 3
+
+
+def test_every_change_is_later_than_at(world: World) -> None:
+    """AMB-11, AMB-20: what a scan finds happened after the line that was drawn before it."""
+    world.put("a")
+    first = world.scan()
+    world.put("b")
+    second = world.scan()
+    assert first.at is not None
+    assert second.at is not None
+    assert first.at < second.at < world.log()[0].at
+
+
+def test_an_untouched_file_is_not_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put("a", b"1" * 10)
+    world.put("b", b"2" * 10)
+    settle()
+    world.scan()
+    monkeypatch.setattr("headwater.ingest.readers.read_file", None)
+    assert counts(world.scan()) == (0, 0, 0, 2)
+
+
+def test_a_file_written_in_the_tick_in_which_it_was_read_is_read_again(world: World) -> None:
+    """The race that git's index knows: same size, same times, other octets."""
+    world.put("a", b"old")
+    world.scan()
+    full = world.full("a")
+    state = os.stat(full)
+    with open(full, "r+b") as file:
+        file.write(b"new")
+    os.utime(full, ns=(state.st_atime_ns, state.st_mtime_ns))
+    world.scan()
+    assert world.held() == {"a": hashes(b"new")}
+
+
+def test_a_touched_file_with_the_same_octets(world: World) -> None:
+    """AMB-83: another Last-Modified is a change of metadata; a finer difference is none (AMB-26)."""
+    world.put("a")
+    world.put("b")
+    os.utime(world.full("b"), ns=(0, 1_700_000_000_000_000_001))
+    world.scan()
+    os.utime(world.full("a"), (1_600_000_000, 1_600_000_000))
+    os.utime(world.full("b"), ns=(0, 1_700_000_000_999_999_999))
+    assert counts(world.scan()) == (0, 1, 0, 1)
+    assert world.told() == [("updated", "a")]
+
+
+def test_odd_names(world: World) -> None:
+    for name in ODD_NAMES:
+        world.put(name, name)
+        world.put(b"d/" + name, name)
+    world.scan()
+    assert world.held() == world.truth()
+    for name in ODD_NAMES:
+        world.put(name, b"changed")
+        world.remove(b"d/" + name)
+    world.configure(max_delete=1.0)
+    done = world.scan()
+    assert counts(done) == (0, len(ODD_NAMES), len(ODD_NAMES), 0)
+    assert world.held() == world.truth()
+
+
+def test_a_file_that_becomes_a_folder_and_back(world: World) -> None:
+    """The name is free before it is taken, for a destination that applies one change after the other."""
+    world.put("a", b"file")
+    world.put("z")
+    world.scan()
+    world.remove("a")
+    world.put("a/b", b"inside")
+    world.scan()
+    assert world.told() == [("deleted", "a"), ("created", "a/b")]
+    world.remove("a/b")
+    os.rmdir(world.full("a"))
+    world.put("a", b"again")
+    world.scan()
+    assert world.told()[2:] == [("deleted", "a/b"), ("created", "a")]
+
+
+def test_times_that_cannot_be_break_nothing(world: World) -> None:
+    for number, seconds in enumerate([-86400 * 365 * 20, 0, 4_000_000_000, 16_000_000_000]):
+        world.put(f"f{number}")
+        try:
+            os.utime(world.full(f"f{number}"), (seconds, seconds))
+        except OSError:
+            continue  # the file system cannot hold it: then nobody meets it here
+    assert counts(world.scan())[0] == 4
+    settle()
+    world.scan()
+    assert world.log() == []
+    now = dt.datetime.now(dt.UTC)
+    assert all(one.metadata.lastmod is not None and one.metadata.lastmod <= now for one in world.catalog.resources(SET))
+
+
+# What cannot be looked at
+
+
+@pytest.mark.parametrize("call", ["lstat", "open", "scandir"])
+@pytest.mark.parametrize("error", [13, 5, 116], ids=["EACCES", "EIO", "ESTALE"])
+def test_what_cannot_be_read_stays_as_published(
+    world: World, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    world.put("dir/closed", b"old")
+    world.put("dir-b/open")
+    world.put("dir/other")
+    world.scan()
+    world.put("dir/closed", b"new")
+    world.put("dir/fresh", b"fresh")
+    module = {"lstat": "walk", "scandir": "walk", "open": "reading"}[call]
+    target = {"lstat": b"/dir/closed", "open": b"/dir/closed", "scandir": b"/dir"}[call]
+    real = getattr(os, call)
+
+    def refusing(path: bytes, *more: object) -> object:
+        if path.endswith(target):
+            raise OSError(error, os.strerror(error), path)
+        return real(path, *more)
+
+    monkeypatch.setattr(f"headwater.ingest.{module}.os.{call}", refusing)
+    done = world.scan()
+    assert done.deleted == 0
+    assert done.kept == (2 if call == "scandir" else 1)
+    assert world.held()["dir/closed"] == hashes(b"old")
+    assert world.rules() == {"HW-ING-20"}
+    monkeypatch.undo()
+    assert world.scan().updated == 1
+    assert world.held() == world.truth()
+
+
+def test_a_closed_file_that_is_new_is_only_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put("a")
+    world.scan()
+    world.put("b")
+    monkeypatch.setattr(intake, "Readers", _readings({b"b": (reading.UNREADABLE, 13, (0, 0, 0, 0), 0, 0, ())}))
+    assert counts(world.scan()) == (0, 0, 0, 1)
+    assert "b" not in world.held()
+    assert world.rules() == {"HW-ING-20"}
+
+
+def _readings(by_name: dict[bytes, reading.Reading]) -> type:
+    class Scripted(Readers):
+        def _read_here(self, job: Job[object]) -> reading.Reading:  # type: ignore[override]
+            return by_name.get(os.path.basename(job.request[0])) or super()._read_here(job)
+
+    return Scripted
+
+
+def test_a_file_that_changes_while_it_is_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put("busy", b"old")
+    world.put("calm", b"old")
+    world.scan()
+    world.put("busy", b"new")
+    world.put("calm", b"new")
+    real = os.read
+
+    def writing(descriptor: int, octets: int) -> bytes:
+        data = real(descriptor, octets)
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/busy"):
+            with open(world.full("busy"), "ab") as file:
+                file.write(b"+")
+        return data
+
+    monkeypatch.setattr("headwater.ingest.reading.os.read", writing)
+    done = world.scan()
+    assert done.unsettled == [b"busy"]
+    assert (done.updated, done.kept) == (1, 1)
+    assert world.held() == {"busy": hashes(b"old"), "calm": hashes(b"new")}
+    assert world.rules() == {"HW-ING-22"}
+    monkeypatch.undo()
+    world.rescan(*done.unsettled)
+    assert world.held() == world.truth()
+
+
+def test_a_file_that_vanishes_before_it_is_read_is_passed_over(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put("a")
+    world.scan()
+    world.put("b")
+    monkeypatch.setattr(intake, "Readers", _readings({b"b": (reading.VANISHED, 0, (0, 0, 0, 0), 0, 0, ())}))
+    assert counts(world.scan()) == (0, 0, 0, 1)
+    assert world.notices == []
+
+
+def test_a_file_that_is_back_before_its_deletion_is_recorded_is_not_deleted(world: World) -> None:
+    """A file that is being replaced by rename may be missed by the listing: it is looked at once more."""
+    world.put("a", b"old")
+    world.put("b")
+    world.scan()
+    world.remove("a")
+    breaths = [0]
+
+    def put_back() -> None:
+        breaths[0] += 1
+        if breaths[0] == 2:  # the walk has ended, deletions are about to be recorded
+            world.put("a", b"new")
+
+    world.breathe = put_back
+    world.scan()
+    assert breaths[0] >= 2
+    assert world.told() == [("updated", "a")]
+    assert world.held() == world.truth()
+
+
+def test_files_replaced_over_and_over_are_never_deleted(world: World) -> None:
+    for number in range(20):
+        world.put(f"f{number}", b"0")
+    world.scan()
+    stop = threading.Event()
+
+    def replace() -> None:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            for number in range(20):
+                world.put("new", b"%d" % count)
+                os.replace(world.full("new"), world.full(f"f{number}"))
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        for _number in range(40):
+            world.scan()
+            world.rescan(b"f1", b"f2")
+    finally:
+        stop.set()
+        thread.join()
+    world.scan()
+    assert [path for change, path in world.told() if change == "deleted" and path != "new"] == []
+    assert {uri: hash_ for uri, hash_ in world.held().items() if uri != "new"} == {
+        uri: hash_ for uri, hash_ in world.truth().items() if uri != "new"
+    }
+
+
+# Links, long names, patterns
+
+
+def test_a_link_is_a_file_with_the_octets_of_its_target(world: World) -> None:
+    world.put("target", b"one")
+    os.symlink("target", world.full("link"))
+    os.symlink("/etc/hostname", world.full("outside"))
+    world.scan()
+    assert world.held() == {"target": hashes(b"one"), "link": hashes(b"one")}
+    assert world.rules() == {"HW-ING-11"}
+    world.put("target", b"two")
+    world.scan()
+    assert world.held() == {"target": hashes(b"two"), "link": hashes(b"two")}
+    assert world.rules() == set()  # what is known is not said in every pass
+
+
+def test_a_file_that_becomes_a_pipe_is_deleted_and_never_opened(world: World) -> None:
+    world.put("a")
+    world.put("b")
+    world.scan()
+    world.remove("a")
+    os.mkfifo(world.full("a"))
+    assert world.scan().deleted == 1
+    assert world.rules() == {"HW-ING-13"}
+
+
+@pytest.mark.parametrize(
+    ("excess", "published", "rules"),
+    [
+        (0, True, set()),
+        (LONG_URI - 1_000 + 1, True, {"RS-DOC-19"}),
+        (LONGEST_URI - 1_000 + 1, False, {"HW-ING-14"}),
+    ],
+)
+def test_long_uris(tmp_path: Path, excess: int, published: bool, rules: set[str]) -> None:
+    name = b"\xff" * 200 + b"n" * 200
+    world = World(tmp_path, processes=0, uri_prefix_length=1_000 - len("%FF") * 200 - 1 - 200 + excess)
+    world.put(name[:200] + b"/" + name[200:])
+    assert world.scan().created == int(published)
+    assert world.rules() == rules
+
+
+def test_patterns_choose_and_a_narrower_choice_deletes(world: World) -> None:
+    for name in ("a.xml", "b.txt", "drafts/c.xml"):
+        world.put(name)
+    world.scan()
+    world.configure(selection=Selection(["*.xml"], ["drafts/"]))
+    world.scan()
+    assert world.told() == [("deleted", "b.txt"), ("deleted", "drafts/c.xml")]
+
+
+def test_our_own_folders_are_left_out(tmp_path: Path) -> None:
+    world = World(tmp_path, processes=0, avoid=(os.fsencode(tmp_path / "root" / ".headwater"),))
+    world.put("a")
+    world.put(".headwater/catalog.sqlite")
+    world.put("sub/.headwater/hers")
+    world.scan()
+    assert set(world.held()) == {"a", "sub/.headwater/hers"}
+
+
+def test_other_digests_are_computed_when_the_settings_change(world: World) -> None:
+    world.put("a")
+    settle()
+    world.scan()
+    world.configure(algorithms=("sha-512",))
+    assert counts(world.scan()) == (0, 1, 0, 0)
+    held = world.held()["a"]
+    assert held is not None
+    assert held.startswith("sha-512:")
+
+
+# Mass deletions
+
+
+def fill(world: World, count: int = 20) -> None:
+    for number in range(count):
+        world.put(f"d{number % 4}/f{number}")
+    world.scan()
+
+
+def emptied(world: World) -> None:
+    for folder, below, names in os.walk(world.root, topdown=False):
+        for name in names:
+            os.unlink(os.path.join(folder, name))
+        for name in below:
+            os.rmdir(os.path.join(folder, name))
+
+
+def missing(world: World) -> None:
+    os.rename(world.root, world.root + b"-away")
+
+
+def a_file(world: World) -> None:
+    missing(world)
+    with open(world.root, "wb"):
+        pass
+
+
+def mostly_gone(world: World) -> None:
+    for number in range(11):
+        world.remove(f"d{number % 4}/f{number}")
+
+
+@pytest.mark.parametrize(
+    ("accident", "reason"),
+    [
+        (emptied, Reason.ROOT_EMPTY),
+        (missing, Reason.ROOT_MISSING),
+        (a_file, Reason.ROOT_NOT_FOLDER),
+        (mostly_gone, Reason.TOO_MANY),
+    ],
+)
+@pytest.mark.parametrize("partial", [False, True], ids=["scan", "hints"])
+def test_a_mass_of_deletions_is_held_back(world: World, accident: object, reason: Reason, partial: bool) -> None:
+    fill(world)
+    before = world.held()
+    accident(world)  # type: ignore[operator]
+    done = world.rescan(b"d0", b"d1", b"d2", b"d3") if partial else world.scan()
+    assert done.held_back is not None
+    assert done.held_back.reason is reason
+    assert done.at is None
+    assert world.held() == before
+    assert world.log() == []
+    assert world.rules() == {"HW-ING-21"}
+
+
+def test_additions_go_on_while_deletions_are_held_back(world: World) -> None:
+    fill(world)
+    mostly_gone(world)
+    world.put("new")
+    world.put("d3/f19", b"changed")
+    done = world.scan()
+    assert done.held_back is not None
+    assert sorted(world.told()) == [("created", "new"), ("updated", "d3/f19")]
+    world.configure(max_delete=1.0)
+    done = world.scan()
+    assert (done.held_back, done.deleted) == (None, 11)
+    assert world.held() == world.truth()
+
+
+def test_consent_covers_an_empty_folder_and_never_a_missing_one(world: World) -> None:
+    fill(world)
+    world.configure(max_delete=1.0)
+    missing(world)
+    assert world.scan().held_back is not None
+    os.mkdir(world.root)
+    done = world.scan()
+    assert (done.held_back, done.deleted) == (None, 20)
+    assert world.held() == {}
+
+
+def test_a_root_that_goes_away_during_the_scan_deletes_nothing(world: World) -> None:
+    fill(world, 8)
+    breaths = [0]
+
+    def vanish() -> None:
+        breaths[0] += 1
+        if breaths[0] == 1:  # after the root was listed, before its folders are
+            missing(world)
+            os.mkdir(world.root)
+
+    world.breathe = vanish
+    done = world.scan()
+    assert done.held_back is not None
+    assert done.held_back.reason is Reason.ROOT_MISSING
+    assert world.log() == []
+
+
+@pytest.mark.parametrize("kind", ["missing", "file"])
+def test_a_new_set_needs_a_folder(world: World, kind: str) -> None:
+    missing(world) if kind == "missing" else a_file(world)
+    with pytest.raises(FolderUnusable) as fault:
+        world.scan()
+    assert fault.value.exit_status is Exit.USAGE
+
+
+def test_an_empty_folder_is_an_empty_set(world: World) -> None:
+    assert counts(world.scan()) == (0, 0, 0, 0)
+    world.put("a")
+    assert world.scan().created == 1
+
+
+# Interruptions
+
+
+def test_an_interrupted_load_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "BATCH", 10)
+    for number in range(50):
+        world.put(f"f{number:02}", b"%d" % number)
+    settle()
+    breaths = [0]
+
+    def stop() -> bool:
+        breaths[0] += 1
+        return breaths[0] > 30  # asked after every file
+
+    world.stop = stop
+    with pytest.raises(Stopped):
+        world.scan()
+    assert world.catalog.state(SET).opened_at is None
+    loaded = world.catalog.state(SET).count
+    assert 0 < loaded < 50
+    world.stop = lambda: False
+    world.remove("f00")
+    world.put("f01", b"changed")
+    done = world.scan()
+    assert done.opened
+    assert done.unchanged == loaded - 2
+    assert world.held() == world.truth()
+    assert world.log() == []
+
+
+def test_hints_are_served_in_the_middle_of_a_scan(world: World) -> None:
+    """A pass over hinted paths between two steps of a full one: everything ends right, nothing is told twice."""
+    for number in range(30):
+        world.put(f"f{number}", b"0")
+    world.scan()
+    world.put("f1", b"1")
+    world.put("f2", b"2")
+    world.remove("f3")
+    other = World(Path(os.fsdecode(world.root)).parent, processes=0)
+    breaths = [0]
+
+    def between() -> None:
+        breaths[0] += 1
+        if breaths[0] == 2:
+            other.rescan(b"f1", b"f3")
+
+    world.breathe = between
+    world.scan()
+    assert sorted(world.told()) == [("deleted", "f3"), ("updated", "f1"), ("updated", "f2")]
+    assert world.held() == world.truth()
+
+
+# Hints
+
+
+def test_hinted_paths(world: World) -> None:
+    for name in ("a/x", "a/y", "a-b", "b", "c/d/e"):
+        world.put(name)
+    world.scan()
+    os.rename(world.full("a"), world.full("moved"))
+    world.put("b", b"changed")
+    world.put("a-b", b"not hinted")
+    world.put("c/d/f")
+    assert counts(world.rescan(b"a", b"moved", b"b", b"c", b"c/d/f", b"nothing", b"../../etc")) == (3, 1, 2, 1)
+    assert sorted(world.told()) == [
+        ("created", "c/d/f"),
+        ("created", "moved/x"),
+        ("created", "moved/y"),
+        ("deleted", "a/x"),
+        ("deleted", "a/y"),
+        ("updated", "b"),
+    ]
+    world.rescan(b"a-b")
+    assert world.held() == world.truth()
+
+
+def test_topmost() -> None:
+    assert topmost([b"a/b", b"a", b"a-b", b"c/d/e", b"c/d", b"a/b/c"]) == [b"a", b"a-b", b"c/d"]
+
+
+NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "a-b", "b/x/y", "c/ü", "c/d/e"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), NAMES, st.binary(max_size=3)),
+        st.tuples(st.just("drop"), NAMES, st.none()),
+        st.tuples(st.just("scan"), st.none(), st.none()),
+        st.tuples(st.just("hint"), st.just(None), st.none()),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+def test_whatever_happens_the_log_leads_to_the_folder(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str | None, bytes | None]]
+) -> None:
+    """Replaying the change log over the first load gives what the folder holds, with hints or without (RS-CL-14)."""
+    world = World(tmp_path_factory.mktemp("law"), processes=0, max_delete=1.0)
+    world.put("c/first")
+    world.scan()
+    start = world.held()
+    touched: set[bytes] = set()
+    for action, name, data in steps:
+        try:
+            if action == "put" and name is not None and data is not None:
+                world.put(name, data)
+            elif action == "drop" and name is not None:
+                world.remove(name)
+        except OSError:
+            continue
+        if name is not None:
+            touched.add(os.fsencode(name))
+        elif action == "scan":
+            world.scan()
+            touched.clear()
+        else:
+            world.rescan(*touched)
+            touched.clear()
+            assert world.held() == world.truth()
+    world.scan()
+    assert world.held() == world.truth() == world.replayed(start)
+    again = world.scan()
+    assert again.changes == 0
+
+
+# Size
+
+
+@pytest.fixture
+def memory_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where the system has one: creating many files there is no matter of the disk."""
+    shm = Path("/dev/shm")
+    if not (shm.is_dir() and os.access(shm, os.W_OK)):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shm) as name:
+        yield Path(name)
+
+
+@pytest.mark.timeout(120)
+def test_a_hundred_thousand_files(memory_folder: Path) -> None:
+    world = World(memory_folder)
+    for folder in range(500):
+        os.makedirs(world.full(f"{folder:03}"))
+        descriptor = os.open(world.full(f"{folder:03}"), os.O_RDONLY)
+        for number in range(200):
+            os.close(os.open(f"{number:03}", os.O_CREAT | os.O_WRONLY, dir_fd=descriptor))
+        os.close(descriptor)
+    settle()
+    done = world.scan()
+    assert counts(done) == (100_000, 0, 0, 0)
+    world.put("250/100", b"changed")
+    world.remove("499/199")
+    done = world.scan()
+    assert counts(done) == (0, 1, 1, 99_998)
+    assert done.read <= 200
+    world.put("777/new", b"new")
+    done = world.rescan(b"777")
+    assert (done.created, done.read) == (1, 1)
+    assert world.catalog.state(SET).count == 100_000
+
+
+def test_a_set_is_left_alone_by_the_scan_of_another(tmp_path: Path) -> None:
+    world = World(tmp_path, processes=0)
+    world.put("a")
+    world.scan()
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    catalog.create("other")
+    assert world.scan().unchanged + world.scan().read >= 1
+    assert catalog.state("other").count == 0

@@ -1,0 +1,88 @@
+"""Include and exclude patterns, as the manual states them."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.errors import Exit
+from headwater.ingest.patterns import BadPattern, Selection
+
+MATCHES = [
+    ("*.pdf", "a.pdf", True),
+    ("*.pdf", "deep/er/a.pdf", True),
+    ("*.pdf", "a.pdf/inside.txt", True),
+    ("*.pdf", "a.PDF", False),
+    ("*.pdf", "a.pdfx", False),
+    ("*", "any/thing", True),
+    ("a?c", "abc", True),
+    ("a?c", "a/c", False),
+    ("[ab]x", "bx", True),
+    ("[!ab]x", "bx", False),
+    ("[!ab]x", "cx", True),
+    ("[!b]x", "/x", False),
+    ("[a-c]x", "bx", True),
+    ("[]]x", "]x", True),
+    ("[x", "[x", True),
+    ("drafts/", "drafts/one.txt", True),
+    ("drafts/", "deep/drafts/one.txt", True),
+    ("drafts/", "drafts", False),
+    ("drafts", "drafts/one.txt", True),
+    ("/drafts", "drafts/one.txt", True),
+    ("/drafts", "deep/drafts/one.txt", False),
+    ("a/b", "a/b", True),
+    ("a/b", "a/b/c", True),
+    ("a/b", "x/a/b", False),
+    ("a/*.txt", "a/b.txt", True),
+    ("a/*.txt", "a/b/c.txt", False),
+    ("a/**/c.txt", "a/c.txt", True),
+    ("a/**/c.txt", "a/b/b/c.txt", True),
+    ("a/**/c.txt", "ab/c.txt", False),
+    ("**/c.txt", "c.txt", True),
+    ("**/c.txt", "a/b/c.txt", True),
+    ("a/**", "a/b/c", True),
+    ("a/**", "a", False),
+    ("**", "anything", True),
+    (".*", ".hidden", True),
+    ("a.b", "axb", False),
+    ("new\nline", "new\nline", True),
+    ("*", "new\nline", True),
+    ("ü*", "ü1", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "path", "expected"), MATCHES)
+def test_what_a_pattern_matches(pattern: str, path: str, expected: bool) -> None:
+    assert Selection(include=[pattern]).takes(path.encode()) is expected
+    # An exclude pattern is asked for the folders above first, as a walk does.
+    parts = path.encode().split(b"/")
+    excluding = Selection(exclude=[pattern])
+    entered = all(excluding.enters(b"/".join(parts[:depth])) for depth in range(1, len(parts)))
+    assert (not (entered and excluding.takes(path.encode()))) is expected
+
+
+def test_exclude_wins() -> None:
+    selection = Selection(include=["*.xml"], exclude=["drafts/"])
+    assert selection.takes(b"a.xml")
+    assert not selection.takes(b"a.txt")
+    assert selection.enters(b"published")
+    assert not selection.enters(b"drafts")
+
+
+def test_names_that_are_no_text_can_be_matched() -> None:
+    assert Selection(include=["*.bin"]).takes(b"\xff\xfe.bin")
+    assert not Selection(exclude=["*"]).takes(b"\xff")
+
+
+@pytest.mark.parametrize("pattern", ["", "/", "a//b", "../a", "a/./b", "a\0b", "[z-a]"])
+def test_patterns_that_cannot_be_are_refused(pattern: str) -> None:
+    with pytest.raises(BadPattern) as fault:
+        Selection(include=[pattern])
+    assert fault.value.exit_status is Exit.USAGE
+
+
+@given(st.text(alphabet="ab/*?[]!-.\\^&|~", min_size=1, max_size=12), st.text(alphabet="ab/.", max_size=12))
+def test_no_pattern_is_a_surprise(pattern: str, path: str) -> None:
+    with suppress(BadPattern):
+        Selection(include=[pattern]).takes(path.encode())
