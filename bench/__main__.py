@@ -1,6 +1,6 @@
 """`make bench`: one table of what we do, how fast, against whom, and whether the bars are cleared.
 
-`python -m bench [--quick] [--write] [ROOM ...]`; each room's module has `run(quick) -> list of rows` (see `bench.rows`).
+`python -m bench [--quick] [--write] [ROOM ...]`; each room has `run(quick)`, which returns rows (see `bench.rows`).
 """
 
 from __future__ import annotations

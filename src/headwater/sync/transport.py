@@ -17,6 +17,7 @@ from typing import Any
 import pycurl
 
 from headwater.errors import UsageFault
+from headwater.sync.authorities import Authorities, trusted_authorities
 from headwater.sync.dispatch import REDIRECTS, SECRET_HEADERS, Dispatcher, Job, Run, request_target, site_of, wire_uri
 from headwater.sync.fetch import Credentials, Failure, FailureKind, Fetch, Fetched, TransportOptions
 from headwater.sync.politeness import retry_after_seconds
@@ -117,7 +118,7 @@ class Transport:
         credentials = self.options.credentials
         self._trusted = site_of(credentials.origin) if credentials else None
         self._proxied = any(os.environ.get(name) for name in ("http_proxy", "all_proxy", "ALL_PROXY"))
-        self._authorities: list[tuple[int, str]] | None = None
+        self._authorities: Authorities | None = None
 
     def __enter__(self) -> Transport:
         return self
@@ -297,9 +298,11 @@ class Transport:
 
     def _trust_authorities(self, slot: _Slot) -> None:
         if self._authorities is None:
-            self._authorities = _certificate_authorities()
-        for option, value in self._authorities:
-            slot.curl.setopt(option, value)
+            self._authorities = trusted_authorities()
+        if self._authorities.file:
+            slot.curl.setopt(pycurl.CAINFO, self._authorities.file)
+        if self._authorities.folder:
+            slot.curl.setopt(pycurl.CAPATH, self._authorities.folder)
 
     def _collect(self) -> bool:
         """Take what libcurl has finished; whether there was anything."""
@@ -394,18 +397,3 @@ def _set_method(slot: _Slot, method: str) -> None:
     else:
         raise ValueError(f"method {method}")
     slot.method = method
-
-
-def _certificate_authorities() -> list[tuple[int, str]]:
-    """Where this machine keeps the authorities it trusts, which libcurl in a wheel cannot know; else its default."""
-    import ssl  # imported here: only https needs it
-
-    paths = ssl.get_default_verify_paths()
-    file = os.environ.get("CURL_CA_BUNDLE") or paths.cafile or _RED_HAT_AUTHORITIES
-    found = [(pycurl.CAINFO, file)] if os.path.isfile(file) else []
-    if paths.capath and os.path.isdir(paths.capath):
-        found.append((pycurl.CAPATH, paths.capath))
-    return found
-
-
-_RED_HAT_AUTHORITIES = "/etc/pki/tls/certs/ca-bundle.crt"

@@ -1,0 +1,117 @@
+"""What holds of the whole project: pins without addresses, one version, small modules, a home for each library."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import headwater
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "headwater"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+LONG_FOR_A_REASON: dict[str, str] = {}
+"""Modules over 400 lines, each with its reason."""
+
+ONE_HOME = {
+    "apsw": "storage/database.py",
+    "pycurl": "sync/transport.py",
+    "selectolax": "spec/discovery.py",
+    "uvicorn": "server/run.py",
+    "uvloop": "server/run.py",
+    "watchfiles": "ingest/watch.py",
+}
+"""A third-party library that does I/O or reads hostile bytes is imported in one module."""
+
+NAMELESS = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
+
+
+def tracked() -> list[Path]:
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("not a git work tree")
+    return [path for name in done.stdout.decode().split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_nothing_names_a_registry_or_a_machine() -> None:
+    hosts = ["pypi" + ".org", "python" + "hosted", "files.python" + "hosted", "registry." + "npmjs", "/sim" + "ple/"]
+    pattern = re.compile("|".join(map(re.escape, hosts)) + r"|https?://[^ \"]*/(packages|maven2|debian)/")
+    found = []
+    for path in tracked():
+        if path.suffix in {".py", ".toml", ".txt", ".in", ".md", ".sh", ".cfg", ""} or path.name == "Makefile":
+            text = path.read_text("utf-8", "replace")
+            found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in pattern.finditer(text)]
+    assert [hit for hit in found if not hit.startswith("tests/test_project.py")] == []
+
+
+def test_no_lock_file_with_addresses_is_tracked() -> None:
+    assert not {path.name for path in tracked()} & {"uv.lock", "poetry.lock", "Pipfile.lock"}
+
+
+@pytest.mark.parametrize("name", ["build", "runtime", "test", "lint"])
+def test_requirements_are_pinned_and_hashed(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    assert "://" not in text
+    entries = re.split(r"\n(?=\S)", text.strip())
+    for entry in entries:
+        first, *rest = entry.split("\n")
+        assert re.match(r"[A-Za-z0-9._-]+==\S+", first), first
+        assert rest, f"{first} has no hash"
+        assert all(re.match(r"    --hash=sha256:[0-9a-f]{64}", line) for line in rest), first
+
+
+def test_every_dependency_is_pinned_and_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements" / "runtime.txt").read_text(), re.MULTILINE))
+    explained = (ROOT / "docs" / "dependencies.md").read_text()
+    for requirement in project["dependencies"]:
+        name = re.match(r"[A-Za-z0-9._-]+", requirement)
+        assert name is not None
+        assert name[0] in pinned
+        assert f"| {name[0]} |" in explained, f"{name[0]} is not in docs/dependencies.md"
+
+
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" not in project
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## {headwater.__version__}" in changes
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_opens_with_its_reason_and_stays_small(path: Path) -> None:
+    text = path.read_text("utf-8")
+    name = str(path.relative_to(SOURCE))
+    assert ast.get_docstring(ast.parse(text)), "no docstring"
+    assert text.count("\n") <= 400 or name in LONG_FOR_A_REASON, "over 400 lines"
+    assert path.stem not in NAMELESS
+    assert path.parent.name not in NAMELESS
+
+
+def test_each_library_has_one_home() -> None:
+    homes: dict[str, set[str]] = {library: set() for library in ONE_HOME}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            for library in (name.partition(".")[0] for name in names):
+                if library in homes:
+                    homes[library].add(str(path.relative_to(SOURCE)))
+    assert homes == {library: {home} for library, home in ONE_HOME.items()}
+
+
+def test_the_rooms_import_downwards_only() -> None:
+    pytest.importorskip("importlinter", reason="the lint set is not installed; `make lint` runs the contract too")
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
