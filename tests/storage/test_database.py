@@ -1,0 +1,258 @@
+"""One SQLite file: transactions that end whole, readers that see one state, migrations that go forward."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.storage.database import Database, Durability, Schema
+from headwater.storage.faults import (
+    DatabaseClosed,
+    DatabaseFault,
+    DatabaseReadOnly,
+    NotADatabase,
+    SchemaTooNew,
+)
+
+ONE = "CREATE TABLE item (id INTEGER PRIMARY KEY, word TEXT NOT NULL) STRICT; INSERT INTO item VALUES (1, 'first');"
+TWO = "ALTER TABLE item ADD COLUMN size INTEGER; UPDATE item SET size = length(word);"
+BROKEN = "DELETE FROM item; CREATE TABLE extra (id INTEGER); INSERT INTO nowhere VALUES (1);"
+MARK = 0x48570001
+V1, V2 = Schema(MARK, (ONE,)), Schema(MARK, (ONE, TWO))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[Database]:
+    with Database(path, V1) as database:
+        yield database
+
+
+def words(database: Database) -> list[str]:
+    with database.read() as transaction:
+        return [row[0] for row in transaction.rows("SELECT word FROM item ORDER BY id")]
+
+
+def add(database: Database, *new: str) -> None:
+    with database.write() as transaction:
+        transaction.many("INSERT INTO item (word) VALUES (?)", [(word,) for word in new])
+
+
+def test_what_was_committed_is_there_for_the_next_one(database: Database, path: Path) -> None:
+    add(database, "second")
+    assert words(database) == ["first", "second"]
+    with Database(path, V1) as other:
+        assert words(other) == ["first", "second"]
+        add(other, "third")
+    assert words(database) == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_anything_raised_rolls_back(database: Database, raised: type[BaseException]) -> None:
+    def fail() -> None:
+        with database.write() as transaction:
+            transaction.run("DELETE FROM item")
+            assert transaction.value("SELECT count(*) FROM item") == 0
+            raise raised
+
+    with pytest.raises(raised):
+        fail()
+    assert words(database) == ["first"]
+    add(database, "second")
+    assert words(database) == ["first", "second"]
+
+
+def test_a_refused_statement_rolls_back(database: Database) -> None:
+    def fail() -> None:
+        with database.write() as transaction:
+            transaction.run("DELETE FROM item")
+            transaction.run("INSERT INTO item (word) VALUES (NULL)")
+
+    with pytest.raises(DatabaseFault) as fault:
+        fail()
+    assert "NOT NULL" in fault.value.what
+    assert words(database) == ["first"]
+
+
+def test_many_runs_to_its_end_even_with_returning(database: Database) -> None:
+    with database.write() as transaction:
+        transaction.many("INSERT INTO item (word) VALUES (?) RETURNING id", [("a",), ("b",), ("c",)])
+    assert words(database) == ["first", "a", "b", "c"]
+
+
+def test_values_rows_and_counts(database: Database) -> None:
+    add(database, "a", "b")
+    with database.write() as transaction:
+        assert transaction.run("UPDATE item SET word = word || '!' WHERE id > ?", (1,)) == 2
+        assert transaction.run("UPDATE item SET word = 'x' WHERE id = :id", {"id": 99}) == 0
+        assert transaction.one("SELECT id, word FROM item WHERE id = 2") == (2, "a!")
+        assert transaction.one("SELECT 1 WHERE 0") is None
+        assert transaction.value("SELECT word FROM item WHERE id = 99") is None
+        assert list(transaction.rows_each("SELECT word FROM item WHERE id = ?", [(3,), (99,), (1,)])) == [
+            ("b!",),
+            ("first",),
+        ]
+
+
+def test_a_reader_sees_one_state_and_waits_for_nobody(database: Database) -> None:
+    with database.read() as transaction:
+        add(database, "second")  # also what was written before the first query is not seen
+        assert transaction.value("SELECT count(*) FROM item") == 1
+        with database.write() as writing:
+            writing.run("DELETE FROM item")
+            assert transaction.value("SELECT count(*) FROM item") == 1
+            with database.read() as nested:
+                assert nested.value("SELECT count(*) FROM item") == 2
+    assert words(database) == []
+
+
+def test_a_reader_cannot_write(database: Database) -> None:
+    with database.read() as transaction, pytest.raises(DatabaseReadOnly):
+        transaction.run("DELETE FROM item")
+    assert words(database) == ["first"]
+
+
+def test_rows_end_with_their_transaction(database: Database) -> None:
+    add(database, "second", "third")
+    with database.read() as transaction:
+        begun = transaction.rows("SELECT word FROM item")
+        unbegun = transaction.rows("SELECT word FROM item")
+        next(begun)
+    for rows in (begun, unbegun):
+        with pytest.raises(DatabaseClosed):
+            next(rows)
+    assert database._lent == set()
+
+
+def test_one_transaction_at_a_time_in_a_thread(database: Database) -> None:
+    with database.write(), pytest.raises(DatabaseFault, match="inside a transaction"), database.write():
+        pass
+    add(database, "second")
+
+
+def test_threads_take_turns(database: Database) -> None:
+    def count_up() -> None:
+        for _ in range(20):
+            with database.write() as transaction:
+                size = transaction.value("SELECT count(*) FROM item")
+                transaction.run("INSERT INTO item (word) VALUES (?)", (str(size),))
+
+    threads = [threading.Thread(target=count_up) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert words(database)[1:] == [str(n) for n in range(1, 101)]
+
+
+def test_close_ends_reads_under_way(database: Database, path: Path) -> None:
+    add(database, "second", "third")
+    with database.read() as transaction:
+        rows = transaction.rows("SELECT word FROM item")
+        next(rows)
+        database.close()
+        with pytest.raises(DatabaseClosed):
+            next(rows)
+    for use in (database.read, database.write):
+        with pytest.raises(DatabaseClosed), use():
+            pass
+    assert [file.name for file in path.parent.iterdir()] == ["state.db"]
+
+
+@pytest.mark.parametrize("durability", Durability)
+def test_the_file_is_opened_the_safe_way(path: Path, durability: Durability) -> None:
+    with Database(path, V1, durability=durability) as database, database.write() as transaction:
+        assert transaction.value("PRAGMA journal_mode") == "wal"
+        assert transaction.value("PRAGMA foreign_keys") == 1
+        assert transaction.value("PRAGMA synchronous") == {"FULL": 2, "NORMAL": 1}[durability.value]
+        assert transaction.value("PRAGMA busy_timeout") == 30_000
+        assert transaction.value("PRAGMA trusted_schema") == 0
+
+
+def test_checkpoint_empties_the_log_when_nobody_reads(database: Database, path: Path) -> None:
+    add(database, *("x" * 100 for _ in range(1_000)))
+    wal = path.with_name("state.db-wal")
+    with database.read() as transaction:
+        transaction.value("SELECT 1 FROM item")
+        add(database, "later")
+        database._writer.set_busy_timeout(1)
+        database.checkpoint()
+        assert wal.stat().st_size > 0
+    database.checkpoint()
+    assert wal.stat().st_size == 0
+
+
+def test_check_finds_a_sound_file_sound(database: Database) -> None:
+    assert database.check() == []
+
+
+def test_migrations_go_forward(path: Path) -> None:
+    with Database(path, V1) as old:
+        add(old, "second")
+    with Database(path, V2) as new, new.read() as transaction:
+        assert list(transaction.rows("SELECT word, size FROM item")) == [("first", 5), ("second", 6)]
+        assert transaction.value("PRAGMA user_version") == 2
+        assert transaction.value("PRAGMA application_id") == MARK
+    before = path.read_bytes()
+    with pytest.raises(SchemaTooNew):
+        Database(path, V1)
+    assert path.read_bytes() == before
+
+
+def test_a_migration_happens_whole_or_not_at_all(path: Path) -> None:
+    Database(path, V1).close()
+    with pytest.raises(DatabaseFault):
+        Database(path, Schema(MARK, (ONE, BROKEN)))
+    with Database(path, V1) as database:
+        assert words(database) == ["first"]
+    with Database(path, V2) as database:
+        assert words(database) == ["first"]
+
+
+def test_a_creation_that_fails_leaves_nothing_in_the_way(path: Path) -> None:
+    with pytest.raises(DatabaseFault):
+        Database(path, Schema(MARK, (ONE + BROKEN,)))
+    with Database(path, V1) as database:
+        assert words(database) == ["first"]
+
+
+def test_another_application_mark_is_left_alone(path: Path) -> None:
+    Database(path, V1).close()
+    before = path.read_bytes()
+    with pytest.raises(NotADatabase, match="another program"):
+        Database(path, Schema(MARK + 1, (ONE,)))
+    assert path.read_bytes() == before
+
+
+def test_a_rollback_journal_file_is_brought_into_wal_mode(path: Path) -> None:
+    with sqlite3.connect(path) as old:
+        old.executescript(f"{ONE} PRAGMA user_version = 1; PRAGMA application_id = {MARK};")
+    old.close()
+    with Database(path, V2) as database:
+        assert words(database) == ["first"]
+
+
+OPENER = """
+import sys
+from tests.storage.test_database import Database, V2, words
+with Database(sys.argv[1], V2) as database:
+    assert words(database) == ["first"]
+"""
+
+
+def test_processes_that_create_it_at_once_create_it_once(path: Path) -> None:
+    command = [sys.executable, "-c", OPENER, str(path)]
+    openers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(5)]
+    for opener in openers:
+        _, err = opener.communicate(timeout=60)
+        assert (opener.returncode, err) == (0, "")
