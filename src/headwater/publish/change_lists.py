@@ -8,12 +8,13 @@ while its digest is the one that was noted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from headwater.catalog.interface import Catalog, Recorded, Segment
 from headwater.publish import documents
 from headwater.publish.note import Note, OpenList
 from headwater.publish.plan import ChangePlan, plan_changes
-from headwater.publish.press import Press, rendered
+from headwater.publish.press import Press, between, rendered
 from headwater.publish.site import Site, change_list_name, change_segment_name, open_change_list_name
 
 _ROWS_AT_ONCE = 5_000
@@ -59,18 +60,17 @@ class ChangeLists:
         writer = self._press.writer(documents.change_list(self._site, self._name, segment, indexed=plan.indexed))
         head, tail = writer.head(), writer.tail()
         before = self.open if self.open.number == segment.number else OpenList()
-        taken = self._press.middle(before.name, before.etag, before.head_octets, before.tail_octets)
-        after = before.seq if taken is not None else segment.first - 1
 
-        def blocks() -> Iterator[bytes]:
+        def blocks(taken: tuple[BinaryIO, int] | None) -> Iterator[bytes]:
             yield head
             if taken is not None:
-                yield from taken
-            rows = self._rows(after, segment.last)
+                yield from between(taken[0], before.head_octets, taken[1] - before.tail_octets)
+            rows = self._rows(segment.first - 1 if taken is None else before.seq, segment.last)
             yield from rendered(writer, documents.change_entries(rows, self._prefix, self._site.profile))
             yield tail
 
-        stored = self._press.blocks(name, blocks())
+        with self._press.version(before.name, before.etag) as taken:
+            stored = self._press.blocks(name, blocks(taken))
         if segment.until is None:
             self.open = OpenList(
                 number=segment.number,

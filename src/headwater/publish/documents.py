@@ -44,7 +44,7 @@ def source_description(site: Site, published: Iterable[str]) -> tuple[Document, 
         )
         for name in published
     ]
-    return _head(Kind.SOURCE_DESCRIPTION, links=_described(site.describedby)), entries
+    return _head(Kind.SOURCE_DESCRIPTION, _described(site.describedby)), entries
 
 
 def capability_list(site: Site, settings: SetSettings) -> tuple[Document, list[Entry]]:
@@ -54,20 +54,20 @@ def capability_list(site: Site, settings: SetSettings) -> tuple[Document, list[E
         Entry(loc=site.url(resource_list_name(settings.name)), capability="resourcelist"),
         Entry(loc=site.url(change_list_name(settings.name)), capability="changelist"),
     ]
-    return _head(Kind.CAPABILITY_LIST, links=(*_described(settings.describedby), up)), entries
+    return _head(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up)), entries
 
 
 def resource_list(site: Site, name: str, at: dt.datetime, completed: dt.datetime, *, indexed: bool) -> Document:
     """The head of a Resource List, or of one page of it (`indexed`)."""
     index = resource_list_name(name) if indexed else None
-    return _head(Kind.RESOURCE_LIST, links=_leaf(site, name, index), at=at, completed=completed)
+    return _head(Kind.RESOURCE_LIST, _leaf(site, name, index), at=at, completed=completed)
 
 
 def resource_list_index(site: Site, name: str, pages: Sequence[PageTimes]) -> tuple[Document, list[Entry]]:
     """The index of a Resource List's pages: its `at` is the earliest, `completed` the latest of them (AMB-24)."""
     head = _head(
         Kind.RESOURCE_LIST_INDEX,
-        links=_leaf(site, name, None),
+        _leaf(site, name, None),
         at=min(page.at for page in pages),
         completed=max(page.completed for page in pages),
     )
@@ -81,12 +81,12 @@ def resource_list_index(site: Site, name: str, pages: Sequence[PageTimes]) -> tu
 def change_list(site: Site, name: str, segment: Segment, *, indexed: bool) -> Document:
     """The head of a Change List: `until` only when it is closed (RS-TIME-09)."""
     index = change_list_name(name) if indexed else None
-    return _head(Kind.CHANGE_LIST, links=_leaf(site, name, index), from_=segment.from_, until=segment.until)
+    return _head(Kind.CHANGE_LIST, _leaf(site, name, index), from_=segment.from_, until=segment.until)
 
 
 def change_list_index(site: Site, name: str, segments: Sequence[Segment]) -> tuple[Document, list[Entry]]:
     """The index of a set's segments, oldest first (RS-CLI-02); open, because its last component is (RS-TIME-14)."""
-    head = _head(Kind.CHANGE_LIST_INDEX, links=_leaf(site, name, None), from_=segments[0].from_)
+    head = _head(Kind.CHANGE_LIST_INDEX, _leaf(site, name, None), from_=segments[0].from_)
     entries = [
         Entry(loc=site.url(change_segment_name(name, one.number)), from_=one.from_, until=one.until) for one in segments
     ]
@@ -148,8 +148,24 @@ def _absolute(uri: str, prefix: str) -> str:
     return uri if "://" in uri else prefix + uri
 
 
-def _head(kind: Kind, *, links: tuple[Link, ...], **times: dt.datetime | None) -> Document:
-    return Document(kind=kind, capability=RULES[kind].capability, links=links, **times)
+def _head(
+    kind: Kind,
+    links: tuple[Link, ...],
+    *,
+    at: dt.datetime | None = None,
+    completed: dt.datetime | None = None,
+    from_: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+) -> Document:
+    return Document(
+        kind=kind,
+        capability=RULES[kind].capability,
+        links=links,
+        at=at,
+        completed=completed,
+        from_=from_,
+        until=until,
+    )
 
 
 def _leaf(site: Site, name: str, index: str | None) -> tuple[Link, ...]:

@@ -3,14 +3,15 @@
 Pages are expensive and can wait, because the open Change List carries what they do not show yet. They are rendered
 
 1. all, when nothing was published or when what shapes documents has changed;
-2. when a crash may have left them newer than the catalog says (`pending`);
-3. when forced, those that are stale;
-4. else by policy: after so many events, so many seconds, or when they have grown old; and no more of them than keep the
-   cost within `SHARE` of the time that has passed.
+2. when forced, all that are stale;
+3. else by policy, in rounds: a round is due when one page has collected so many events, has been stale for so long or
+   has grown old, and when its cost is within `SHARE` of the time since the last. It takes all stale pages, because a
+   URI that was deleted on one page and created again on another would else be listed twice (RS-RL-08, AMB-89).
+   A publication renders a slice of a round, so that changes never wait for long; the rest is `pending`.
 
-Two rules hold whatever the reason. A page that is not in the list yet is rendered whenever any other is: else the
-list's `at` could pass the creation of resources that it does not name. And a list that becomes an index, or stops
-being one, has all its pages rendered, because their names and `index` links change.
+Whatever a crash leaves `pending` is rendered as well. Two rules hold always. A page that is not in the list yet is
+rendered whenever any other is: else the list's `at` could pass the creation of resources that it does not name. And a
+list that becomes an index, or stops being one, has all its pages rendered: their names and `index` links change.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from headwater.publish.site import SetSettings
 SHARE = 0.05
 """How much of the time the rendering of pages may take by policy."""
 
+SLICE_SECONDS = 1.0
+"""How long the rendering of pages by policy may keep changes waiting."""
+
 GRACE_SECONDS = 3_600.0
 """How long a document stays that nothing names any more, for readers that hold an older index (AMB-63)."""
 
@@ -40,6 +44,8 @@ class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
     indexed: bool = False
     rewrite: bool = False
     """Whether the Resource List's top document changes."""
+    left: tuple[int, ...] = ()
+    """What remains of the round."""
 
 
 def plan_pages(
@@ -52,43 +58,56 @@ def plan_pages(
     force: bool = False,
 ) -> PagePlan:
     """Decide which pages of a Resource List are rendered now."""
-    listed = set(note.listed)
+    listed, filled = set(note.listed), {page.number for page in pages if page.count}
+    left: set[int] = set()
     if everything:
-        due = {page.number for page in pages if page.count or page.number in listed}
+        due = filled | listed
+    elif force:
+        due = {page.number for page in pages if is_stale(page)} | set(note.pending)
     else:
-        due = _due(pages, note, settings, now, force=force)
+        due = set(note.pending) or _round(pages, note, settings, now)
+        due, left = _slice(due, filled - listed, note)
+    due &= filled | listed
     if not due and not everything:
         return PagePlan(listed=note.listed, indexed=note.indexed)
-    filled = {page.number for page in pages if page.count}
     due |= filled - listed
     after = tuple(sorted((listed - due) | (listed | due) & filled))
     if len(after) < 2 or not note.indexed:  # names and `index` links change: nothing is left as it was
         due |= set(after)
         after = tuple(number for number in after if number in filled)
-    indexed = len(after) > 1
-    render = tuple(number for number in after if number in due)
-    drop = tuple(sorted(listed - set(after)))
-    return PagePlan(render=render, drop=drop, listed=after, indexed=indexed, rewrite=True)
+    return PagePlan(
+        render=tuple(number for number in after if number in due),
+        drop=tuple(sorted(listed - set(after))),
+        listed=after,
+        indexed=len(after) > 1,
+        rewrite=True,
+        left=tuple(sorted(left - due)),
+    )
 
 
-def _due(pages: Sequence[Page], note: Note, settings: SetSettings, now: dt.datetime, *, force: bool) -> set[int]:
-    pending, listed = set(note.pending), set(note.listed)
-    kept = [page for page in pages if page.count or page.number in listed]
-    if force:
-        return pending | {page.number for page in kept if is_stale(page)}
-    wanted = [
-        page for page in kept if is_due(page, settings, now) or (page.number in listed and is_old(page, settings, now))
-    ]
-    if not wanted:
-        return pending
-    unlisted = {page.number for page in kept if page.number not in listed}
-    chosen = [page.number for page in sorted(wanted, key=_urgency) if page.number not in unlisted]
+def _round(pages: Sequence[Page], note: Note, settings: SetSettings, now: dt.datetime) -> set[int]:
+    """The pages of a new round, or none when it is not due or would cost too much yet."""
+    listed = set(note.listed)
+    stale = [page for page in pages if is_stale(page) and (page.count or page.number in listed)]
+    old = [page for page in pages if page.number in listed and not is_stale(page) and is_old(page, settings, now)]
+    if not old and not any(is_due(page, settings, now) for page in stale):
+        return set()
     allowed = affordable_pages(note, now)
-    if allowed is not None:
-        if allowed < len(unlisted):
-            return pending
-        chosen = chosen[: allowed - len(unlisted)]
-    return pending | unlisted | set(chosen)
+    if allowed is None:
+        return {page.number for page in (*stale, *old)}
+    if allowed < len(stale):
+        return set()
+    oldest = sorted(old, key=lambda page: (page.at, page.number))
+    return {page.number for page in (*stale, *oldest[: allowed - len(stale)])}
+
+
+def _slice(due: set[int], unlisted: set[int], note: Note) -> tuple[set[int], set[int]]:
+    """What of a round fits into one slice, and what is left: pages that are not in the list yet first, and all."""
+    if not due or note.page_seconds <= 0:
+        return due, set()
+    room = max(1, int(SLICE_SECONDS / note.page_seconds)) - len(unlisted)
+    others = sorted(due - unlisted)
+    return unlisted | set(others[: max(0, room)]), set(others[max(0, room) :])
 
 
 def is_stale(page: Page) -> bool:
@@ -116,11 +135,6 @@ def affordable_pages(note: Note, now: dt.datetime) -> int | None:
         return None
     elapsed = max(0.0, (now - note.refreshed_at).total_seconds())
     return int(elapsed * SHARE / note.page_seconds)
-
-
-def _urgency(page: Page) -> tuple[float, int]:
-    since = page.stale_at or page.at
-    return (since.timestamp() if since else 0.0, page.number)
 
 
 class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):

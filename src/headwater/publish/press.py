@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import BinaryIO, Protocol
 
@@ -74,16 +75,15 @@ class Press:
         with held[1] as file:
             self.blocks(name, between(file, 0, held[0].octets))
 
-    def middle(self, name: str, etag: str, head: int, tail: int) -> Iterator[bytes] | None:
-        """The entries of the stored document as octets, when it still is the one with this `etag`; else None."""
+    @contextmanager
+    def version(self, name: str, etag: str) -> Iterator[tuple[BinaryIO, int] | None]:
+        """The stored document as an open file and its size, while it still is the one with this `etag`; else None."""
         held = self._store.open(name) if etag else None
         if held is None:
-            return None
-        stored, file = held
-        if stored.etag != etag:
-            file.close()
-            return None
-        return _closing(file, head, stored.octets - tail)
+            yield None
+            return
+        with held[1] as file:
+            yield (file, held[0].octets) if held[0].etag == etag else None
 
 
 def rendered(writer: DocumentWriter, entries: Iterable[Entry]) -> Iterator[bytes]:
@@ -99,8 +99,3 @@ def between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
     while start < end and (block := file.read(min(_BLOCK, end - start))):
         start += len(block)
         yield block
-
-
-def _closing(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    with file:
-        yield from between(file, start, end)

@@ -63,6 +63,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     at: dt.datetime
     pages_rendered: int
     pages_stale: int
+    pages_left: int
+    """What remains of a round of pages: the next publication goes on with it, better soon."""
 
 
 class Publisher:
@@ -176,6 +178,7 @@ class Publisher:
             at=pages.note.at or at,
             pages_rendered=len(pages.rendered),
             pages_stale=pages.stale_count,
+            pages_left=len(pages.note.pending),
         )
 
     def _close_segment(self, settings: SetSettings, now: dt.datetime) -> None:

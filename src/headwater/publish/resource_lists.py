@@ -59,7 +59,7 @@ class ResourceLists:
         pages = self._catalog.pages(self._name)
         plan = plan_pages(pages, note, self._settings, began, everything=everything, force=force)
         if not plan.rewrite:
-            return PagesDone(note=note, rendered=(), names=self._names(plan), stale_count=_stale(pages, ()))
+            return PagesDone(note=note, rendered=(), names=self._names(plan), stale_count=_stale(pages, plan, ()))
         self._intend(note, plan)
         touched = {page.number: page.touched for page in pages}
         done = []
@@ -75,16 +75,16 @@ class ResourceLists:
             at=at,
             listed=plan.listed,
             indexed=plan.indexed,
-            pending=(),
+            pending=plan.left,
             refreshed_at=ended,
             page_seconds=max(seconds, 0.0),
         )
         rows = (*done, *dropped)
-        return PagesDone(note=noted, rendered=rows, names=self._names(plan), stale_count=_stale(pages, rows))
+        return PagesDone(note=noted, rendered=rows, names=self._names(plan), stale_count=_stale(pages, plan, rows))
 
     def _intend(self, note: Note, plan: PagePlan) -> None:
         """Say which documents may be newer than their rows, before they are: after a crash they are rendered again."""
-        pending = tuple(sorted({*note.pending, *plan.render, *plan.drop}))
+        pending = tuple(sorted({*note.pending, *plan.render, *plan.drop, *plan.left}))
         self._catalog.note(self._name, write_note(msgspec.structs.replace(note, pending=pending)))
 
     def _page(
@@ -129,6 +129,9 @@ class ResourceLists:
         return (resource_list_name(self._name), *numbered)
 
 
-def _stale(pages: list[Page], rows: tuple[Rendered, ...]) -> int:
+def _stale(pages: list[Page], plan: PagePlan, rows: tuple[Rendered, ...]) -> int:
     fresh = {row.number for row in rows}
-    return sum(1 for page in pages if is_stale(page) and page.number not in fresh)
+    shown = set(plan.listed)
+    return sum(
+        1 for page in pages if is_stale(page) and page.number not in fresh and (page.count or page.number in shown)
+    )

@@ -181,6 +181,6 @@ def check_base_url(text: str) -> str:
     """The base URL without its last slash. Raises BadSite when it has a query or a path that could be rewritten."""
     parts = urlsplit(check_url(text))
     segments = parts.path.split("/")
-    if "?" in text or "." in segments or ".." in segments or "" in parts.path.strip("/").split("/")[1:]:
+    if "?" in text or "." in segments or ".." in segments or "//" in parts.path:
         raise BadSite(f"not a base URL: {text[:200]!r}")
     return text.rstrip("/")

@@ -29,10 +29,19 @@ class Reported(Protocol):
 def report(source: Reported) -> tuple[int, bytes]:
     """Status and JSON body: 200 when every set is published, else 503."""
     states = {state.name: state for state in source.catalog.sets()}
-    sets = [_set(one.name, states.get(one.name), source.is_published(one.name)) for one in source.site.sets]
+    told = source.health()
+    working = {one.get("name"): one for one in _records(told.get("sets"))}
+    sets = [
+        {**working.get(one.name, {}), **_set(one.name, states.get(one.name), source.is_published(one.name))}
+        for one in source.site.sets
+    ]
     ready = all(bool(one["ready"]) for one in sets)
-    body = {"ready": ready, "base_url": source.site.base_url, "sets": sets, "source": source.health()}
+    body = {**told, "ready": ready, "base_url": source.site.base_url, "sets": sets}
     return 200 if ready else 503, msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
+
+
+def _records(value: object) -> list[dict[str, object]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _set(name: str, state: SetState | None, ready: bool) -> dict[str, object]:

@@ -1,0 +1,208 @@
+"""Which documents are due: every rule of the plan over all bookkeeping that can be."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.catalog.interface import Page, Segment
+from headwater.publish.note import Note, OpenList, read_note, write_note
+from headwater.publish.plan import (
+    SHARE,
+    affordable_pages,
+    expired,
+    is_stale,
+    must_close,
+    plan_changes,
+    plan_pages,
+)
+from headwater.publish.site import SetSettings
+
+NOW = dt.datetime(2026, 5, 5, tzinfo=dt.UTC)
+SETTINGS = SetSettings(refresh_changes=10, refresh_seconds=100, renew_seconds=1000)
+
+
+def ago(seconds: float) -> dt.datetime:
+    return NOW - dt.timedelta(seconds=seconds)
+
+
+def page(number: int, *, count: int = 3, events: int = 0, stale: float = 0.0, at: float | None = 50.0) -> Page:
+    moment = None if at is None else ago(at)
+    return Page(
+        number=number,
+        count=count,
+        weight=0,
+        touched=5 + events,
+        rendered=5,
+        at=moment,
+        completed=moment,
+        stale_at=ago(stale) if events else None,
+    )
+
+
+def shown(*numbers: int, **more: object) -> Note:
+    return Note(fingerprint="f", listed=numbers, indexed=len(numbers) > 1, **more)  # type: ignore[arg-type]
+
+
+CASES = [
+    ("nothing is stale", [page(0), page(1)], shown(0, 1), False, ()),
+    ("stale for a while only", [page(0, events=1, stale=99), page(1)], shown(0, 1), False, ()),
+    ("stale for long enough", [page(0, events=1, stale=100), page(1)], shown(0, 1), False, (0,)),
+    ("many events", [page(0, events=10, stale=1), page(1)], shown(0, 1), False, (0,)),
+    ("forced", [page(0, events=1, stale=1), page(1)], shown(0, 1), True, (0,)),
+    ("grown old", [page(0, at=1000), page(1)], shown(0, 1), False, (0,)),
+    ("new page alone waits", [page(0), page(1), page(2, at=None, events=3)], shown(0, 1), False, ()),
+    (
+        "new page comes with any other",
+        [page(0, events=10), page(1), page(2, at=None, events=3)],
+        shown(0, 1),
+        False,
+        (0, 2),
+    ),
+    ("a list becomes an index", [page(0), page(1, at=None, events=10)], shown(0), False, (0, 1)),
+    ("a page that was empty is new", [page(0), page(1), page(2, at=10, events=10)], shown(0, 1), False, (2,)),
+    ("what a crash left is rendered", [page(0), page(1)], shown(0, 1, pending=(1,)), False, (1,)),
+    ("an empty page that nobody lists", [page(0), page(1), page(2, count=0, events=20)], shown(0, 1), True, ()),
+]
+
+
+@pytest.mark.parametrize(
+    ("pages", "note", "force", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
+def test_pages_due(pages: list[Page], note: Note, force: bool, expected: tuple[int, ...]) -> None:
+    assert plan_pages(pages, note, SETTINGS, NOW, force=force).render == expected
+
+
+def test_emptied_page_is_dropped_and_the_rest_becomes_a_list() -> None:
+    plan = plan_pages([page(0), page(1, count=0, events=3)], shown(0, 1), SETTINGS, NOW, force=True)
+    assert (plan.render, plan.drop, plan.listed, plan.indexed) == ((0,), (1,), (0,), False)
+
+
+def test_a_round_takes_all_stale_pages_when_one_is_due() -> None:
+    pages = [page(0, events=1, stale=1), page(1), page(2, events=10, stale=1)]
+    assert plan_pages(pages, shown(0, 1, 2), SETTINGS, NOW).render == (0, 2)
+
+
+def test_the_cost_of_a_round_stays_within_its_share() -> None:
+    pages = [page(number, events=20, stale=number) for number in range(10)]
+    note = shown(*range(10), page_seconds=0.01, refreshed_at=ago(10 * 0.01 / SHARE))
+    assert affordable_pages(note, NOW) == 10
+    assert len(plan_pages(pages, note, SETTINGS, NOW).render) == 10
+    early = shown(*range(10), page_seconds=0.01, refreshed_at=ago(9 * 0.01 / SHARE))
+    assert not plan_pages(pages, early, SETTINGS, NOW).rewrite
+    assert len(plan_pages(pages, early, SETTINGS, NOW, force=True).render) == 10
+
+
+def test_old_pages_are_renewed_oldest_first_as_far_as_the_share_goes() -> None:
+    pages = [page(number, at=1000 + number) for number in range(5)]
+    note = shown(*range(5), page_seconds=0.1, refreshed_at=ago(2 * 0.1 / SHARE))
+    assert plan_pages(pages, note, SETTINGS, NOW).render == (3, 4)
+
+
+def test_a_round_goes_on_in_slices() -> None:
+    pages = [page(number, events=20) for number in range(5)]
+    note = shown(*range(5), page_seconds=0.5, refreshed_at=ago(10_000))
+    first = plan_pages(pages, note, SETTINGS, NOW)
+    assert (first.render, first.left) == ((0, 1), (2, 3, 4))
+    note = shown(*range(5), page_seconds=0.5, refreshed_at=NOW, pending=first.left)
+    second = plan_pages([page(0), page(1), *pages[2:]], note, SETTINGS, NOW)
+    assert (second.render, second.left) == ((2, 3), (4,))
+
+
+def test_new_pages_are_in_every_slice() -> None:
+    pages = [page(0, events=20), page(1), *(page(n, at=None, events=20) for n in range(2, 6))]
+    note = shown(0, 1, page_seconds=0.5, refreshed_at=ago(10_000))
+    plan = plan_pages(pages, note, SETTINGS, NOW)
+    assert (plan.render, plan.left) == ((2, 3, 4, 5), (0,))
+
+
+any_page = st.builds(
+    page,
+    st.just(0),
+    count=st.integers(0, 3),
+    events=st.sampled_from([0, 1, 10]),
+    stale=st.floats(0, 200),
+    at=st.one_of(st.none(), st.floats(0, 2000)),
+)
+
+
+@given(
+    made=st.lists(any_page, max_size=6),
+    listed=st.sets(st.integers(0, 5)),
+    pending=st.sets(st.integers(0, 5)),
+    force=st.booleans(),
+    everything=st.booleans(),
+    seconds=st.sampled_from([0.0, 0.1, 100.0]),
+)
+def test_laws_of_pages(
+    made: list[Page], listed: set[int], pending: set[int], force: bool, everything: bool, seconds: float
+) -> None:
+    pages = [Page(**{**{f: getattr(p, f) for f in p.__struct_fields__}, "number": n}) for n, p in enumerate(made)]
+    known = tuple(sorted(listed & set(range(len(pages)))))
+    note = shown(*known, pending=tuple(pending & set(known)), page_seconds=seconds, refreshed_at=ago(10))
+    plan = plan_pages(pages, note, SETTINGS, NOW, force=force, everything=everything)
+    filled = {one.number for one in pages if one.count}
+    assert set(plan.render) <= filled & set(plan.listed), "only pages that have resources are rendered, and are listed"
+    assert set(plan.drop) == set(known) - set(plan.listed)
+    assert plan.indexed == (len(plan.listed) > 1)
+    if plan.rewrite:
+        assert filled <= set(plan.listed), "a list that is written names every resource whose creation its at may pass"
+        assert set(plan.listed) - set(known) <= set(plan.render), "a page is in the list once it has a document"
+        if plan.indexed != note.indexed or not plan.indexed:
+            assert set(plan.listed) == set(plan.render), "names and index links change"
+    else:
+        assert (plan.listed, plan.render, plan.drop) == (known, (), ())
+    assert not set(plan.left) & set(plan.render)
+    if force or everything:
+        assert plan.left == ()
+        left = [one for one in pages if is_stale(one) and one.number in plan.listed]
+        assert {one.number for one in left} <= set(plan.render)
+    if everything:
+        assert set(plan.listed) == set(plan.render) == filled
+
+
+def segment(number: int, first: int, last: int, *, closed: bool) -> Segment:
+    return Segment(
+        number=number,
+        first=first,
+        last=last,
+        from_=ago(100 - number),
+        until=ago(99 - number) if closed else None,
+        weight=0,
+    )
+
+
+def test_change_lists_due() -> None:
+    alone = [segment(0, 1, 3, closed=False)]
+    first = plan_changes(alone, OpenList())
+    assert (first.closed, first.write_open, first.write_index) == ((), True, False)
+    same = plan_changes(alone, OpenList(number=0, seq=3))
+    assert not same.write_open
+    grown = plan_changes(alone, OpenList(number=0, seq=2))
+    assert (grown.write_open, grown.write_index) == (True, False)
+    rotated = [segment(0, 1, 5, closed=True), segment(1, 6, 9, closed=True), segment(2, 10, 9, closed=False)]
+    plan = plan_changes(rotated, OpenList(number=0, seq=3))
+    assert ([one.number for one in plan.closed], plan.write_open, plan.write_index) == ([0, 1], True, True)
+    plan = plan_changes(rotated, OpenList(number=2, seq=9, indexed=True))
+    assert (plan.closed, plan.write_open, plan.write_index) == ((), False, False)
+
+
+@pytest.mark.parametrize(
+    ("last", "seconds", "closes"), [(0, 10.0, False), (3, 10.0, True), (3, 101.0, False), (3, None, False)]
+)
+def test_period_of_a_segment(last: int, seconds: float | None, closes: bool) -> None:
+    assert must_close(segment(0, 1, last, closed=False), SetSettings(segment_seconds=seconds), NOW) is closes
+
+
+def test_grace_of_retired_documents() -> None:
+    assert expired([("a", ago(3599)), ("b", ago(3600))], NOW) == ("b",)
+
+
+def test_note_survives_writing_and_what_is_no_note_is_none() -> None:
+    note = Note(fingerprint="x", open=OpenList(number=3, name="n", seq=7), at=NOW, retired=(("a", NOW),))
+    assert read_note(write_note(note)) == note
+    for junk in (b"", b"{", b"\xff\x00", b'{"listed": "x"}', b"[]"):
+        assert read_note(junk).is_first
