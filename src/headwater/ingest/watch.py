@@ -51,6 +51,8 @@ def hints(root: bytes, stop: Callable[[], bool]) -> Iterator[frozenset[bytes]]:
     base = os.path.realpath(root)
     begun = False
     while not stop():
+        if not os.path.isdir(base):  # watchfiles would wait for a folder that never comes
+            raise CannotWatch("the folder is not there", where=os.fsdecode(root))
         try:
             for changes in _changes(base, stop):
                 found = frozenset(_relative(base, os.fsencode(path)) for _change, path in changes)

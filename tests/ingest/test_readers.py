@@ -1,0 +1,239 @@
+"""Reading files: the right digests in the right order, here or in other processes, and places in a static tree."""
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headwater.ingest import readers as readers_module
+from headwater.ingest import reading
+from headwater.ingest.readers import Job, Readers, Stopped
+from headwater.ingest.reading import COPY, LINK, read_file
+
+BOTH = ("md5", "sha256")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> bytes:
+    return os.fsencode(tmp_path)
+
+
+def put(base: bytes, name: bytes, data: bytes) -> bytes:
+    path = os.path.join(base, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
+@pytest.mark.parametrize("data", [b"", b"x", os.urandom(1 << 20), os.urandom((1 << 20) + 1), os.urandom(3_000_001)])
+def test_digests_of_one_read(base: bytes, data: bytes) -> None:
+    path = put(base, b"file", data)
+    outcome, error, state, began, changed, digests = read_file((path, None), BOTH, None)
+    found = os.stat(path)
+    assert (outcome, error) == (reading.READ, 0)
+    assert state == (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    assert changed == found.st_ctime_ns <= began <= time.time_ns()
+    assert digests == (hashlib.md5(data).hexdigest(), hashlib.sha256(data).hexdigest())
+
+
+def outcome(path: bytes) -> tuple[int, int]:
+    return read_file((path, None), BOTH, None)[:2]
+
+
+def test_what_is_no_readable_file(base: bytes) -> None:
+    os.mkfifo(base + b"/fifo")
+    os.symlink("fifo", base + b"/link")
+    put(base, b"file", b"")
+    assert outcome(base + b"/fifo") == (reading.SPECIAL, 0)  # and nobody waited for a writer
+    assert outcome(base) == (reading.SPECIAL, 0)
+    assert outcome(base + b"/nothing") == (reading.VANISHED, 0)
+    assert outcome(base + b"/file/below") == (reading.VANISHED, 0)
+    assert outcome(base + b"/link") == (reading.UNREADABLE, errno.ELOOP)
+    assert outcome(base + b"/" + b"n" * 300) == (reading.UNREADABLE, errno.ENAMETOOLONG)
+
+
+@pytest.mark.parametrize("size", [10, 2 << 20])
+def test_a_file_that_never_holds_still(base: bytes, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(base, b"file", b"x" * size)
+    real = os.read
+
+    def growing(descriptor: int, octets: int) -> bytes:
+        with open(path, "ab") as file:
+            file.write(b"+")
+        return real(descriptor, octets)
+
+    monkeypatch.setattr("headwater.ingest.reading.os.read", growing)
+    assert outcome(path) == (reading.CHANGED, 0)
+
+
+def test_a_file_that_shrinks_is_not_taken_for_whole(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(base, b"file", b"x" * (2 << 20))
+    real = os.read
+
+    def shrinking(descriptor: int, octets: int) -> bytes:
+        os.truncate(path, 5)
+        return real(descriptor, octets)
+
+    monkeypatch.setattr("headwater.ingest.reading.os.read", shrinking)
+    # The first attempt sees the change; the second finds a quiet file of five octets.
+    found = read_file((path, None), BOTH, None)
+    assert found[0] in (reading.READ, reading.CHANGED)
+    assert found[0] == reading.CHANGED or found[2][0] == 5
+
+
+def many(base: bytes, count: int) -> list[Job[int]]:
+    return [Job((put(base, b"%04d" % number, b"%d" % number), None), 4, number) for number in range(count)]
+
+
+def expected(number: int) -> str:
+    return hashlib.sha256(b"%d" % number).hexdigest()
+
+
+@pytest.mark.parametrize("processes", [0, 1, 3])
+def test_readings_come_in_the_order_of_the_jobs(base: bytes, processes: int) -> None:
+    jobs = many(base, readers_module.SERIAL_FILES + 700)
+    found = list(Readers(("sha256",), processes=processes).read(jobs))
+    assert [job.key for job, _reading in found] == list(range(len(jobs)))
+    assert all(one[0] == reading.READ and one[5] == (expected(job.key),) for job, one in found)
+
+
+def test_work_of_a_process_that_dies_is_done_here(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = many(base, readers_module.SERIAL_FILES + 700)
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def popen(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+        started.append(real(*arguments, **options))  # type: ignore[call-overload]
+        return started[-1]
+
+    monkeypatch.setattr("headwater.ingest.readers.subprocess.Popen", popen)
+    found = []
+    for one in Readers(("sha256",), processes=2).read(jobs):
+        found.append(one)
+        if len(found) == readers_module.SERIAL_FILES + 1:
+            started[0].kill()
+        if len(found) == readers_module.SERIAL_FILES + 300:
+            started[1].kill()
+    assert [one[5] for _job, one in found] == [(expected(number),) for number in range(len(jobs))]
+    assert all(process.poll() is not None for process in started)
+
+
+def test_no_process_to_be_had(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr("headwater.ingest.readers.subprocess.Popen", refuse)
+    jobs = many(base, readers_module.SERIAL_FILES + 100)
+    assert len(list(Readers(("sha256",), processes=2).read(jobs))) == len(jobs)
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_stopping_does_not_wait_for_a_large_file(base: bytes, processes: int) -> None:
+    path = put(base, b"large", b"")
+    os.truncate(path, 40 << 30)
+    jobs = [*many(base, readers_module.SERIAL_FILES), Job((path, None), 40 << 30, 0)]
+    began = time.monotonic()
+    readers = Readers(BOTH, processes=processes, stop=lambda: time.monotonic() - began > 1)
+    with pytest.raises(Stopped):
+        list(readers.read(jobs))
+    assert time.monotonic() - began < 5
+
+
+def test_the_reading_program_needs_nothing_but_the_standard_library(base: bytes) -> None:
+    """It starts in milliseconds, and ends when its parent does."""
+    path = put(base, b"file", b"abc")
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", reading.__file__, "", "md5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    reading.send(process.stdin, [(path, None), (b"/nowhere", None)])
+    first, second = reading.receive(process.stdout)
+    assert first[5] == (hashlib.md5(b"abc").hexdigest(),)
+    assert second[0] == reading.VANISHED
+    process.stdin.close()
+    assert process.wait(5) == 0
+    process.stdout.close()
+
+
+# Places in a static tree
+
+
+def test_a_linked_place_is_the_file_itself(base: bytes) -> None:
+    path, place = put(base, b"in/file", b"abc"), base + b"/out/deep/er/file"
+    found = read_file((path, place), ("md5",), LINK)
+    assert found[0] == reading.READ
+    assert os.path.samefile(path, place)
+    assert found[2][2] == os.stat(path).st_ctime_ns  # the state after the link, which has moved ctime
+    assert os.listdir(base + b"/out/deep/er") == [b"file"]
+    again = read_file((path, place), ("md5",), LINK)
+    assert again[2] == found[2]
+
+
+def test_a_copied_place_has_its_own_octets_and_the_same_time(base: bytes) -> None:
+    path, place = put(base, b"in/file", b"abc" * 1_000_000), base + b"/out/file"
+    os.utime(path, ns=(1, 1_234_567_890_123_456_789))
+    os.chmod(path, 0o640)
+    assert read_file((path, place), ("md5",), COPY)[0] == reading.READ
+    assert not os.path.samefile(path, place)
+    with open(place, "rb") as file:
+        assert file.read() == b"abc" * 1_000_000
+    assert os.stat(place).st_mtime_ns == 1_234_567_890_123_456_789
+    assert os.stat(place).st_mode & 0o777 == 0o640
+    assert os.listdir(base + b"/out") == [b"file"]
+
+
+def test_a_copy_where_links_cannot_be(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EXDEV, "another file system")
+
+    monkeypatch.setattr("headwater.ingest.reading.os.link", refuse)
+    path, place = put(base, b"in/file", b"abc"), base + b"/out/file"
+    assert read_file((path, place), ("md5",), LINK)[0] == reading.READ
+    with open(place, "rb") as file:
+        assert file.read() == b"abc"
+    assert not os.path.samefile(path, place)
+
+
+@pytest.mark.parametrize("mode", [LINK, COPY])
+def test_places_that_change_their_kind(base: bytes, mode: str) -> None:
+    put(base, b"out/a", b"was a file")
+    put(base, b"out/b/c/d", b"was in a folder")
+    assert read_file((put(base, b"in/a/x", b"1"), base + b"/out/a/x"), ("md5",), mode)[0] == reading.READ
+    assert read_file((put(base, b"in/b", b"2"), base + b"/out/b"), ("md5",), mode)[0] == reading.READ
+    with open(base + b"/out/a/x", "rb") as file:
+        assert file.read() == b"1"
+    with open(base + b"/out/b", "rb") as file:
+        assert file.read() == b"2"
+
+
+@pytest.mark.parametrize("mode", [LINK, COPY])
+def test_a_changing_file_is_not_copied_to_its_place(base: bytes, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, place = put(base, b"in/file", b"new"), put(base, b"out/file", b"old")
+    real = os.read
+
+    def growing(descriptor: int, octets: int) -> bytes:
+        with open(path, "ab") as file:
+            file.write(b"+")
+        return real(descriptor, octets)
+
+    monkeypatch.setattr("headwater.ingest.reading.os.read", growing)
+    assert read_file((path, place), ("md5",), mode)[0] == reading.CHANGED
+    if mode == COPY:
+        with open(place, "rb") as file:
+            assert file.read() == b"old"
+    assert os.listdir(base + b"/out") == [b"file"]
+
+
+@pytest.mark.parametrize("mode", [LINK, COPY])
+def test_a_place_that_cannot_be_made(base: bytes, mode: str) -> None:
+    path = put(base, b"in/file", b"abc")
+    assert read_file((path, base + b"/out/" + b"n" * 256), ("md5",), mode)[:2] == (reading.UNPLACED, errno.ENAMETOOLONG)
+    assert read_file((base + b"/in/nothing", base + b"/out/x"), ("md5",), mode)[0] == reading.VANISHED
+    assert not os.path.exists(base + b"/out/x")
