@@ -16,9 +16,9 @@ from importlib import import_module
 import click
 from click.shell_completion import shell_complete
 
-from headwater import __version__
 from headwater.cli.face import complain, printable
 from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
+from headwater.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "sync": ("headwater.cli.sync", "Copy a source into a folder, verified, and keep the copy current."),

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from headwater import __version__
+from headwater.version import __version__
 
 
 class FailureKind(StrEnum):
