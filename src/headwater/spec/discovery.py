@@ -1,0 +1,147 @@
+"""Where a source says that it is one: Link headers, `link` elements of web pages, robots.txt (RS-DISC-02…08).
+
+Each function takes whatever a server sent, in time linear to its length, reads at most a bounded part of it, and never
+raises. Relations are in lower case; targets are absolute where `base` is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from headwater.spec.uris import normalise, resolve
+
+HTML_OCTETS: Final = 1 << 20
+"""Octets of a web page that are looked at; `head` comes first."""
+
+ROBOTS_OCTETS: Final = 1 << 20
+"""Octets of a robots.txt that are looked at; RFC 9309 asks for 500 KiB."""
+
+_HEADER_LENGTH: Final = 1 << 16
+_LINKS: Final = 1_000
+_RESOURCESYNC_AS_URI: Final = "http://www.openarchives.org/rs/terms/resourcesync"
+
+_TARGET = re.compile(r"[ \t\r\n,]*<([^>]*)>")
+_PARAMETER = re.compile(
+    r"""[ \t\r\n]*;[ \t\r\n]*([!#$&+\-.^_`|~0-9A-Za-z]*\*?)"""
+    r"""(?:[ \t\r\n]*=[ \t\r\n]*(?:"((?:[^"\\]|\\.)*+)"|([^ \t\r\n";,]*)))?""",
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_SITEMAP_LINE = re.compile(r"[ \t]*sitemap[ \t]*:[ \t]*([^ \t#][^#]*)", re.IGNORECASE)
+_TAG = re.compile(rb"<(?:!--|([a-z][^\t\n\f\r />]*))")
+_IN_HEAD: Final = frozenset({b"html", b"head", b"meta", b"link", b"base", b"noscript", b"basefont", b"bgsound"})
+_RAW_TEXT: Final = frozenset({b"script", b"style", b"title", b"noframes"})
+
+
+class HeaderLink(msgspec.Struct, frozen=True):
+    """A link from the resource looked at: its relations, its target, its other parameters in their order."""
+
+    rel: tuple[str, ...]
+    href: str
+    params: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_resourcesync(self) -> bool:
+        """Whether it leads to a Capability List (RS-DISC-02, RS-DISC-03, RS-DISC-08; the URI form: AMB-51)."""
+        return "resourcesync" in self.rel or _RESOURCESYNC_AS_URI in self.rel
+
+
+def parse_link_header(value: str, base: str) -> list[HeaderLink]:
+    """The links of `Link` headers joined by commas (RFC 8288). Links with another context (`anchor`) are left out.
+
+    The first `rel` of a link counts, a link without one is left out; what cannot be read ends the reading.
+    """
+    value = value[:_HEADER_LENGTH]
+    links: list[HeaderLink] = []
+    at = 0
+    while len(links) < _LINKS and (target := _TARGET.match(value, at)):
+        params, at = _parameters(value, target.end())
+        named = dict(reversed(params))  # the first of each name counts
+        relations = _relations(named.get("rel", ""))
+        anchor = named.get("anchor")
+        about_base = anchor is None or normalise(resolve(base, anchor)) == normalise(base)
+        if relations and about_base:
+            others = tuple((name, text) for name, text in params if name != "rel")
+            links.append(HeaderLink(relations, resolve(base, target[1].strip()), others))
+        comma = value.find(",", at)
+        if comma < 0:
+            break
+        at = comma
+    return links
+
+
+def _parameters(value: str, at: int) -> tuple[list[tuple[str, str]], int]:
+    params = []
+    while match := _PARAMETER.match(value, at):
+        at = match.end()
+        text = match[3] or "" if match[2] is None else _ESCAPED.sub(r"\1", match[2])
+        if match[1]:
+            params.append((match[1].lower(), text))
+    return params, at
+
+
+def html_links(html: bytes, base: str) -> list[HeaderLink]:
+    """The `link` elements in the head of a web page, resolved by its `base`; the rest of the page is not read."""
+    from selectolax.lexbor import LexborHTMLParser  # loaded where a web page is met, which is seldom
+
+    head = LexborHTMLParser(_head_of(_as_utf8(html[:HTML_OCTETS]))).head
+    if head is None:
+        return []
+    links: list[HeaderLink] = []
+    based = False
+    for element in head.css("base[href], link[rel][href]"):
+        attributes = {name.lower(): value or "" for name, value in element.attributes.items()}
+        href = attributes.pop("href").strip()
+        if element.tag == "base":
+            base, based = (base if based else resolve(base, href)), True
+            continue
+        relations = _relations(attributes.pop("rel"))
+        if relations and href and len(links) < _LINKS:
+            links.append(HeaderLink(relations, resolve(base, href), tuple(attributes.items())))
+    return links
+
+
+def robots_sitemaps(robots: bytes, base: str) -> list[str]:
+    """The targets of the `Sitemap` lines of a robots.txt, each once, in their order (RS-DISC-05, RS-DISC-07)."""
+    text = robots[:ROBOTS_OCTETS].decode("utf-8-sig", "replace")
+    found: dict[str, None] = {}
+    for line in text.splitlines():
+        match = _SITEMAP_LINE.match(line)
+        if match and len(found) < _LINKS:
+            found.setdefault(resolve(base, match[1].strip()))
+    return list(found)
+
+
+def _relations(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(relation.lower() for relation in text.split()))
+
+
+def _as_utf8(html: bytes) -> bytes:
+    if html.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return html.decode("utf-16", "replace").encode("utf-8")
+    return html
+
+
+def _head_of(html: bytes) -> bytes:
+    """The page up to the first tag that cannot stand in a head: a tree of deeply nested elements is never built.
+
+    (The parser's time grows with the square of the depth: 200,000 open `div` took it three minutes.)
+    """
+    html_lower = html.lower()  # octets: only ASCII letters change, so places stay the same
+    at = 0
+    while match := _TAG.search(html_lower, at):
+        name = match[1]
+        if name is None:
+            at = html_lower.find(b"-->", match.start() + 2) + 1
+        elif name in _RAW_TEXT:
+            at = html_lower.find(b"</" + name, match.end()) + 1
+        elif name in _IN_HEAD:
+            at = match.end()
+        else:
+            at = 0
+        if not at:
+            return html[: match.start()]
+    return html
