@@ -31,7 +31,7 @@ from headwater.storage.faults import (
     NotADatabase,
 )
 
-FAT = Metadata(type="t" * 2_000)
+FAT = Metadata(type="t/" + "t" * 2_000)
 
 
 @pytest.fixture

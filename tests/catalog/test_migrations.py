@@ -25,7 +25,9 @@ def story(catalog: Catalog) -> None:
     opened(catalog, [Upsert(f"r{n}", case[1], b"memo") for n, case in enumerate(METADATA)])
     catalog.rendered("s", [Rendered(0, 4, at(1), at(2))])
     catalog.record("s", [up("r1", BIG), Delete("r2"), up("new", HEAVY), up("new"), up("é")], at(10))
-    catalog.record("s", [up("r3"), up("r3"), up("last", Metadata(links=(Link(rel="up", href="x"),)))], at(5))
+    catalog.record(
+        "s", [up("r3"), up("r3"), up("last", Metadata(links=(Link(rel="up", href="http://example.org/x"),)))], at(5)
+    )
     catalog.close_segment("s", at(50))
     catalog.note("s", b"published")
     catalog.create("loading")

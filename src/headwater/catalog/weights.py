@@ -1,78 +1,99 @@
 """How many octets a resource or a change can take in a document: the upper bound by which pages and segments are cut.
 
 The bound is of an entry as any profile writes it (`lastmod` and `datetime` both, RS-VER-20) and of a URI whose prefix
-only `publish` knows. What cannot be written in a document at all is refused here, before it is in the catalog.
+only `publish` knows. What the strict writer would refuse is refused here, before it is in the catalog: one resource
+that cannot be written would hold up the document of fifty thousand.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from headwater.catalog.interface import Metadata, Unacceptable
+from headwater.spec import grammar
+from headwater.spec.escape import WriteRefused, escape
+from headwater.spec.markup import Pen
 from headwater.spec.records import Link
+from headwater.spec.values import URI_CHARACTERS
 
 URI_PREFIX_OCTETS: Final = 300
 """The longest URI of a set's folder of resources for which the bound holds."""
 
+LONGEST_URI: Final = grammar.LONGEST_URI - URI_PREFIX_OCTETS
+"""The longest URI, percent-encoded, that a catalog takes."""
+
 _MOMENT = "0000-00-00T00:00:00.000000Z"
-_ENTRY: Final = len(
+_FIXED: Final = URI_PREFIX_OCTETS + len(
     f"  <url>\n    <loc></loc>\n    <lastmod>{_MOMENT}</lastmod>\n    <changefreq></changefreq>\n"
     f'    <rs:md change="created" datetime="{_MOMENT}" encoding="" hash="" length="" type=""/>\n  </url>\n'
 )
-_LINK: Final = len(
-    f'    <rs:ln encoding="" hash="" href="" length="" modified="{_MOMENT}" path="" pri="" profile="" rel="" type="" />'
-)
-_ATTRIBUTE: Final = len(' xmlns:ns00000000="" ns00000000:=""')
-_FIXED: Final = _ENTRY + URI_PREFIX_OCTETS
+_LINK_MARGIN: Final = 16
 _DIGITS: Final = 20
 _LENGTH_END: Final = 1 << 63
+_ANY_PREFIX: Final = "http://a/"
 
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_ESCAPED = re.compile("[&<>\"'\t\n\r]")
+_plain_uri = re.compile(f"[{URI_CHARACTERS}]*+").fullmatch
+_pen = Pen("url")
 
 
 def weight(uri: str, metadata: Metadata) -> int:
     """An upper bound of the octets of the entry. Raises Unacceptable for what no document can hold."""
-    octets = _FIXED + text_octets(uri)
-    if metadata.hash is not None:
-        octets += text_octets(metadata.hash)
-    if metadata.type is not None:
-        octets += text_octets(metadata.type)
-    if metadata.length is not None:
-        octets += _number_octets(metadata.length)
-    if metadata.encoding is not None:
-        octets += text_octets(metadata.encoding)
-    if metadata.changefreq is not None:
-        octets += text_octets(metadata.changefreq)
-    for link in metadata.links:
-        octets += _link_octets(link)
+    try:
+        octets = _FIXED + (len(uri) if _plain_uri(uri) and len(uri) <= LONGEST_URI else _odd_uri_octets(uri))
+        if metadata.hash is not None:
+            octets += len(grammar.digests(metadata.hash))
+        if metadata.type is not None:
+            octets += _type_octets(metadata.type)
+        if metadata.length is not None:
+            octets += _length_octets(metadata.length)
+        if metadata.encoding is not None:
+            octets += _encoding_octets(metadata.encoding)
+        if metadata.changefreq is not None:
+            octets += len(grammar.frequency(metadata.changefreq))
+        for link in metadata.links:
+            octets += _link_octets(link)
+    except WriteRefused as cause:
+        raise Unacceptable(cause.what, where=ascii(uri[:200]), rule=cause.rule) from cause
     return octets
 
 
 def text_octets(text: str) -> int:
-    """An upper bound of the octets of a text in XML. Raises Unacceptable for characters that XML cannot hold."""
-    if text.isascii() and text.isprintable():
-        if "&" in text or "<" in text or ">" in text or '"' in text or "'" in text:
-            return len(text) + 5 * len(_ESCAPED.findall(text))
-        return len(text)
-    if _NOT_XML.search(text):
-        raise Unacceptable(f"a character that no document can hold in {text[:200]!a}")
-    return len(text.encode()) + 5 * len(_ESCAPED.findall(text))
+    """The octets that a text takes in a document. Raises Unacceptable for characters that XML cannot hold."""
+    try:
+        return len(escape(text).encode())
+    except WriteRefused as cause:
+        raise Unacceptable(cause.what, where=ascii(text[:200]), rule=cause.rule) from cause
 
 
-def _number_octets(length: int) -> int:
+def _odd_uri_octets(uri: str) -> int:
+    """A URI that is written percent-encoded or escaped."""
+    octets = len(grammar.uri(_ANY_PREFIX + uri))
+    if octets > LONGEST_URI:
+        raise Unacceptable(f"a URI of more than {LONGEST_URI:,} octets", where=ascii(uri[:200]), rule="RS-DOC-19")
+    return octets
+
+
+@lru_cache(maxsize=4096)
+def _type_octets(text: str) -> int:
+    return len(grammar.media_type(text))
+
+
+@lru_cache(maxsize=256)
+def _encoding_octets(text: str) -> int:
+    return len(grammar.token(text))
+
+
+def _length_octets(length: int) -> int:
     if not 0 <= length < _LENGTH_END:
-        raise Unacceptable(f"a length of {length} octets")
+        raise Unacceptable(f"a length of {length} octets", rule="AMB-33")
     return _DIGITS
 
 
 def _link_octets(link: Link) -> int:
-    octets = _LINK + text_octets(link.rel) + text_octets(link.href) + 2 * _DIGITS
-    for text in (link.encoding, link.hash, link.path, link.type, link.profile):
-        octets += text_octets(text) if text is not None else 0
-    for name, value in link.extra:
-        octets += _ATTRIBUTE + text_octets(name) + text_octets(value)
+    if link.path is not None:
+        raise Unacceptable("a link with a path, which stands only in manifests", where=link.href, rule="RS-MD-10")
     if link.length is not None:
-        _number_octets(link.length)
-    return octets
+        _length_octets(link.length)
+    return len(_pen.link(link).encode()) + _LINK_MARGIN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,8 @@ SMALL = Limits(page_entries=4, page_octets=6_000, segment_entries=5, segment_oct
 
 C, U, D = Change.CREATED, Change.UPDATED, Change.DELETED
 BARE = Metadata()
-BIG = Metadata(type="t" * 3_600)
-HEAVY = Metadata(type="t" * 1_200)
+BIG = Metadata(type="t/" + "t" * 3_600)
+HEAVY = Metadata(type="t/" + "t" * 1_200)
 OFFSET = dt.timezone(dt.timedelta(hours=-7))
 
 
@@ -70,45 +71,59 @@ RECORDED: list[tuple[str, list[Event], list[Event], list[tuple[str, Change]], li
     ("nothing", [up("a")], [], [], []),
 ]
 
+HREF = "http://example.org/x"
+
+
+def linked(**attributes: Any) -> Upsert:
+    """An upsert with one link, `up` to HREF unless said otherwise."""
+    return up("a", Metadata(links=(Link(**{"rel": "up", "href": HREF, **attributes}),)))
+
+
 REFUSED: list[tuple[str, Event]] = [
     ("an empty URI", up("")),
     ("a NUL in the URI", up("a\0b")),
+    ("a line feed in the URI", up("a\nb")),
     ("a lone surrogate in the URI", up("a\udcffb")),
-    ("an escape character in the URI", up("a\x1bb")),
+    ("a URI that nobody takes", up("a" * 8_000)),
+    ("a URI that nobody takes once it is encoded", up("é" * 2_000)),
     ("a time without a zone", up("a", Metadata(lastmod=dt.datetime(2026, 1, 1)))),
     ("a negative length (AMB-33)", up("a", Metadata(length=-1))),
     ("a length beyond 63 bits", up("a", Metadata(length=1 << 63))),
+    ("a type that is no media type", up("a", Metadata(type="text"))),
     ("a type that XML cannot hold", up("a", Metadata(type="text/\x01"))),
+    ("a hash without algorithm (AMB-28)", up("a", Metadata(hash="0" * 32))),
     ("a hash that XML cannot hold", up("a", Metadata(hash="\ufffe"))),
+    ("an encoding of two codings (AMB-39)", up("a", Metadata(encoding="gzip, br"))),
+    ("an unknown changefreq (AMB-40)", up("a", Metadata(changefreq="often"))),
     ("an upsert that says deleted", up("a", change=D)),
-    ("a link that XML cannot hold", up("a", Metadata(links=(Link(rel="up", href="\x00"),)))),
-    (
-        "a link with a time without a zone",
-        up("a", Metadata(links=(Link(rel="up", href="x", modified=dt.datetime(1, 1, 1)),))),
-    ),
-    ("an entry larger than a page", up("a", Metadata(type="t" * 6_000))),
-    ("links larger than a page", up("a", Metadata(links=tuple(Link(rel="up", href="x" * 50) for _ in range(30))))),
+    ("a link to nowhere", linked(href="relative")),
+    ("a link that XML cannot hold", linked(href=HREF + "\0")),
+    ("a link without a relation", linked(rel="")),
+    ("a link of negative length", linked(length=-1)),
+    ("a link of endless length", linked(length=1 << 63)),
+    ("a link with a path, which is for manifests", linked(path="/x")),
+    ("a link of no rank (AMB-37)", linked(pri=0)),
+    ("a link with a time without a zone", linked(modified=dt.datetime(2026, 1, 1))),
+    ("an entry larger than a page", up("a", Metadata(type="t/" + "t" * 6_000))),
+    ("links larger than a page", up("a", Metadata(links=tuple(Link(rel="up", href=HREF) for _ in range(99))))),
 ]
 
 METADATA: list[tuple[str, Metadata]] = [
     ("nothing", BARE),
     ("the usual", Metadata(lastmod=at(1), hash="md5:" + "0" * 32 + " sha-256:" + "f" * 64, length=0, type="text/html")),
-    ("all", Metadata(lastmod=at(0), hash="x", length=1, type="a/b", encoding="gzip", changefreq="daily")),
+    ("all", Metadata(lastmod=at(0), hash="md5:" + "0" * 32, length=1, type="a/b", encoding="gzip", changefreq="daily")),
     ("AMB-33: 63 bits of length", Metadata(length=(1 << 63) - 1)),
     ("before 1970", Metadata(lastmod=dt.datetime(1, 1, 1, tzinfo=dt.UTC))),
     ("the last moment", Metadata(lastmod=dt.datetime.max.replace(tzinfo=dt.UTC))),
     ("another zone", Metadata(lastmod=dt.datetime(2026, 1, 1, 12, tzinfo=OFFSET))),
-    (
-        "text is kept as it is",
-        Metadata(hash=" MD5:ABC  sha1:x ", type='Text/HTML; charset="ü"', encoding="", changefreq=""),
-    ),
+    ("text is kept as it is", Metadata(hash="crc32:0", type='Text/HTML; charset="ü"', encoding="GZIP")),
     (
         "links in their order",
         Metadata(
             links=(
-                Link(rel="describedby", href="http://example.org/?a=1&b=<2>", modified=at(3), type="a/b", length=3),
-                Link(rel="duplicate", href="x", pri=1, hash="md5:0", path="/x", encoding="br", profile="p"),
-                Link(rel="duplicate", href="x", pri=2, extra=(("{urn:x}y", "ä"),)),
+                Link(rel="describedby", href=HREF + "?a=1&b=<2>", modified=at(3), type="a/b", length=3),
+                Link(rel="duplicate", href=HREF, pri=1, hash="md5:" + "0" * 32, encoding="br", profile=HREF),
+                Link(rel="duplicate", href=HREF, pri=2, extra=(("{urn:x}y", "ä"),)),
             )
         ),
     ),

@@ -231,7 +231,7 @@ METADATA = st.builds(
     lastmod=st.none() | st.integers(0, 10**15).map(lambda us: START + dt.timedelta(microseconds=us)),
     hash=st.sampled_from([None, "md5:" + "0" * 32]),
     length=st.sampled_from([None, 0, 2**63 - 1]),
-    type=st.sampled_from([None, "t", "t" * 600, "t" * 4_000]),
+    type=st.sampled_from([None, "t/t", "t/" + "t" * 600, "t/" + "t" * 4_000]),
     links=st.sampled_from([(), (Link(rel="describedby", href="http://example.org/?a&b", modified=START),)]),
 )
 UPSERTS: st.SearchStrategy[Event] = st.builds(

@@ -13,6 +13,7 @@ from headwater.catalog.contract.cases import (
     BARE,
     BIG,
     HEAVY,
+    HREF,
     METADATA,
     NAIVE,
     RECORDED,
@@ -122,7 +123,7 @@ class RecordingContract:
 
     def test_a_coarse_time_becomes_its_start(self, catalog: Catalog) -> None:
         coarse, _ = parse_datetime("2026-03")
-        opened(catalog, [up("a", Metadata(lastmod=coarse, links=(Link(rel="up", href="x", modified=coarse),)))])
+        opened(catalog, [up("a", Metadata(lastmod=coarse, links=(Link(rel="up", href=HREF, modified=coarse),)))])
         metadata = catalog.get("s", ["a"])["a"].metadata
         assert isinstance(coarse, Coarse)
         assert metadata.lastmod == metadata.links[0].modified == coarse
@@ -134,10 +135,10 @@ class RecordingContract:
             st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"]), min_size=1), max_size=5
         )
     )
-    def test_any_text_that_xml_holds_is_a_uri(self, catalog: Catalog, texts: list[str]) -> None:
+    def test_any_text_without_controls_is_a_uri(self, catalog: Catalog, texts: list[str]) -> None:
         name = f"s{len(catalog.sets())}"
-        opened(catalog, [up(text, Metadata(type=text)) for text in texts], name)
-        assert {uri: r.metadata.type for uri, r in catalog.get(name, texts).items()} == {text: text for text in texts}
+        opened(catalog, [Upsert(text, BARE, text.encode()) for text in texts], name)
+        assert {uri: r.memo for uri, r in catalog.get(name, texts).items()} == {text: text.encode() for text in texts}
         listed = [resource.uri for resource in catalog.resources(name)]
         assert listed == sorted(set(texts), key=str.encode)
 
