@@ -1,0 +1,172 @@
+"""`headwater sync`: copies a source into a folder, verified, and keeps the copy current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headwater.cli.face import human_octets, human_seconds, json_document, json_line, json_option, listening, printable
+
+if TYPE_CHECKING:
+    from headwater.progress import Listener
+    from headwater.sync.options import Options, Report, SetReport
+
+
+class Share(click.ParamType[float]):
+    """A share of what is held: `0.5`, `50%`; `1` and `100%` are all."""
+
+    name = "share"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            self.fail(f"{text!r} is no share: give 0 to 1, or 0% to 100%", param, ctx)
+        return share
+
+
+@click.command(name="sync")
+@click.argument("url")
+@click.argument("dest", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.option("--delete/--no-delete", default=True, show_default=True, help="Delete what the source has deleted.")
+@click.option(
+    "--max-delete",
+    type=Share(),
+    metavar="SHARE",
+    help="Let this share of the copy be deleted.  [default: a fifth, where that is more than ten files; never all]",
+)
+@click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
+@click.option("--include", multiple=True, metavar="GLOB", help="Only what matches, by URI or relative path.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out what matches, by URI or relative path.")
+@click.option("--concurrency", type=click.IntRange(1, 256), default=64, show_default=True, help="Requests in flight.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N requests a second.")
+@click.option("--base", metavar="URI", help="The folder whose rest of the path names the files (first run only).")
+@click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also fetch from this host.")
+@click.option("--any-host", is_flag=True, help="Fetch from whatever host the source lists.")
+@click.option("--sitemap", is_flag=True, help="Take a plain Sitemap for a Resource List.")
+@click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would do.")
+@click.option("--repair", is_flag=True, help="Hash every held file, and fetch again what is missing or changed.")
+@click.option("--max-size", type=click.IntRange(1), metavar="OCTETS", help="The largest resource without a length.")
+@click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
+@click.option(
+    "--follow", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stay, and look for changes so often."
+)
+@json_option
+def command(
+    url: str,
+    dest: Path,
+    dry_run: bool,
+    delete: bool,
+    max_delete: float | None,
+    sets: tuple[str, ...],
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    concurrency: int,
+    rate: float | None,
+    base: str | None,
+    allow_hosts: tuple[str, ...],
+    any_host: bool,
+    sitemap: bool,
+    baseline: bool,
+    repair: bool,
+    max_size: int | None,
+    token: str | None,
+    follow: float | None,
+    as_json: bool,
+) -> int:
+    """Copy the source behind URL into the folder DEST, verified, and keep it current.
+
+    URL may be a host, a Source Description, a Capability List, any other ResourceSync document, or a page that links to
+    one. The first run copies everything, later runs what has changed; run it again after any interruption.
+    """
+    from headwater.sync.options import Options
+
+    options = Options(
+        sets=sets,
+        delete=delete,
+        max_delete=max_delete,
+        dry_run=dry_run,
+        include=include,
+        exclude=exclude,
+        concurrency=concurrency,
+        rate=rate,
+        base=base,
+        allow_hosts=allow_hosts,
+        any_host=any_host,
+        sitemap=sitemap,
+        baseline=baseline,
+        repair=repair,
+        largest=max_size or Options().largest,
+        authorization=f"Bearer {token}" if token else None,
+        patient=follow is not None,
+    )
+    if follow is not None:
+        return _follow(url, dest, options, follow, as_json=as_json)
+    from headwater.sync.run import sync
+
+    with listening() as listener:
+        report = sync(url, dest, options, listener=listener)
+    if as_json:
+        json_document(report)
+    else:
+        _show(report)
+    return report.exit_status
+
+
+def _follow(url: str, dest: Path, options: Options, seconds: float, *, as_json: bool) -> int:
+    from headwater.sync.follow import follow
+
+    def tell(report: Report) -> None:
+        if as_json:
+            json_line(report)
+        elif any(report.total(name) for name in ("created", "updated", "deleted", "failed", "held_back")):
+            _show(report)
+
+    def run(listener: Listener) -> int:
+        return follow(url, dest, options, seconds, tell, listener=listener)
+
+    with listening() as listener:
+        return run(listener)
+
+
+def _show(report: Report) -> None:
+    for one in report.sets:
+        _show_set(one, dry_run=report.dry_run)
+    octets = report.total("octets")
+    click.echo(
+        f"{report.requests} document requests, {human_octets(octets)} of content in {human_seconds(report.seconds)}"
+    )
+
+
+def _show_set(one: SetReport, *, dry_run: bool) -> None:
+    verb = "would be " if dry_run else ""
+    counts = [f"{verb}{number} {what}" if verb else f"{number} {what}" for what, number in _counts(one) if number]
+    click.echo(f"{printable(one.name)}: {one.process}; {', '.join(counts) or 'nothing to do'}; {one.held} files held")
+    for action in one.plan:
+        click.echo(f"  {action.action} {printable(action.path)}")
+    if one.plan_is_cut:
+        click.echo("  … and more")
+    for failed in one.failures[:10]:
+        click.echo(f"  failed: {printable(failed.uri)}: {printable(failed.reason)}", err=True)
+    if one.failed > 10:
+        click.echo(f"  … and {one.failed - 10} more failures (--json lists a hundred)", err=True)
+
+
+def _counts(one: SetReport) -> list[tuple[str, int]]:
+    return [
+        ("created", one.created),
+        ("updated", one.updated),
+        ("deleted", one.deleted),
+        ("unchanged", one.unchanged),
+        ("failed", one.failed),
+        ("refused", one.refused),
+        ("left out", one.left_out),
+        ("held back", one.held_back),
+        ("newer than listed", one.newer_than_listed),
+    ]

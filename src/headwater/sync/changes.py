@@ -1,0 +1,428 @@
+"""Reads the Change Lists that can hold changes after the position, into the staging table, oldest first (DST-C).
+
+Reading decides nothing that `position` does not decide. Lists are read in document order; the first one that cannot be
+read ends the reading there, so that the position never moves past what was not seen.
+"""
+
+from __future__ import annotations
+
+from array import array
+from enum import Enum
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.progress import Listener, Progress
+from headwater.spec.datetimes import Coarse
+from headwater.spec.kinds import Kind
+from headwater.spec.records import Change, Document, Entry
+from headwater.storage.database import Database, Row
+from headwater.sync.documents import Answer, Documents, Missing, Unchanged
+from headwater.sync.faults import Unreachable
+from headwater.sync.filters import Scope
+from headwater.sync.intake import Intake
+from headwater.sync.moments import last_micros, micros
+from headwater.sync.position import (
+    Close,
+    Fingerprint,
+    Interval,
+    Part,
+    Position,
+    Style,
+    Style10,
+    Times,
+    advance,
+    closedness,
+    effective,
+    is_gap,
+    mark_of,
+    select,
+    unprocessed,
+)
+from headwater.sync.state import Offer, validators
+
+_INSERT = (
+    "INSERT INTO temp.changed(list, ordinal, uri, loc, lastmod, length, hash, type, encoding, mirrors, pending, change,"
+    " at, exact) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, NULL, 0)"
+)
+_MOST_LISTS = 100_000
+_NONE = -(1 << 62)
+_BACKWARDS_POLLS = 3
+
+
+class Outcome(Enum):
+    """How the reading of a set's Change Lists has ended."""
+
+    UNCHANGED = "unchanged"
+    READ = "read"
+    GAP = "gap"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+class Reading(msgspec.Struct, kw_only=True):
+    """What reading has brought: the outcome, the position once everything pending is done, and what to remember."""
+
+    outcome: Outcome
+    position: Position
+    documents: list[tuple[str, str | None, str | None]] = []
+    reason: str = ""
+    fault: SourceFault | None = None
+    pending_count: int = 0
+    list_count: int = 0
+    earliest: int | None = None
+    """Where the oldest list begins, when that leaves a gap after the position."""
+
+    max_age: int | None = None
+
+
+class Changes:
+    """Reads one set's changes after a position into `temp.changed`."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        database: Database,
+        scope: Scope,
+        listener: Listener,
+        set_id: int,
+        offer: Offer,
+        position: Position,
+    ) -> None:
+        self._documents = documents
+        self._database = database
+        self._scope = scope
+        self._listener = listener
+        self._set_id = set_id
+        self._offer = offer
+        self._intake = Intake(scope)
+        self._visited: set[str] = set()
+        self._reading = Reading(outcome=Outcome.UNCHANGED, position=position)
+        self._start = position
+        self._lists = 0
+
+    def read(self) -> Reading:
+        """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.changed")
+            t.run("DROP INDEX IF EXISTS temp.changed_uri")
+        top = self._offer.change_list
+        position = self._start
+        if position.open and position.list_uri:
+            self._follow(position.list_uri, known=True)
+            if self._reading.outcome is not Outcome.MISSING or top in (None, position.list_uri):
+                return self._finish()
+            self._reading.outcome = Outcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
+        if top is not None:
+            self._follow(top, known=False)
+        return self._finish()
+
+    def _finish(self) -> Reading:
+        reading = self._reading
+        with self._database.write() as t:
+            t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, n)")
+            t.run(
+                "UPDATE temp.changed SET pending = 0 WHERE pending AND EXISTS (SELECT 1 FROM temp.changed AS later"
+                " WHERE later.uri = changed.uri AND later.n > changed.n AND later.pending)"
+            )
+            reading.pending_count = int(t.value("SELECT count(*) FROM temp.changed WHERE pending"))
+        for refusal, loc in self._intake.examples:
+            self._documents.warn("DST-S12", f"{self._intake.refused} changes are refused: {refusal.value}", loc)
+        return reading
+
+    # where to read
+
+    def _follow(self, uri: str, *, known: bool) -> bool:
+        """Read the document behind `uri`, list or index; False when another way must be tried."""
+        self._visited.add(uri)
+        with self._database.write() as t:
+            held = validators(t, self._set_id, uri)
+        head = self._consumer(uri)
+        try:
+            answer = self._documents.read(uri, head, held)
+        except SourceFault as fault:
+            return self._broken(uri, fault)
+        if isinstance(answer, Unchanged):
+            return self._unchanged(uri)
+        if isinstance(answer, Missing):
+            self._reading.outcome = Outcome.MISSING
+            self._reading.reason = f"the Change List is gone: HTTP status {answer.status}"
+            self._documents.warn("DST-C5", self._reading.reason, uri)
+            return False
+        if answer.document.kind is Kind.CHANGE_LIST_INDEX:
+            return self._index(answer, head)
+        if answer.document.kind is not Kind.CHANGE_LIST:
+            wrong = Unreachable(f"this is a {answer.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
+            return self._broken(uri, wrong)
+        if is_gap(micros(answer.document.from_), self._reading.position.time):
+            return self._moved(answer, known=known)
+        self._list(answer, head)
+        return self._successor(answer)
+
+    def _consumer(self, uri: str) -> _ListHead:
+        return _ListHead(self._database, self._intake, self._listener, self._reading.position, self._lists, uri)
+
+    def _unchanged(self, uri: str) -> bool:
+        """A 304: nothing new here. A closed list may have a successor all the same (DST-C2)."""
+        position = self._reading.position
+        if position.list_uri != uri or position.open or self._offer.capability_list is None:
+            return True
+        named = self._named_by(self._offer.capability_list)
+        if named and named not in self._visited and self._scope.refusal(named) is None:
+            return self._follow(named, known=False)
+        return True
+
+    def _broken(self, uri: str, fault: SourceFault) -> bool:
+        self._reading.outcome = Outcome.BROKEN
+        self._reading.fault = fault
+        self._reading.reason = f"{uri}: {fault.what}"
+        return False
+
+    def _moved(self, answer: Answer, *, known: bool) -> bool:
+        """A list that begins after the position: its index, or the Capability List's word, may reach further back."""
+        from_ = micros(answer.document.from_)
+        index = answer.document.link("index")
+        self._visited.discard(answer.uri)  # the index may name it too
+        for way in (index.href if index else None, self._offer.change_list if known else None):
+            if way and way not in {*self._visited, answer.uri} and self._scope.refusal(way) is None:
+                if self._follow(way, known=False):
+                    return True
+                if self._reading.outcome is Outcome.GAP:
+                    return False
+        self._reading.outcome = Outcome.GAP
+        self._reading.earliest = from_
+        self._reading.reason = "the oldest Change List begins after the position"
+        return False
+
+    def _index(self, answer: Answer, head: _ListHead) -> bool:
+        parts = head.parts
+        reading = self._reading
+        selection = select(parts, micros(answer.document.from_), reading.position.time)
+        known = [part.from_ for part in parts if part.from_ is not None]
+        if selection.gap:
+            reading.outcome = Outcome.GAP
+            reading.earliest = min(known) if known else micros(answer.document.from_)
+            reading.reason = "the Change Lists leave out changes after the position"
+            return False
+        reading.outcome = Outcome.READ
+        for part in selection.parts:
+            if not self._part(part):
+                return False
+        reading.documents.append((answer.uri, answer.etag, answer.last_modified))
+        return True
+
+    def _part(self, part: Part) -> bool:
+        uri = part.uri
+        if uri in self._visited:
+            return True
+        self._visited.add(uri)
+        if refusal := self._scope.refusal(uri):
+            return self._broken(
+                uri, Unreachable(f"a Change List is refused: {refusal.value}", where=uri, rule="DST-S12")
+            )
+        with self._database.write() as t:
+            held = validators(t, self._set_id, uri)
+        head = self._consumer(uri)
+        try:
+            answer = self._documents.read(uri, head, held)
+        except SourceFault as fault:
+            return self._broken(uri, fault)
+        if isinstance(answer, Unchanged):
+            return True
+        if isinstance(answer, Missing):
+            self._reading.outcome = Outcome.MISSING
+            self._reading.reason = f"{uri} is in the index, and missing: HTTP status {answer.status}"
+            self._documents.warn("DST-C5", self._reading.reason, uri)
+            return False
+        if answer.document.kind is not Kind.CHANGE_LIST:
+            wrong = Unreachable(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
+            return self._broken(uri, wrong)
+        own_from = micros(answer.document.from_)
+        if (
+            part.from_ is not None
+            and own_from is not None
+            and own_from > part.from_
+            and is_gap(own_from, self._reading.position.time)
+        ):
+            self._reading.outcome = Outcome.GAP
+            self._reading.earliest = own_from
+            self._reading.reason = "a Change List begins later than its index says"
+            return False
+        self._list(answer, head)
+        return True
+
+    def _successor(self, answer: Answer) -> bool:
+        """After a closed list: `index`, else `up`, to the list that begins after its `until` (RS-DST-08, DST-C2)."""
+        reading = self._reading
+        if answer.document.until is None or reading.position.open:
+            return True
+        index, up = answer.document.link("index"), answer.document.link("up")
+        if index is not None and index.href not in self._visited and self._scope.refusal(index.href) is None:
+            return self._follow(index.href, known=False)
+        named = self._named_by(up.href) if up is not None else None
+        if named and named not in self._visited and self._scope.refusal(named) is None:
+            return self._follow(named, known=False)
+        return True
+
+    def _named_by(self, capability_list: str) -> str | None:
+        """The Change List that a Capability List now names; the one we know when it cannot be read."""
+        if self._scope.refusal(capability_list) is not None:
+            return None
+        with self._database.write() as t:
+            held = validators(t, self._set_id, capability_list)
+        try:
+            look = self._documents.look(capability_list, validators=held)
+        except SourceFault:
+            return self._offer.change_list
+        if look.status == 304 or look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
+            return self._offer.change_list
+        self._reading.documents.append((capability_list, look.etag, look.last_modified))
+        named = next((entry.loc for entry in look.entries if entry.capability == "changelist"), None)
+        if named is not None:
+            self._offer = msgspec.structs.replace(self._offer, change_list=named)
+        return named
+
+    # one list
+
+    def _list(self, answer: Answer, head: _ListHead) -> None:
+        """Decide which entries of one list are to be done, and move the provisional position over it (5.2)."""
+        reading, position, document = self._reading, self._reading.position, answer.document
+        from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
+        times = head.times()
+        style = head.style.style() if head.style else Style.NONE
+        intervals, odd = effective(times, style, from_, until, clock)
+        if odd:
+            self._documents.warn("DST-C9", f"{len(odd)} changes have a time that cannot be right", answer.final)
+        if head.print.rewritten:
+            self._documents.warn("DST-C4", "the Change List was rewritten", answer.final)
+        if style is Style.NONE and times:
+            self._documents.warn("AMB-17", "changes without a time: their place in the list decides", answer.final)
+        pending = list(unprocessed(intervals, head.marks, position, head.print.done))
+        time, at_time = advance(position, intervals, head.marks)
+        newest = max((i.low for i in intervals if i.exact and i.low is not None), default=None)
+        close, remark = closedness(from_, until, newest, clock)
+        if remark:
+            self._documents.warn("DST-C7", remark, answer.final)
+        backwards = 0
+        if close is Close.CLOSED and until is not None:
+            if position.time is not None and until < position.time and position.list_uri is not None:
+                backwards = position.backwards + (position.list_uri != answer.uri or position.list_from != from_)
+            if time is None or until > time:
+                time, at_time = until, {}
+        self._mark(intervals, pending)
+        reading.position = Position(
+            time=time,
+            at_time=at_time,
+            list_uri=answer.uri,
+            list_from=from_,
+            count=head.print.count,
+            fingerprint=head.print.hexdigest(),
+            open=close is not Close.CLOSED,
+            closed_at=until if close is Close.CLOSED else None,
+            backwards=backwards,
+        )
+        if backwards:
+            self._documents.warn("DST-F12", "the source's times go backwards", answer.final)
+            if backwards >= _BACKWARDS_POLLS:
+                reading.outcome, reading.reason = Outcome.GAP, "the source's times have gone backwards"
+                return
+        reading.documents.append((answer.uri, answer.etag, answer.last_modified))
+        reading.outcome = Outcome.READ
+        reading.list_count += 1
+        reading.max_age = answer.max_age
+        self._lists += 1
+
+    def _mark(self, intervals: list[Interval], pending: list[int]) -> None:
+        with self._database.write() as t:
+            t.many(
+                "UPDATE temp.changed SET pending = 1, at = ?, exact = ? WHERE list = ? AND ordinal = ?",
+                ((intervals[n].low, int(intervals[n].exact), self._lists, n) for n in pending),
+            )
+
+
+class _ListHead:
+    """Stages the entries of a Change List, or collects the parts of an index."""
+
+    def __init__(
+        self, database: Database, intake: Intake, listener: Listener, position: Position, number: int, uri: str
+    ) -> None:
+        self._database = database
+        self._intake = intake
+        self._listener = listener
+        self._position = position
+        self._number = number
+        self._uri = uri
+        self._clear()
+
+    def _clear(self) -> None:
+        self.parts: list[Part] = []
+        self.marks: list[str] = []
+        self.print = Fingerprint(self._position, self._uri, None)
+        self.style: Style10 | None = None
+        self._lows = array("q")
+        self._highs = array("q")
+        self._lastmods = array("q")
+        self._newest = _NONE
+
+    def begin(self) -> None:
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
+        self._clear()
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        if document.kind is Kind.CHANGE_LIST_INDEX:
+            self._take_parts(entries)
+        elif document.kind is Kind.CHANGE_LIST:
+            self._take_changes(document, entries)
+
+    def _take_parts(self, entries: list[Entry]) -> None:
+        if len(self.parts) + len(entries) > _MOST_LISTS:
+            raise SourceFault("an index of too many Change Lists", rule="RS-LIM-04")
+        for entry in entries:
+            until = last_micros(entry.until) if entry.until is not None else None
+            self.parts.append(Part(entry.loc, micros(entry.from_), until))
+
+    def _take_changes(self, document: Document, entries: list[Entry]) -> None:
+        if self.style is None:
+            from_, until = micros(document.from_), micros(document.until)
+            self.style = Style10(from_, until)
+            self.print = Fingerprint(self._position, self._uri, from_)
+        rows = [self._change(entry) for entry in entries]
+        with self._database.write() as t:
+            t.many(_INSERT, [row for row in rows if row is not None])
+        self._listener(Progress("reading changes", len(self.marks)))
+
+    def _change(self, entry: Entry) -> Row | None:
+        """The staged row of one entry; None for one that is refused, or certainly done (5.2)."""
+        assert self.style is not None
+        ordinal = len(self.marks)
+        change = (entry.change or Change.UPDATED).value  # AMB-35: GET decides
+        lastmod = micros(entry.lastmod)
+        low = high = micros(entry.datetime)
+        if isinstance(entry.datetime, Coarse):
+            high = last_micros(entry.datetime)
+        self.style.see(Times(low, high, lastmod))
+        for numbers, number in ((self._lows, low), (self._highs, high), (self._lastmods, lastmod)):
+            numbers.append(_NONE if number is None else number)
+        done = self._is_done(low, high)
+        self.print.see(entry.loc, change, low, lastmod, entry.hash)
+        if done:
+            self.marks.append("")
+            return None
+        staged = self._intake.row(entry)
+        self.marks.append(mark_of(staged[0], change))
+        return None if staged[8] else (self._number, ordinal, *staged[:8], change)
+
+    def _is_done(self, low: int | None, high: int | None) -> bool:
+        """A certain time before T, in order, and not among what a known list has got since (DST-C9)."""
+        if low is None or low != high or low < self._newest:
+            return False
+        self._newest = low
+        since = self._position.time
+        return since is not None and low < since and not self.print.beyond
+
+    def times(self) -> list[Times]:
+        return [
+            Times(*(None if number == _NONE else number for number in numbers))
+            for numbers in zip(self._lows, self._highs, self._lastmods, strict=True)
+        ]

@@ -1,0 +1,36 @@
+"""Digests of local files, one at a time or many in parallel processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from headwater.spec.hashes import HASHLIB
+
+_CHUNK = 1 << 18
+
+HASHERS: dict[str, Callable[..., Any]] = {name: getattr(hashlib, ours) for name, ours in HASHLIB.items()}
+
+
+def digest_of_descriptor(descriptor: int, algorithm: str) -> str:
+    """The hex digest of everything that can be read from an open file."""
+    return digests_of_descriptor(descriptor, (algorithm,))[1][0]
+
+
+def digests_of_descriptor(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """The number of octets and the hex digests, from one reading."""
+    data = os.read(descriptor, _CHUNK)
+    if len(data) < _CHUNK and not (more := os.read(descriptor, _CHUNK)):
+        return len(data), tuple(HASHERS[name](data).hexdigest() for name in algorithms)
+    elif len(data) < _CHUNK:
+        data += more
+    hashers = [HASHERS[name]() for name in algorithms]
+    octets = 0
+    while data:
+        octets += len(data)
+        for hasher in hashers:
+            hasher.update(data)
+        data = os.read(descriptor, _CHUNK)
+    return octets, tuple(hasher.hexdigest() for hasher in hashers)

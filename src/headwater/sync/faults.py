@@ -1,0 +1,91 @@
+"""What stops a destination, said to the person who must act: code, what happened, what to do."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from headwater.errors import SourceFault, StoreFault, Undetermined, UsageFault
+
+
+class Unreachable(SourceFault):
+    """A document of the source could not be fetched."""
+
+    code: ClassVar[str] = "HW-SYN-01"
+    advice: ClassVar[str] = "Check the address and the network, then run the same command again: nothing was lost."
+
+
+class NotResourceSync(SourceFault):
+    """Nothing at the address leads to a ResourceSync document (DST-A1, DST-A2)."""
+
+    code: ClassVar[str] = "HW-SYN-02"
+    advice: ClassVar[str] = "Give the address of a Source Description, a Capability List, or a host that publishes one."
+
+
+class PlainSitemap(SourceFault):
+    """The document is a Sitemap without ResourceSync elements (DST-A3, AMB-02)."""
+
+    code: ClassVar[str] = "HW-SYN-03"
+    advice: ClassVar[str] = "Add --sitemap to copy what this plain Sitemap lists, without times and without changes."
+
+
+class WrongDocument(SourceFault):
+    """A document is ResourceSync, but of a kind that cannot be used where it is."""
+
+    code: ClassVar[str] = "HW-SYN-04"
+    advice: ClassVar[str] = "`headwater inspect` shows what the document says; its operator must mend it."
+
+
+class NothingToCopy(SourceFault):
+    """A Capability List offers neither a Resource List nor a Change List."""
+
+    code: ClassVar[str] = "HW-SYN-05"
+    advice: ClassVar[str] = "`headwater explore` shows what the source offers; ask its operator for a Resource List."
+
+
+class UnknownSetName(UsageFault):
+    """`--set` names a set that the source does not have."""
+
+    code: ClassVar[str] = "HW-SYN-06"
+    advice: ClassVar[str] = "Name one of the sets that are listed; `headwater explore` shows them."
+
+
+class AnotherSource(UsageFault):
+    """The folder is already a copy of another source."""
+
+    code: ClassVar[str] = "HW-SYN-07"
+    advice: ClassVar[str] = "Name another folder for this source, or the source that this folder is a copy of."
+
+
+class FixedBase(UsageFault):
+    """`--base` differs from the base that the names of this copy were made with."""
+
+    code: ClassVar[str] = "HW-SYN-08"
+    advice: ClassVar[str] = "Names of a copy never change: leave --base away, or copy into a new folder."
+
+
+class DestinationLocked(StoreFault):
+    """Another run works on the same folder."""
+
+    code: ClassVar[str] = "HW-SYN-09"
+    advice: ClassVar[str] = "Wait until the other run has ended, then run the same command again."
+
+
+class DestinationUnusable(StoreFault):
+    """The folder cannot be made, read or written, or something is in the way."""
+
+    code: ClassVar[str] = "HW-SYN-10"
+    advice: ClassVar[str] = "Free space or give permission on the destination folder, then run the same command again."
+
+
+class Moving(Undetermined):
+    """The documents changed each time they were read (DST-F13)."""
+
+    code: ClassVar[str] = "HW-SYN-11"
+    advice: ClassVar[str] = "Run the same command again when the source is quieter; what was copied is kept."
+
+
+class NothingToCompare(Undetermined):
+    """There is no Resource List to audit against (DST-Q)."""
+
+    code: ClassVar[str] = "HW-SYN-12"
+    advice: ClassVar[str] = "An audit needs a Resource List: ask the source's operator to publish one."

@@ -1,0 +1,93 @@
+"""What a destination lets in: the scope of hosts, and the user's choice of resources."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from enum import Enum
+from urllib.parse import urlsplit
+
+import msgspec
+
+_LONGEST_URI = 32_768
+_CONTROL = re.compile(r"[\x00-\x20\x7f]")
+_DEFAULT_PORT = {"http": 80, "https": 443}
+
+
+class Refusal(Enum):
+    """Why a URI is not fetched (DST-S12)."""
+
+    SCHEME = "only http and https are fetched"
+    USERINFO = "a URI with a user name or password is never fetched"
+    HOST = "another host than the source's; --allow-host or --any-host lets it in"
+    MALFORMED = "not a URI that can be asked for"
+
+
+Origin = tuple[str, int]
+
+
+def origin_of(uri: str) -> Origin | None:
+    """Host and port of an http(s) URI; the default ports of both schemes are one origin (DST-S12, any scheme)."""
+    try:
+        parts = urlsplit(uri)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if parts.scheme.lower() not in _DEFAULT_PORT or not host:
+        return None
+    return host.lower().rstrip("."), 0 if port in (None, 80, 443) else port
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """The hosts whose resources are fetched: those of the source's documents, and those that the user allows."""
+
+    origins: frozenset[Origin]
+    hosts: frozenset[str] = frozenset()
+    any_host: bool = False
+
+    def refusal(self, uri: str) -> Refusal | None:
+        """Why this URI is refused, or None when it may be fetched."""
+        if len(uri) > _LONGEST_URI or _CONTROL.search(uri.strip(" ")):
+            return Refusal.MALFORMED
+        try:
+            parts = urlsplit(uri)
+        except ValueError:
+            return Refusal.MALFORMED
+        if parts.scheme.lower() not in _DEFAULT_PORT:
+            return Refusal.SCHEME
+        if "@" in parts.netloc:
+            return Refusal.USERINFO
+        origin = origin_of(uri)
+        if origin is None:
+            return Refusal.MALFORMED
+        if self.any_host or origin in self.origins:
+            return None
+        host, port = origin
+        wanted = {host, f"{host}:{port}"}
+        return None if wanted & self.hosts else Refusal.HOST
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """`--include` and `--exclude`: globs over the URI or the relative path, `*` also crosses `/`.
+
+    Without includes everything is chosen; an exclude always wins.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether nothing is left out."""
+        return not self.include and not self.exclude
+
+    def takes(self, uri: str, path: bytes) -> bool:
+        """Whether the resource is chosen."""
+        name = path.decode("utf-8", "surrogateescape")
+        if self.include and not _matches(self.include, uri, name):
+            return False
+        return not _matches(self.exclude, uri, name)
+
+
+def _matches(globs: tuple[str, ...], uri: str, name: str) -> bool:
+    return any(fnmatch.fnmatchcase(uri, glob) or fnmatch.fnmatchcase(name, glob) for glob in globs)

@@ -1,0 +1,323 @@
+"""Reads a Resource List, or its index with all components, into the staging table (4.2, DST-F13).
+
+The set is the union of the components. What cannot be read makes the snapshot incomplete; what changes while it is read
+is read again, and what then still does not fit together makes it unsettled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.progress import Listener, Progress
+from headwater.spec.kinds import Kind
+from headwater.spec.records import Document, Entry
+from headwater.storage.database import Database, Transaction
+from headwater.sync.documents import Answer, Documents, Missing, Unchanged
+from headwater.sync.faults import PlainSitemap, Unreachable, WrongDocument
+from headwater.sync.filters import Scope
+from headwater.sync.intake import Intake
+from headwater.sync.moments import micros
+from headwater.sync.position import FUTURE
+from headwater.sync.state import Validators
+
+_LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
+_INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
+_DEEPEST = 2  # an index in an index: one extra level (AMB-65)
+_READINGS = 3
+_PAUSE_SECONDS = 0.5
+_INSERT = (
+    "INSERT INTO temp.listed(uri, loc, lastmod, length, hash, type, encoding, mirrors, refused)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Resource List said, staged in `temp.listed`.
+
+    `at`: the earliest `at` of index and components (AMB-24), None when there is none that can be meant. `complete`: all
+    of it was read. `settled`: index and components belong together. `faults`: why not.
+    """
+
+    uri: str
+    at: int | None
+    stated_at: int | None = None
+    """The `at` of the document itself, as it stands there: what tells it from the next one (DST-B1)."""
+
+    complete: bool = True
+    settled: bool = True
+    count: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    etag: str | None = None
+    last_modified: str | None = None
+    faults: tuple[str, ...] = ()
+    document_count: int = 1
+    sitemap: bool = False
+
+
+class Same(msgspec.Struct, frozen=True):
+    """The list is the one of the last completed baseline (DST-B1), or unchanged by its validators."""
+
+    uri: str
+    etag: str | None = None
+    last_modified: str | None = None
+
+
+class OtherKind(msgspec.Struct, frozen=True):
+    """The document is ResourceSync of another kind (DST-A7)."""
+
+    uri: str
+    kind: Kind
+
+
+class _Known(Exception):
+    pass
+
+
+class _Wrong(Exception):
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind.value)
+        self.kind = kind
+
+
+class Listing:
+    """Reads one set's Resource List into `temp.listed`."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        database: Database,
+        scope: Scope,
+        listener: Listener,
+        *,
+        sitemap: bool,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._documents = documents
+        self._database = database
+        self._scope = scope
+        self._listener = listener
+        self._sitemap = sitemap
+        self._sleep = sleep
+
+    def read(
+        self, uri: str, validators: Validators | None = None, known_at: int | None = None
+    ) -> Snapshot | Same | OtherKind | Missing:
+        """Read the list behind `uri`. `known_at`: the `at` for which there would be nothing to do (DST-B1)."""
+        for reading in range(_READINGS):
+            found = self._once(uri, validators, known_at)
+            if not isinstance(found, Snapshot) or (found.settled and found.complete):
+                return found
+            if found.settled:
+                return found  # a component is broken, not in motion: reading all again would not help
+            if reading < _READINGS - 1:
+                self._documents.warn("DST-F13", "the Resource List changed while it was read; reading it again", uri)
+                self._sleep(_PAUSE_SECONDS * (reading + 1))
+                validators = None
+        return found
+
+    def _once(
+        self, uri: str, validators: Validators | None, known_at: int | None
+    ) -> Snapshot | Same | OtherKind | Missing:
+        with self._database.write() as t:
+            t.run("DROP INDEX IF EXISTS temp.listed_uri")
+            t.run("DELETE FROM temp.listed")
+            t.run("DELETE FROM temp.parts")
+        intake = Intake(self._scope)
+        head = _Head(self._database, intake, self._listener, known_at)
+        try:
+            answer = self._documents.read(uri, head, validators)
+        except _Known:
+            return Same(uri)
+        except _Wrong as wrong:
+            return OtherKind(uri, wrong.kind)
+        if isinstance(answer, Unchanged):
+            return Same(uri)
+        if isinstance(answer, Missing):
+            return answer
+        if answer.document.kind not in _LISTS + _INDEXES:
+            return OtherKind(uri, answer.document.kind)
+        self._check_sitemap(answer)
+        at = self._believed(answer)
+        if known_at is not None and micros(answer.document.at) == known_at:
+            return Same(uri, answer.etag, answer.last_modified)
+        if answer.document.kind in _LISTS:
+            stated = micros(answer.document.at)
+            return self._finish(
+                Snapshot(uri=uri, at=at, stated_at=stated, etag=answer.etag, last_modified=answer.last_modified), intake
+            )
+        return self._components(answer, at, intake, head.fingerprint(answer.document))
+
+    def _check_sitemap(self, answer: Answer) -> None:
+        if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self._sitemap:
+            self._documents.warn("AMB-02", "a Resource List without rs:md: taken as a plain Sitemap", answer.uri)
+
+    def _believed(self, answer: Answer) -> int | None:
+        """The document's `at`, unless it lies in the future by the source's own clock (AMB-27, DST-C8)."""
+        at, clock = micros(answer.document.at), micros(answer.read_at) or 0
+        if at is None:
+            self._documents.warn("RS-RL-01", "a Resource List without `at`", answer.final)
+        elif at > clock + FUTURE:
+            self._documents.warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
+            return clock
+        return at
+
+    def _components(self, index: Answer, at: int | None, intake: Intake, fingerprint: str) -> Snapshot:
+        faults: list[str] = []
+        misfits: list[str] = []
+        moments = [at]
+        count = done = 0
+        while row := self._next_part(done):
+            done, uri, stated, depth = row
+            count += 1
+            try:
+                component = self._component(uri, depth, intake)
+            except SourceFault as fault:
+                faults.append(str(fault))
+                self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
+                continue
+            moments.append(self._believed(component))
+            own = micros(component.document.at)
+            if stated is not None and own is not None and own != stated:
+                misfits.append(uri)
+        changed = self._index_changed(index, fingerprint) if count else False
+        settled = not changed and not misfits
+        known = [moment for moment in moments if moment is not None]
+        snapshot = Snapshot(
+            uri=index.uri,
+            at=min(known) if known else None,
+            stated_at=micros(index.document.at),
+            complete=not faults,
+            settled=settled,
+            etag=index.etag,
+            last_modified=index.last_modified,
+            faults=tuple(faults[:20]) + tuple(f"{uri} does not fit its index" for uri in misfits[:20]),
+            document_count=count + 1,
+        )
+        return self._finish(snapshot, intake)
+
+    def _next_part(self, done: int) -> tuple[int, str, int | None, int] | None:
+        with self._database.write() as t:
+            row = t.one("SELECT n, uri, at, depth FROM temp.parts WHERE n > ? ORDER BY n LIMIT 1", (done,))
+        return None if row is None else (row[0], row[1], row[2], row[3])
+
+    def _component(self, uri: str, depth: int, intake: Intake) -> Answer:
+        if refusal := self._scope.refusal(uri):
+            raise Unreachable(f"a component is refused: {refusal.value}", where=uri, rule="DST-S12")
+        head = _Head(self._database, intake, self._listener, None, depth)
+        try:
+            answer = self._documents.read(uri, head)
+        except _Wrong as wrong:
+            raise WrongDocument(f"a component is a {wrong.kind.value}", where=uri, rule="DST-A7") from wrong
+        if isinstance(answer, Missing):
+            raise Unreachable(f"a component is missing: HTTP status {answer.status}", where=uri, rule="DST-B2")
+        if not isinstance(answer, Answer):
+            raise Unreachable("a component was answered with 304 unasked", where=uri)
+        if answer.document.kind not in _LISTS + _INDEXES:
+            raise WrongDocument(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
+        return answer
+
+    def _index_changed(self, index: Answer, fingerprint: str) -> bool:
+        """Whether the index is another one after its components were read than before (DST-F13)."""
+        validators = Validators(index.etag, index.last_modified)
+        again = _Fingerprint()
+        answer = self._documents.read(index.uri, again, validators if index.etag else None)
+        if isinstance(answer, Unchanged):
+            return False
+        return isinstance(answer, Missing) or again.hexdigest(answer.document) != fingerprint
+
+    def _finish(self, snapshot: Snapshot, intake: Intake) -> Snapshot:
+        with self._database.write() as t:
+            t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
+            total = int(t.value("SELECT count(*) FROM temp.listed"))
+            doubled = total - int(t.value("SELECT count(DISTINCT uri) FROM temp.listed"))
+            if doubled:
+                self._documents.warn("AMB-89", f"{doubled} URIs are listed twice: the last one counts", snapshot.uri)
+                t.run(
+                    "DELETE FROM temp.listed WHERE EXISTS"
+                    " (SELECT 1 FROM temp.listed AS later WHERE later.uri = listed.uri AND later.n > listed.n)"
+                )
+        for refusal, loc in intake.examples:
+            self._documents.warn("DST-S12", f"{intake.refused} entries are refused: {refusal.value}", loc)
+        return msgspec.structs.replace(snapshot, count=total - doubled, duplicates=doubled, refused=intake.refused)
+
+
+class _Fingerprint:
+    """Tells one state of an index from another."""
+
+    def __init__(self) -> None:
+        self._digest = blake2b(digest_size=16)
+
+    def begin(self) -> None:
+        self._digest = blake2b(digest_size=16)
+
+    def take(self, _document: Document, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._digest.update(f"{entry.loc} {entry.at} {entry.lastmod}\n".encode("utf-8", "surrogatepass"))
+
+    def hexdigest(self, document: Document) -> str:
+        return f"{document.at} {document.completed} {self._digest.hexdigest()}"
+
+
+class _Head:
+    """Stages the entries of one document: resources of a list, components of an index."""
+
+    def __init__(
+        self, database: Database, intake: Intake, listener: Listener, known_at: int | None, depth: int = 0
+    ) -> None:
+        self._database = database
+        self._intake = intake
+        self._listener = listener
+        self._known_at = known_at
+        self._depth = depth
+        self._start: tuple[int, int] | None = None
+        self._print = _Fingerprint()
+
+    def begin(self) -> None:
+        with self._database.write() as t:
+            if self._start is None:
+                self._start = (_last(t, "listed"), _last(t, "parts"))
+            t.run("DELETE FROM temp.listed WHERE n > ?", (self._start[0],))
+            t.run("DELETE FROM temp.parts WHERE n > ?", (self._start[1],))
+        self._print.begin()
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        if document.kind not in _LISTS + _INDEXES:
+            raise _Wrong(document.kind)
+        if self._known_at is not None and micros(document.at) == self._known_at:
+            raise _Known
+        if document.kind in _INDEXES:
+            self._take_parts(document, entries)
+            return
+        row = self._intake.row
+        with self._database.write() as t:
+            t.many(_INSERT, [row(entry) for entry in entries])
+            count = _last(t, "listed")
+        self._listener(Progress("listing", count))
+
+    def _take_parts(self, document: Document, entries: list[Entry]) -> None:
+        if self._depth >= _DEEPEST:
+            raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
+        self._print.take(document, entries)
+        with self._database.write() as t:
+            t.many(
+                "INSERT OR IGNORE INTO temp.parts(uri, at, depth) VALUES (?, ?, ?)",
+                [(entry.loc, micros(entry.at), self._depth + 1) for entry in entries],
+            )
+
+    def fingerprint(self, document: Document) -> str:
+        return self._print.hexdigest(document)
+
+
+def _last(t: Transaction, table: str) -> int:
+    return int(t.value(f"SELECT coalesce(max(n), 0) FROM temp.{table}"))  # noqa: S608
+
+
+def refuse_sitemap(uri: str) -> PlainSitemap:
+    """The fault for a plain Sitemap where nobody asked for one (DST-A3)."""
+    return PlainSitemap("this is a plain Sitemap, not a ResourceSync document", where=uri, rule="DST-A3")

@@ -1,0 +1,119 @@
+"""Which file a URI becomes: every URI its own, inside the copy, by a rule that can be read backwards.
+
+The rule (docs/destination.md). A URI below the set's *base* takes the rest of its path, percent-decoded to octets, so
+that a served folder comes back under its own names. A URI elsewhere takes a folder named after its host (and port).
+What cannot be a file name, or would not be its own, takes the *escaped* name: the whole URI below `%uri/`.
+
+Pure functions over text and octets. What depends on other URIs (two that decode alike, a file where a folder must be)
+is decided in `plan`, which then takes the escaped name.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
+
+ESCAPE_FOLDER = b"%uri"
+"""The folder of escaped names, at the top of a set's folder."""
+
+STATE_FOLDER = b".headwater"
+
+_LONGEST_NAME = 255
+_LONGEST_PATH = 3_500
+"""Octets of a relative path that we still write as it is: PATH_MAX is 4,096, and the copy lies somewhere too."""
+
+_CHUNK = 200
+_GO_ON = "~"  # ends every folder of an escaped name, and no last part: a shorter URI never needs a longer one's folder
+_SAFE = "-._"
+_HAZARD = re.compile(r"[?#\0]|%2f|%00", re.IGNORECASE)
+_DOTS = (b"", b".", b"..")
+
+
+def path_of(uri: str, base: str) -> bytes:
+    """The relative path of a normalised URI: the natural one if there is one, else the escaped one."""
+    return natural_path(uri, base) or escaped_path(uri)
+
+
+def natural_path(uri: str, base: str) -> bytes | None:
+    """The path made of the URI's own names, or None when it has none that is safe and unmistakable."""
+    if base and uri.startswith(base):
+        rest, folder = uri[len(base) :], b""
+    else:
+        outside = _outside(uri)
+        if outside is None:
+            return None
+        folder, rest = outside
+    if _HAZARD.search(rest):
+        return None
+    octets = rest.encode("utf-8", "surrogatepass")
+    path = folder + (unquote_to_bytes(octets) if b"%" in octets else octets)
+    return path if _is_safe(path) else None
+
+
+def escaped_path(uri: str) -> bytes:
+    """The path that holds the whole URI, reversibly, whatever it contains."""
+    text = quote(uri, safe=_SAFE, errors="surrogatepass").replace("~", "%7E")
+    parts = [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)] or ["%"]
+    # a cut never leaves `.` or `..` alone: such a last part takes a marker that quoting cannot make
+    if parts[-1] in (".", ".."):
+        parts[-1] = parts[-1].replace(".", "%2E")
+    if len(parts) > 1:
+        parts[:-1] = [part + _GO_ON for part in parts[:-1]]
+    return b"/".join([ESCAPE_FOLDER, *(part.encode("ascii") for part in parts)])
+
+
+def uri_of(path: bytes, base: str) -> str:
+    """The URI that a path stands for: exactly what was escaped, or a URI whose natural path this is."""
+    first, _, rest = path.partition(b"/")
+    if first == ESCAPE_FOLDER and rest:
+        parts = rest.decode("ascii", "replace").split("/")
+        text = "".join([part.removesuffix(_GO_ON) for part in parts[:-1]] + parts[-1:])
+        return "" if text == "%" else unquote(text, errors="surrogatepass")
+    return base + quote(path, safe="/" + _SAFE + "~!$&'()*+,;=:@")
+
+
+def common_folder(uri: str, folder: str | None) -> str | None:
+    """The longest folder that holds both `uri` and everything below `folder`; None when origins differ.
+
+    Folded over all URIs of a first plan; `folder` None means that none has been seen yet.
+    """
+    plain = uri.partition("?")[0].partition("#")[0]
+    own = plain[: plain.rfind("/") + 1]
+    if folder is None or folder == own:
+        return own
+    while not own.startswith(folder):
+        folder = folder[: folder.rfind("/", 0, -1) + 1]
+        if folder.count("/") < 3:  # `https://` is no folder
+            return None
+    return folder
+
+
+def resources_folder(capability_list: str) -> str:
+    """Where a Headwater source serves the resources of the set that has this Capability List."""
+    return capability_list.partition("?")[0].rpartition("/")[0] + "/resources/"
+
+
+def _outside(uri: str) -> tuple[bytes, str] | None:
+    """The host folder of a URI outside the base, and the rest of its path."""
+    try:
+        parts = urlsplit(uri)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
+        return None
+    name = host.encode("ascii", "replace").replace(b":", b".").replace(b"?", b"")
+    if port is not None:
+        name += b"_%d" % port
+    start = uri.find("/", len(parts.scheme) + 3)
+    return (name + b"/", uri[start + 1 :]) if start >= 0 else None
+
+
+def _is_safe(path: bytes) -> bool:
+    """Whether every part is a plain name, and the first is none of ours."""
+    if len(path) > _LONGEST_PATH or b"\0" in path:
+        return False
+    parts = path.split(b"/")
+    if parts[0] in (ESCAPE_FOLDER, STATE_FOLDER):
+        return False
+    return not any(part in _DOTS or len(part) > _LONGEST_NAME for part in parts)

@@ -1,0 +1,114 @@
+"""What a caller asks of a destination, and what it is told at the end."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.errors import Exit
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to synchronise. The defaults are what the command does without options."""
+
+    sets: tuple[str, ...] = ()
+    """Names or Capability List URIs of the sets wanted; empty: all."""
+
+    delete: bool = True
+    max_delete: float | None = None
+    """The share of what is held (0 to 1) that may be deleted; None: the guard of DST-B4."""
+
+    dry_run: bool = False
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    concurrency: int = 64
+    rate: float | None = None
+    base: str | None = None
+    allow_hosts: tuple[str, ...] = ()
+    any_host: bool = False
+    sitemap: bool = False
+    baseline: bool = False
+    """Do a baseline even where an increment would do."""
+
+    repair: bool = False
+    """Hash every held file first, and fetch again what is missing or different."""
+
+    largest: int = 16 << 30
+    """Octets of the largest resource whose list states no length."""
+
+    authorization: str | None = None
+    """Value of an `Authorization` header for the origin of the address, and for no other."""
+
+    patient: bool = False
+    """Keep each failure's own retry clock, as a service that follows does (DST-F6)."""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """One line of a plan."""
+
+    action: str
+    uri: str
+    path: str
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """One remembered failure."""
+
+    uri: str
+    reason: str
+    tries: int
+
+
+class SetReport(msgspec.Struct, kw_only=True):
+    """What a run did for one set. Counts are of resources; `position` and `at` are source times."""
+
+    name: str
+    folder: str
+    capability_list: str | None = None
+    process: str = "none"
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    failed: int = 0
+    refused: int = 0
+    left_out: int = 0
+    held_back: int = 0
+    newer_than_listed: int = 0
+    adopted: int = 0
+    octets: int = 0
+    held: int = 0
+    base: str | None = None
+    at: str | None = None
+    position: str | None = None
+    complete: bool = True
+    fault: str | None = None
+    failures: list[Failed] = []
+    plan: list[Action] = []
+    plan_is_cut: bool = False
+    exit_status: int = Exit.DONE
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a run did. `exit_status` is that of the command."""
+
+    source: str
+    destination: str
+    dry_run: bool = False
+    sets: list[SetReport] = []
+    faults: list[str] = []
+    requests: int = 0
+    document_octets: int = 0
+    seconds: float = 0.0
+    exit_status: int = Exit.DONE
+
+    def total(self, name: str) -> int:
+        """The sum of one count over all sets."""
+        return sum(getattr(one, name) for one in self.sets)
+
+
+_GRAVEST = (Exit.STORE, Exit.SOURCE, Exit.UNDETERMINED, Exit.TRANSFERS_FAILED, Exit.DONE)
+
+
+def gravest(statuses: list[int]) -> int:
+    """The exit status that counts when several apply."""
+    return next((int(status) for status in _GRAVEST if status in statuses), int(Exit.DONE))

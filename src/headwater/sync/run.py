@@ -1,0 +1,384 @@
+"""A whole run: find the sets, lock the copy, bring each set up to date, tell what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import datetime as dt
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from headwater.errors import Exit, SourceFault
+from headwater.progress import Listener, Notice, silent
+from headwater.storage.database import Database
+from headwater.sync.discover import Discovery, Found, offer_of, starting_uri
+from headwater.sync.documents import Documents
+from headwater.sync.faults import AnotherSource, UnknownSetName
+from headwater.sync.filters import Scope, origin_of
+from headwater.sync.intake import scope_origins
+from headwater.sync.moments import micros
+from headwater.sync.oneset import Kit, OneSet, digest_of_path, remember_damage
+from headwater.sync.options import Options, Report, SetReport, gravest
+from headwater.sync.place import Tree, boot_id
+from headwater.sync.state import (
+    FOLDER,
+    TEMPORARY,
+    Home,
+    Offer,
+    SetRow,
+    add_set,
+    borrowed_state,
+    fact,
+    keep_fact,
+    keep_offer,
+    keep_validators,
+    sets,
+    validators,
+)
+from headwater.sync.transport import Credentials, Transport, TransportOptions
+
+_SOURCE = 0  # the "set" whose documents are those of the source as a whole
+
+
+def utcnow() -> dt.datetime:
+    """The local clock; never compared with source times but to sanity-check (DST-C8)."""
+    return dt.datetime.now(dt.UTC)
+
+
+def sync(
+    url: str,
+    destination: Path | str,
+    options: Options | None = None,
+    *,
+    listener: Listener = silent,
+    transport: Transport | None = None,
+    now: Callable[[], dt.datetime] = utcnow,
+) -> Report:
+    """Bring the copy in `destination` up to date with the source behind `url`.
+
+    Faults of the source and failed transfers are in the report (`exit_status`); a fault that leaves nothing to report
+    on is raised as a HeadwaterError: no ResourceSync there (SourceFault), a wrong call (UsageFault), our own disk or
+    another run on the same folder (StoreFault). Killed at any moment, the next call continues.
+    """
+    options = options or Options()
+    began = time.monotonic()
+    root = Path(os.path.abspath(destination))
+    url = starting_uri(url)
+    with _transport(url, options, transport) as wire, _opened(root, options) as database:
+        run = _Run(url, root, options, listener, wire, database, now)
+        report = run.go()
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+@contextlib.contextmanager
+def _transport(url: str, options: Options, given: Transport | None) -> Iterator[Transport]:
+    if given is not None:
+        yield given
+        return
+    credentials = Credentials(url, options.authorization) if options.authorization else None
+    settings = TransportOptions(
+        concurrency=options.concurrency,
+        per_host=options.concurrency,
+        rate_per_second=options.rate,
+        credentials=credentials,
+    )
+    with Transport(settings) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _opened(root: Path, options: Options) -> Iterator[Database]:
+    home = Home(root)
+    if options.dry_run:
+        with borrowed_state(home) as database:
+            yield database
+        return
+    try:
+        home.prepare()
+        with home.open() as database:
+            yield database
+    finally:
+        home.release()
+
+
+class _Run:
+    def __init__(
+        self,
+        url: str,
+        root: Path,
+        options: Options,
+        listener: Listener,
+        transport: Transport,
+        database: Database,
+        now: Callable[[], dt.datetime],
+    ) -> None:
+        self._url = url
+        self._root = root
+        self._options = options
+        self._listener = listener
+        self._transport = transport
+        self._database = database
+        self._now = now
+        self._documents = Documents(transport, listener, now=now)
+        self._report = Report(source=url, destination=str(root), dry_run=options.dry_run)
+        self._final = url
+
+    def go(self) -> Report:
+        with self._database.write() as t:
+            t.run(TEMPORARY)
+        fresh = _is_empty(self._root)
+        offers = self._offers()
+        rows = self._chosen(self._known(offers))
+        statuses = [Exit.SOURCE.value] if self._report.faults else []
+        with self._tree() as tree:
+            number = self._begin(tree)
+            for row in rows:
+                kit = self._kit(tree, number, adopt=not fresh)
+                statuses.append(self._one(kit, row).exit_status)
+            self._end(number)
+        self._report.requests = self._documents.requests
+        self._report.document_octets = self._documents.octets
+        self._report.exit_status = gravest(statuses)
+        return self._report
+
+    # which sets
+
+    def _offers(self) -> list[Offer] | None:
+        """What the source offers by now; None: what is remembered still holds (DST-C1, RS-DST-09)."""
+        with self._database.write() as t:
+            known = sets(t)
+            same = fact(t, "url") == self._url
+            description = fact(t, "description")
+            held = validators(t, _SOURCE, description) if description else None
+        if not (known and same):
+            return self._discover(bool(known))
+        self._final = self._remembered_final()
+        if description is None:
+            return None
+        try:
+            look = self._documents.look(description, validators=held)
+        except SourceFault as fault:
+            self._listener(Notice("DST-C5", f"the Source Description cannot be read: {fault.what}", description))
+            return None
+        return None if look.status == 304 else self._discover(known=True)
+
+    def _remembered_final(self) -> str:
+        with self._database.write() as t:
+            return fact(t, "final") or self._url
+
+    def _discover(self, known: bool) -> list[Offer] | None:
+        try:
+            found = Discovery(self._documents, sitemap=self._options.sitemap).find(self._url)
+        except SourceFault as fault:
+            if not known or not self._same_url():
+                raise
+            self._listener(Notice(fault.rule or fault.code, f"{fault.what}: what is remembered is used", fault.where))
+            return None
+        self._final = found.final
+        for where, what in found.faults:
+            self._listener(Notice("DST-A6", f"a set cannot be read: {what}", where))
+            self._report.faults.append(f"{where}: {what}")
+        self._remember(found)
+        return list(found.offers)
+
+    def _same_url(self) -> bool:
+        with self._database.write() as t:
+            return fact(t, "url") == self._url
+
+    def _remember(self, found: Found) -> None:
+        with self._database.write() as t:
+            known = sets(t)
+            origins = {origin_of(row.offer.identity) for row in known}
+            if known and not origins & {origin_of(offer.identity) for offer in found.offers}:
+                raise AnotherSource(
+                    f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}", where=str(self._root)
+                )
+            keep_fact(t, "url", found.url)
+            keep_fact(t, "final", found.final)
+            if found.description:
+                keep_fact(t, "description", found.description)
+                if not found.faults:
+                    keep_validators(t, _SOURCE, found.description, found.description_etag, found.description_modified)
+            else:
+                t.run("DELETE FROM facts WHERE name = 'description'")
+
+    def _known(self, offers: list[Offer] | None) -> list[SetRow]:
+        """The sets as remembered, with new ones added, each in its own folder when there are several."""
+        with self._database.write() as t:
+            rows = sets(t)
+            if offers is None:
+                return rows
+            by_identity = {row.offer.identity: row for row in rows}
+            names = {row.name for row in rows}
+            folders = {row.folder.lower() for row in rows}
+            several = len(offers) > 1 or bool(rows and (len(rows) > 1 or offers[0].identity not in by_identity))
+            found = []
+            for offer in offers:
+                row = by_identity.get(offer.identity)
+                if row is None:
+                    offer = msgspec.structs.replace(offer, name=_free(offer.name, names))
+                    folder = offer.name if several else ""
+                    names.add(offer.name)
+                    found.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
+                else:
+                    offer = msgspec.structs.replace(offer, name=row.name)
+                    keep_offer(t, row.id, offer)
+                    found.append(msgspec.structs.replace(row, offer=offer))
+            return found
+
+    def _chosen(self, rows: list[SetRow]) -> list[SetRow]:
+        wanted = self._options.sets
+        if not wanted:
+            return rows
+        chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
+        unknown = set(wanted) - {row.name for row in chosen} - {row.offer.identity for row in chosen}
+        if unknown:
+            names = ", ".join(row.name for row in rows)
+            raise UnknownSetName(f"no set {', '.join(sorted(unknown))}; the sets are: {names}", where=self._url)
+        return chosen
+
+    # one set after another
+
+    def _one(self, kit: Kit, row: SetRow) -> SetReport:
+        row = self._with_fresh_offer(row)
+        origins = scope_origins(self._url, self._final, row.offer.capability_list)
+        scope = Scope(origins, frozenset(host.lower() for host in self._options.allow_hosts), self._options.any_host)
+        report = OneSet(kit, row, scope).run()
+        self._report.sets.append(report)
+        return report
+
+    def _with_fresh_offer(self, row: SetRow) -> SetRow:
+        """Where there is no Change List to poll, the Capability List is polled: it may name one by now."""
+        uri = row.offer.capability_list
+        if row.position is None or row.offer.change_list is not None or uri is None:
+            return row
+        with self._database.write() as t:
+            held = validators(t, _SOURCE, uri)
+        try:
+            look = self._documents.look(uri, validators=held)
+        except SourceFault:
+            return row
+        if look.status == 304 or look.document is None:
+            return row
+        fresh = offer_of(look, row.offer.description, self._documents)
+        offer = msgspec.structs.replace(fresh, name=row.offer.name, identity=row.offer.identity)
+        with self._database.write() as t:
+            keep_offer(t, row.id, offer)
+            keep_validators(t, _SOURCE, uri, look.etag, look.last_modified)
+        return msgspec.structs.replace(row, offer=offer)
+
+    def _kit(self, tree: Tree | None, number: int, *, adopt: bool) -> Kit:
+        return Kit(
+            documents=self._documents,
+            transport=self._transport,
+            database=self._database,
+            tree=tree,
+            temp=str(self._root / FOLDER / "tmp"),
+            run=number,
+            options=self._options,
+            listener=self._listener,
+            now=lambda: micros(self._now()) or 0,
+            adopt=adopt,
+        )
+
+    @contextlib.contextmanager
+    def _tree(self) -> Iterator[Tree | None]:
+        if self._options.dry_run:
+            if not self._root.is_dir():
+                yield None
+                return
+            with Tree(self._root, None) as tree:
+                yield tree
+            return
+        with Tree(self._root, self._root / FOLDER / "tmp") as tree:
+            yield tree
+
+    # durability
+
+    def _begin(self, tree: Tree | None) -> int:
+        """Note that a run begins. What an earlier one wrote is trusted unless the machine has been restarted since.
+
+        Files are not synced one by one. As long as the machine has not gone down, the kernel has them; when it has,
+        those of runs that were never flushed are hashed again (docs/destination.md).
+        """
+        boot, now = boot_id(), micros(self._now()) or 0
+        if self._options.dry_run or tree is None:
+            return 0
+        with self._database.write() as t:
+            doubtful = list(t.rows("SELECT id, boot FROM runs WHERE durable = 0"))
+        lost = [number for number, at in doubtful if not boot or at != boot]
+        if doubtful and not lost:
+            _flush(self._root)
+        for number in lost:
+            self._check_again(tree, number, now)
+        with self._database.write() as t:
+            t.run("DELETE FROM runs WHERE id < (SELECT max(id) FROM runs)")
+            t.run("UPDATE runs SET durable = 1")
+            t.run("INSERT INTO runs(began_at, boot, durable) VALUES (?, ?, 0)", (now, boot))
+            return int(t.value("SELECT max(id) FROM runs"))
+
+    def _check_again(self, tree: Tree, number: int, now: int) -> None:
+        """Hash what a run before a power loss wrote; what is not as recorded is fetched again."""
+        query = (
+            "SELECT id, set_id, uri, path, digest FROM resources WHERE run = ? AND id > ? AND path IS NOT NULL"
+            " ORDER BY id LIMIT 1000"
+        )
+        last = 0
+        while True:
+            with self._database.write() as t:
+                rows = list(t.rows(query, (number, last)))
+                for key, set_id, uri, path, digest in rows:
+                    algorithm, _, wanted = (digest or "").partition(":")
+                    if not wanted or digest_of_path(tree, path, algorithm) != wanted:
+                        remember_damage(t, set_id, key, uri, now)
+            if not rows:
+                return
+            last = rows[-1][0]
+
+    def _end(self, number: int) -> None:
+        if self._options.dry_run:
+            return
+        changed = any(one.created or one.updated for one in self._report.sets)
+        flushed = not changed
+        if changed and not boot_id():
+            os.sync()
+            flushed = True
+        with self._database.write() as t:
+            t.run(
+                "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?",
+                (micros(self._now()), int(flushed), number),
+            )
+
+
+def _flush(root: Path) -> None:
+    """Make everything on the copy's file system durable; cheap when the kernel has already written it."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "syncfs") or library.syncfs(descriptor) != 0:
+            os.sync()
+    finally:
+        os.close(descriptor)
+
+
+def _is_empty(root: Path) -> bool:
+    """Whether the copy holds nothing yet: then nothing can be adopted."""
+    try:
+        return all(entry.name == FOLDER for entry in os.scandir(root))
+    except OSError:
+        return True
+
+
+def _free(name: str, taken: set[str]) -> str:
+    lowered = {other.lower() for other in taken}
+    if name.lower() not in lowered:
+        return name
+    return next(found for number in range(2, 1 << 30) if (found := f"{name}-{number}").lower() not in lowered)
+
+
+__all__ = ["Options", "Report", "SetReport", "sync"]

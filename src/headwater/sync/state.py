@@ -1,0 +1,305 @@
+"""What a destination remembers, in DEST/.headwater/state.sqlite: sets, positions, resources, failures, runs.
+
+Tables that live only as long as one run (what was listed, what is to be done) are temporary tables of the same
+connection, on disk and not in memory, so that a difference is one query and a killed run leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from headwater.storage.database import Database, Durability, Row, Schema, Transaction
+from headwater.sync.faults import DestinationLocked, DestinationUnusable
+from headwater.sync.position import Position
+
+FOLDER = ".headwater"
+
+_FIRST = """
+CREATE TABLE facts(name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
+CREATE TABLE sets(
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  folder TEXT NOT NULL UNIQUE,
+  identity TEXT NOT NULL UNIQUE,
+  offer TEXT NOT NULL,
+  base TEXT,
+  scope TEXT,
+  baseline_at INTEGER,
+  baseline_uri TEXT,
+  baseline_done INTEGER NOT NULL DEFAULT 0,
+  hole_until INTEGER,
+  position TEXT
+);
+CREATE TABLE documents(
+  set_id INTEGER NOT NULL, uri TEXT NOT NULL, etag TEXT, last_modified TEXT, moved_to TEXT,
+  PRIMARY KEY(set_id, uri)
+) WITHOUT ROWID;
+CREATE TABLE resources(
+  id INTEGER PRIMARY KEY,
+  set_id INTEGER NOT NULL,
+  uri TEXT NOT NULL,
+  path BLOB,
+  size INTEGER,
+  mtime_ns INTEGER,
+  digest TEXT,
+  listed_hash TEXT,
+  listed_length INTEGER,
+  lastmod INTEGER,
+  etag TEXT,
+  last_modified TEXT,
+  changed_at INTEGER,
+  newer INTEGER NOT NULL DEFAULT 0,
+  doomed_at INTEGER,
+  run INTEGER NOT NULL,
+  UNIQUE(set_id, uri)
+);
+CREATE UNIQUE INDEX resources_path ON resources(path) WHERE path IS NOT NULL;
+CREATE INDEX resources_doomed ON resources(set_id) WHERE doomed_at IS NOT NULL;
+CREATE INDEX resources_run ON resources(run);
+CREATE TABLE failures(
+  set_id INTEGER NOT NULL, uri TEXT NOT NULL, loc TEXT NOT NULL,
+  reason TEXT NOT NULL, status INTEGER, tries INTEGER NOT NULL, first_at INTEGER NOT NULL, last_at INTEGER NOT NULL,
+  next_at INTEGER NOT NULL, wait_until INTEGER,
+  lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, mirrors TEXT, changed_at INTEGER,
+  PRIMARY KEY(set_id, uri)
+) WITHOUT ROWID;
+CREATE TABLE runs(
+  id INTEGER PRIMARY KEY, began_at INTEGER NOT NULL, ended_at INTEGER, boot TEXT NOT NULL, durable INTEGER NOT NULL
+);
+"""
+
+SCHEMA = Schema(0x48577331, (_FIRST,))
+"""A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""
+
+TEMPORARY = """
+CREATE TEMP TABLE IF NOT EXISTS listed(
+  n INTEGER PRIMARY KEY, uri TEXT, loc TEXT, lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT,
+  mirrors TEXT, refused INTEGER
+);
+CREATE TEMP TABLE IF NOT EXISTS changed(
+  n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, uri TEXT, loc TEXT, change TEXT, at INTEGER, exact INTEGER,
+  lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, mirrors TEXT, pending INTEGER
+);
+CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);
+CREATE TEMP TABLE IF NOT EXISTS work(
+  n INTEGER PRIMARY KEY, uri TEXT UNIQUE, loc TEXT, path BLOB, held INTEGER, lastmod INTEGER, length INTEGER, hash TEXT,
+  type TEXT, encoding TEXT, mirrors TEXT, changed_at INTEGER, known_at INTEGER, etag TEXT, last_modified TEXT,
+  tries INTEGER, step INTEGER NOT NULL DEFAULT 0, round INTEGER NOT NULL DEFAULT 0, reason TEXT
+);
+CREATE INDEX IF NOT EXISTS temp.work_path ON work(path);
+CREATE INDEX IF NOT EXISTS temp.work_round ON work(round) WHERE round > 0;
+CREATE TEMP TABLE IF NOT EXISTS folders(path BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS doomed(id INTEGER PRIMARY KEY, at INTEGER);
+CREATE TEMP TABLE IF NOT EXISTS parts(n INTEGER PRIMARY KEY, uri TEXT UNIQUE, at INTEGER, depth INTEGER);
+"""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the documents of one set are."""
+
+    identity: str
+    """The Capability List's URI; where there is none, the URI of the list itself."""
+
+    name: str
+    capability_list: str | None = None
+    description: str | None = None
+    resource_list: str | None = None
+    change_list: str | None = None
+    is_sitemap: bool = False
+    others: tuple[tuple[str, str], ...] = ()
+
+
+class SetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One set as remembered."""
+
+    id: int
+    name: str
+    folder: str
+    offer: Offer
+    base: str | None = None
+    scope: str | None = None
+    baseline_at: int | None = None
+    baseline_uri: str | None = None
+    baseline_done: bool = False
+    hole_until: int | None = None
+    position: Position | None = None
+
+
+_SET_COLUMNS = "id, name, folder, offer, base, scope, baseline_at, baseline_uri, baseline_done, hole_until, position"
+
+
+def set_of(row: Row) -> SetRow:
+    """One row of `sets` as a value."""
+    return SetRow(
+        id=row[0],
+        name=row[1],
+        folder=row[2],
+        offer=msgspec.json.decode(row[3], type=Offer),
+        base=row[4],
+        scope=row[5],
+        baseline_at=row[6],
+        baseline_uri=row[7],
+        baseline_done=bool(row[8]),
+        hole_until=row[9],
+        position=msgspec.json.decode(row[10], type=Position) if row[10] else None,
+    )
+
+
+def sets(transaction: Transaction) -> list[SetRow]:
+    """All sets, in the order in which they were first seen."""
+    return [set_of(row) for row in transaction.rows(f"SELECT {_SET_COLUMNS} FROM sets ORDER BY id")]  # noqa: S608
+
+
+def one_set(transaction: Transaction, set_id: int) -> SetRow:
+    """One set as it now is."""
+    row = transaction.one(f"SELECT {_SET_COLUMNS} FROM sets WHERE id = ?", (set_id,))  # noqa: S608
+    assert row is not None
+    return set_of(row)
+
+
+def add_set(transaction: Transaction, offer: Offer, folder: str) -> SetRow:
+    """Remember a set that was not known."""
+    transaction.run(
+        "INSERT INTO sets(name, folder, identity, offer) VALUES (?, ?, ?, ?)",
+        (offer.name, folder, offer.identity, msgspec.json.encode(offer).decode()),
+    )
+    row = transaction.one("SELECT id FROM sets WHERE identity = ?", (offer.identity,))
+    assert row is not None
+    return one_set(transaction, row[0])
+
+
+def keep_offer(transaction: Transaction, set_id: int, offer: Offer) -> None:
+    """Remember where the documents of a set now are."""
+    transaction.run("UPDATE sets SET offer = ? WHERE id = ?", (msgspec.json.encode(offer).decode(), set_id))
+
+
+def keep_position(transaction: Transaction, set_id: int, position: Position) -> None:
+    """Move the position: the last thing that a step does (DST-F6, DST-F7)."""
+    transaction.run("UPDATE sets SET position = ? WHERE id = ?", (msgspec.json.encode(position).decode(), set_id))
+
+
+def fact(transaction: Transaction, name: str) -> str | None:
+    """A remembered fact about the whole copy."""
+    value = transaction.value("SELECT value FROM facts WHERE name = ?", (name,))
+    return None if value is None else str(value)
+
+
+def keep_fact(transaction: Transaction, name: str, value: str) -> None:
+    """Remember a fact about the whole copy."""
+    transaction.run("INSERT OR REPLACE INTO facts(name, value) VALUES (?, ?)", (name, value))
+
+
+class Validators(msgspec.Struct, frozen=True):
+    """What a conditional request for a document says (DST-C1)."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """The request headers."""
+        return tuple(
+            (name, value)
+            for name, value in (("If-None-Match", self.etag), ("If-Modified-Since", self.last_modified))
+            if value
+        )
+
+
+def validators(transaction: Transaction, set_id: int, uri: str) -> Validators | None:
+    """The validators of a document whose content has been dealt with entirely; None when there are none."""
+    row = transaction.one("SELECT etag, last_modified FROM documents WHERE set_id = ? AND uri = ?", (set_id, uri))
+    return Validators(row[0], row[1]) if row and (row[0] or row[1]) else None
+
+
+def keep_validators(transaction: Transaction, set_id: int, uri: str, etag: str | None, modified: str | None) -> None:
+    """Remember that this state of a document has been dealt with; set 0 holds those of the source as a whole."""
+    transaction.run(
+        "INSERT OR REPLACE INTO documents(set_id, uri, etag, last_modified) VALUES (?, ?, ?, ?)",
+        (set_id, uri, etag, modified),
+    )
+
+
+def forget_documents(transaction: Transaction, set_id: int) -> None:
+    """Forget all validators of a set: its documents are to be read again."""
+    transaction.run("DELETE FROM documents WHERE set_id = ?", (set_id,))
+
+
+class Home:
+    """The folder DEST and its `.headwater`: made, locked against a second run, and its state opened."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / FOLDER
+        self.temp = self.folder / "tmp"
+        self._lock: int | None = None
+
+    def prepare(self) -> None:
+        """Make the folders, take the lock, and clear what a killed run left in `tmp`."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            _plain_folder(self.folder)
+            self._take_lock()
+            _plain_folder(self.temp)
+            for leftover in os.scandir(self.temp):
+                os.unlink(leftover.path)
+        except OSError as cause:
+            raise DestinationUnusable(
+                f"the destination cannot be used: {cause.strerror or cause}", where=str(cause.filename or self.root)
+            ) from cause
+
+    def open(self) -> Database:
+        """The state, for a run that holds the lock."""
+        return Database(self.folder / "state.sqlite", SCHEMA, durability=Durability.NORMAL)
+
+    def exists(self) -> bool:
+        """Whether there is a state from an earlier run."""
+        return (self.folder / "state.sqlite").is_file()
+
+    def release(self) -> None:
+        """Let another run have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take_lock(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self.folder / "lock", flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as cause:
+            os.close(descriptor)
+            raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
+        self._lock = descriptor
+
+
+@contextlib.contextmanager
+def borrowed_state(home: Home) -> Iterator[Database]:
+    """A private copy of the state, or an empty one: for those that may change nothing (`--dry-run`, audit)."""
+    with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+        copy = Path(folder) / "state.sqlite"
+        try:
+            for suffix in ("", "-wal"):
+                original = home.folder / f"state.sqlite{suffix}"
+                if original.is_file():
+                    shutil.copyfile(original, f"{copy}{suffix}")
+        except OSError as cause:
+            raise DestinationUnusable(
+                f"the state cannot be read: {cause.strerror}", where=str(cause.filename)
+            ) from cause
+        with Database(copy, SCHEMA, durability=Durability.NORMAL) as database:
+            yield database
+
+
+def _plain_folder(path: Path) -> None:
+    """Make a folder of ours, never through a symbolic link."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    if path.is_symlink() or not path.is_dir():
+        raise NotADirectoryError(20, "not a plain folder", str(path))

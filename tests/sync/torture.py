@@ -1,0 +1,301 @@
+"""A small source that does exactly as told, also when told to misbehave: the other side of the destination's tests."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import hashlib
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterable
+from email.utils import format_datetime as http_date
+from http.server import BaseHTTPRequestHandler
+from xml.sax.saxutils import escape, quoteattr
+
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def at(seconds: float) -> str:
+    """A source time: so many seconds after the start."""
+    moment = START + dt.timedelta(seconds=seconds)
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds" if moment.microsecond else "seconds") + "Z"
+
+
+class Reply:
+    """One answer. `script` takes over the raw connection instead."""
+
+    def __init__(
+        self,
+        body: bytes = b"",
+        status: int = 200,
+        headers: dict[str, str] | None = None,
+        *,
+        etag: bool = True,
+        modified: dt.datetime | None = None,
+        script: Callable[[Handler], None] | None = None,
+    ) -> None:
+        self.body = body
+        self.status = status
+        self.headers = headers or {}
+        self.script = script
+        if status == 200 and etag:
+            self.headers.setdefault("ETag", f'"{hashlib.md5(body).hexdigest()}"')
+        if modified is not None:
+            self.headers.setdefault("Last-Modified", http_date(modified, usegmt=True))
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Source  # type: ignore[assignment]
+
+    def do_GET(self) -> None:
+        source = self.server
+        with source.lock:
+            source.log.append((self.path, dict(self.headers)))
+            reply = source.pages.get(self.path)
+        if callable(reply):
+            reply = reply(self)
+        if reply is None:
+            reply = Reply(b"nothing here", 404)
+        if reply.script is not None:
+            reply.script(self)
+            self.close_connection = True
+            return
+        tag = reply.headers.get("ETag")
+        if tag and self.headers.get("If-None-Match") == tag and reply.status == 200:
+            self.send_response(304)
+            self.send_header("ETag", tag)
+            self.end_headers()
+            return
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        if "Content-Length" not in reply.headers and "Transfer-Encoding" not in reply.headers:
+            self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Source(socketserver.ThreadingTCPServer):
+    """Pages by path; each a Reply or a function that makes one. Set `pages` freely while it runs."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.pages: dict[str, Reply | Callable[[Handler], Reply | None]] = {}
+        self.log: list[tuple[str, dict[str, str]]] = []
+        self.lock = threading.Lock()
+        self.host = "127.0.0.1"
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread.start()
+
+    def handle_error(self, *_: object) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    @property
+    def base(self) -> str:
+        return f"http://{self.host}:{self.server_address[1]}"
+
+    def requests(self, path: str | None = None) -> list[str]:
+        """Paths asked for so far (or how often `path` was)."""
+        with self.lock:
+            return [asked for asked, _ in self.log if path in (None, asked)]
+
+    def forget(self) -> None:
+        with self.lock:
+            self.log.clear()
+
+
+# documents, written by hand so that they can be wrong
+
+
+def md(**attributes: object) -> str:
+    pairs = {name.rstrip("_"): value for name, value in attributes.items() if value is not None}
+    text = "".join(f" {name}={quoteattr(str(value))}" for name, value in pairs.items())
+    return f"<rs:md{text}/>" if pairs else ""
+
+
+def ln(rel: str, href: str, **attributes: object) -> str:
+    text = "".join(f" {name}={quoteattr(str(value))}" for name, value in attributes.items())
+    return f"<rs:ln rel={quoteattr(rel)} href={quoteattr(href)}{text}/>"
+
+
+def url(loc: str | None, lastmod: str | None = None, links: str = "", tag: str = "url", **attributes: object) -> str:
+    where = "" if loc is None else f"<loc>{escape(loc)}</loc>"
+    when = f"<lastmod>{lastmod}</lastmod>" if lastmod else ""
+    return f"<{tag}>{where}{when}{md(**attributes)}{links}</{tag}>"
+
+
+def document(entries: Iterable[str], root: str = "urlset", links: str = "", **attributes: object) -> bytes:
+    head = (
+        '<?xml version="1.0" encoding="UTF-8"?>'
+        f'<{root} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">'
+    )
+    return f"{head}{links}{md(**attributes)}{''.join(entries)}</{root}>".encode()
+
+
+def sha(body: bytes) -> str:
+    return f"sha-256:{hashlib.sha256(body).hexdigest()}"
+
+
+class Site:
+    """A well-behaved source over `Source`: one set, from files to documents; tests then spoil what they want."""
+
+    def __init__(self, source: Source, name: str = "set") -> None:
+        self.source = source
+        self.name = name
+        self.files: dict[str, bytes] = {}
+        self.changes: list[tuple[float, str, str, bytes | None]] = []
+        self.clock = 0.0
+
+    @property
+    def root(self) -> str:
+        return f"{self.source.base}/{self.name}"
+
+    def uri(self, name: str) -> str:
+        return f"{self.root}/resources/{name}"
+
+    def put(self, name: str, body: bytes, *, change: bool = True) -> None:
+        kind = "updated" if name in self.files else "created"
+        self.files[name] = body
+        self.clock += 1
+        if change:
+            self.changes.append((self.clock, kind, name, body))
+        self.source.pages[f"/{self.name}/resources/{name}"] = Reply(body, modified=self.now())
+
+    def drop(self, name: str) -> None:
+        del self.files[name]
+        self.clock += 1
+        self.changes.append((self.clock, "deleted", name, None))
+        self.source.pages.pop(f"/{self.name}/resources/{name}", None)
+
+    def now(self) -> dt.datetime:
+        return START + dt.timedelta(seconds=self.clock)
+
+    def resource(self, name: str, **more: object) -> str:
+        body = self.files[name]
+        return url(self.uri(name), at(0), **{"hash": sha(body), "length": len(body)} | more)
+
+    def change(self, when: float, kind: str, name: str, body: bytes | None = None, **more: object) -> str:
+        known = {} if body is None or kind == "deleted" else {"hash": sha(body), "length": len(body)}
+        return url(self.uri(name), **{"change": kind, "datetime": at(when)} | known | more)
+
+    def up(self) -> str:
+        return ln("up", f"{self.root}/capabilitylist.xml")
+
+    def serve(self, path: str, body: bytes, **headers: str) -> None:
+        self.source.pages[path] = Reply(body, headers={"Content-Type": "application/xml"} | headers)
+
+    def publish_description(self, *names: str) -> None:
+        entries = [
+            url(f"{self.source.base}/{name}/capabilitylist.xml", capability="capabilitylist")
+            for name in names or (self.name,)
+        ]
+        self.serve("/.well-known/resourcesync", document(entries, capability="description"))
+
+    def publish_capabilities(self, *capabilities: str) -> None:
+        entries = [url(f"{self.root}/{name}.xml", capability=name) for name in capabilities]
+        links = ln("up", f"{self.source.base}/.well-known/resourcesync")
+        self.serve(f"/{self.name}/capabilitylist.xml", document(entries, links=links, capability="capabilitylist"))
+
+    def publish_list(self, entries: Iterable[str] | None = None, when: float | None = None, **more: object) -> None:
+        if entries is None:
+            entries = [self.resource(name) for name in self.files]
+        attributes = {"capability": "resourcelist", "at": at(self.clock if when is None else when)} | more
+        self.serve(f"/{self.name}/resourcelist.xml", document(entries, links=self.up(), **attributes))
+
+    def publish_changes(
+        self, since: float = 0.0, until: float | None = None, entries: Iterable[str] | None = None, **more: object
+    ) -> None:
+        if entries is None:
+            entries = [self.change(*change) for change in self.changes if change[0] >= since]
+        attributes = {
+            "capability": "changelist",
+            "from": at(since),
+            "until": None if until is None else at(until),
+        } | more
+        self.serve(f"/{self.name}/changelist.xml", document(entries, links=self.up(), **attributes))
+
+    def publish(self, *, since: float = 0.0) -> Site:
+        """Everything, consistent, as of now."""
+        self.publish_list()
+        self.publish_changes(since)
+        self.publish_capabilities("resourcelist", "changelist")
+        self.publish_description()
+        return self
+
+
+# misbehaviour
+
+
+def truncated(body: bytes, missing: int = 10) -> Reply:
+    """Declares the whole length and stops early."""
+
+    def script(handler: Handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:-missing])
+
+    return Reply(script=script)
+
+
+def reset() -> Reply:
+    """Closes the connection without a word."""
+
+    def script(handler: Handler) -> None:
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+    return Reply(script=script)
+
+
+def endless(chunk: bytes = b"x" * 65536) -> Reply:
+    """Sends without end."""
+
+    def script(handler: Handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        while True:
+            handler.wfile.write(chunk)
+
+    return Reply(script=script)
+
+
+def drip(body: bytes, pause: float) -> Reply:
+    """Sends one octet at a time."""
+
+    def script(handler: Handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
+        for octet in body:
+            handler.wfile.write(bytes([octet]))
+            time.sleep(pause)
+
+    return Reply(script=script)
+
+
+def sometimes(times: int, first: Reply, then: Reply) -> Callable[[Handler], Reply]:
+    """`first` for so many requests, `then` ever after."""
+    left = [times]
+
+    def choose(_handler: Handler) -> Reply:
+        left[0] -= 1
+        return first if left[0] >= 0 else then
+
+    return choose
+
+
+def redirect(to: str, status: int = 302) -> Reply:
+    return Reply(b"", status, {"Location": to})
+
+
+def coded(body: bytes, **headers: str) -> Reply:
+    """gzip that nobody asked for."""
+    return Reply(gzip.compress(body, mtime=0), headers={"Content-Encoding": "gzip"} | headers)
