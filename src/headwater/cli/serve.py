@@ -75,17 +75,16 @@ def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, log_fo
             json_line({"event": "listening", "url": url, "state": config.state, "pid": os.getpid()})
             sys.stdout.flush()
 
-    source = Source(config, listener=log.progress)
-    roots = {one.name: one.files for one in config.sets}
-    app = Application(source, roots, on_served=None if quiet else log.served, on_fault=log.fault)
-    server = make_server(app, on_ready=announce)
-    try:
-        source.start()
-        server.run(sockets=[listener])
-    finally:
-        app.close()
-        source.stop()
-        log.event("stopped", "Stopped")
+    with Source(config, listener=log.progress) as source:
+        roots = {one.name: one.files for one in config.sets}
+        app = Application(source, roots, on_served=None if quiet else log.served, on_fault=log.fault)
+        server = make_server(app, on_ready=announce)
+        try:
+            source.start()
+            server.run(sockets=[listener])
+        finally:
+            app.close()
+    log.event("stopped", "Stopped")
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
 

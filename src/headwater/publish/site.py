@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.catalog.weights import URI_PREFIX_OCTETS, text_octets
+from headwater.catalog.weights import URI_PREFIX_OCTETS
 from headwater.errors import UsageFault
+from headwater.spec.escape import escape
 from headwater.spec.writer import Profile
 
 SOURCE_DESCRIPTION = ".well-known/resourcesync"
@@ -84,7 +85,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         if doubled := next((name for name in names if names.count(name) > 1), None):
             raise BadSite(f"two sets are named {doubled!r}", advice="Give every set a name of its own.")
         for name in names:
-            if text_octets(self.resource_prefix(name)) > URI_PREFIX_OCTETS:
+            if len(escape(self.resource_prefix(name))) > URI_PREFIX_OCTETS:
                 raise BadSite(
                     f"the URL of the resources of {name!r} has more than {URI_PREFIX_OCTETS} characters",
                     advice="Choose a shorter base URL: it is part of every URI, and documents have a size limit.",

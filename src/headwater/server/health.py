@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
+from headwater.publish.note import read_note
 from headwater.publish.site import Site
 
 
@@ -47,6 +48,7 @@ def _records(value: object) -> list[dict[str, object]]:
 def _set(name: str, state: SetState | None, ready: bool) -> dict[str, object]:
     if state is None:
         return {"name": name, "ready": False}
+    note = read_note(state.notes)
     return {
         "name": name,
         "ready": ready,
@@ -54,4 +56,7 @@ def _set(name: str, state: SetState | None, ready: bool) -> dict[str, object]:
         "changes": state.last_seq,
         "last_at": state.last_at,
         "pages": state.page_count,
+        "published_changes": note.open.seq,
+        "resource_list_at": note.at,
+        "pages_pending": len(note.pending),
     }
