@@ -1,0 +1,309 @@
+"""`headwater publish` as people run it: a static tree that is right after every run, killed ones too."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import Exit
+from tests.ingest.test_walk import ODD_NAMES
+from tests.server.replay import Tree, files
+
+BASE = "https://example.org/data"
+
+
+class Bench:
+    """A folder to publish and the place it is published to."""
+
+    def __init__(self, base: Path) -> None:
+        self.folder = base / "folder"
+        self.out = base / "out"
+        self.folder.mkdir()
+        self.tree = Tree(self.out, BASE)
+
+    def arguments(self, *more: str) -> list[str]:
+        where = ["--files", str(self.folder), "--to", str(self.out), "--base-url", BASE]
+        return [sys.executable, "-m", "headwater", "publish", *where, *more]
+
+    def run(self, *more: str, status: int = 0) -> str:
+        done = subprocess.run(self.arguments(*more), capture_output=True, check=False)
+        assert done.returncode == status, done.stderr.decode()
+        self.stderr = done.stderr.decode()
+        return done.stdout.decode()
+
+    def json(self, *more: str, status: int = 0) -> dict[str, object]:
+        found: dict[str, object] = json.loads(self.run("--json", *more, status=status))
+        return found
+
+    def put(self, name: str | bytes, data: bytes = b"x") -> None:
+        path = os.path.join(os.fsencode(self.folder), os.fsencode(name))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def check(self) -> None:
+        """A destination ends with the folder, every listed file is there, and nothing else is."""
+        assert self.tree.replayed() == self.tree.truth(self.folder)
+        assert self.tree.listed() == self.tree.truth(self.folder)
+        assert self.tree.resources() == files(self.folder)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_folder_becomes_a_source(bench: Bench) -> None:
+    bench.put("a.txt", b"one")
+    bench.put("sub/b c.pdf", b"two")
+    text = bench.run()
+    assert "2 resources in set files: https://example.org/data/.well-known/resourcesync" in text
+    assert "created 2, updated 0, deleted 0, unchanged 0" in text
+    bench.check()
+    assert os.path.samefile(bench.out / "files/resources/a.txt", bench.folder / "a.txt")
+    names = {str(path.relative_to(bench.out)) for path in bench.out.rglob("*") if path.is_file()}
+    documents = {
+        ".well-known/resourcesync",
+        "robots.txt",
+        "files/capabilitylist.xml",
+        "files/resourcelist.xml",
+        "files/changelist.xml",
+        "files/changelist/open.xml",
+    }
+    resources = {"files/resources/a.txt", "files/resources/sub/b c.pdf"}
+    state = {name for name in names if name.startswith(".headwater/")}
+    assert names == documents | {f"{name}.gz" for name in documents} | resources | state
+    assert (bench.out / "robots.txt").read_text().count("Sitemap:") == 1
+
+
+def test_each_run_does_what_is_new(bench: Bench) -> None:
+    for name in ("keep", "edit", "drop", "sub/file"):
+        bench.put(name, name.encode())
+    time.sleep(0.11)
+    bench.run()
+    before = {path: path.stat().st_ino for path in bench.out.rglob("*.xml*")}
+    nothing = bench.json()
+    assert nothing["documents_written"] == []
+    assert (nothing["unchanged"], nothing["files_read"]) == (4, 0)
+    assert before == {path: path.stat().st_ino for path in bench.out.rglob("*.xml*")}
+    bench.put("edit", b"edited")
+    bench.put("new", b"new")
+    (bench.folder / "drop").unlink()
+    (bench.folder / "sub/file").unlink()
+    (bench.folder / "sub").rmdir()
+    bench.put("sub", b"is a file now")
+    done = bench.json()
+    assert {key: done[key] for key in ("created", "updated", "deleted", "unchanged", "resources")} == {
+        "created": 2,
+        "updated": 1,
+        "deleted": 2,
+        "unchanged": 1,
+        "resources": 4,
+    }
+    assert {"files/changelist.xml", "files/changelist/open.xml", "files/resourcelist.xml"} == set(
+        done["documents_written"]
+    )  # type: ignore[call-overload]
+    bench.check()
+    assert [one.change.value for one in bench.tree.changes() if one.change] == [
+        "deleted",
+        "deleted",
+        "updated",
+        "created",
+        "created",
+    ]
+
+
+def test_names_of_any_octets(bench: Bench) -> None:
+    for name in ODD_NAMES:
+        bench.put(b"d/" + name, name)
+    bench.run()
+    bench.check()
+    assert len(bench.tree.resources()) == len(ODD_NAMES)
+
+
+def test_a_dry_run_writes_nothing(bench: Bench) -> None:
+    bench.put("a", b"12345")
+    assert "would read 1 files, 5 B: 1 new" in bench.run("--dry-run")
+    assert not bench.out.exists()
+    bench.run()
+    bench.put("b")
+    os.unlink(bench.folder / "a")
+    before = files(bench.out / "files")
+    found = bench.json("--dry-run")
+    assert (found["new"], found["vanished"]) == (1, 1)
+    assert files(bench.out / "files") == before
+    os.unlink(bench.folder / "b")
+    assert "suddenly empty" in bench.run("--dry-run", status=Exit.TRANSFERS_FAILED)
+
+
+@pytest.mark.parametrize("mode", ["copy", "none"])
+def test_how_resources_are_placed(bench: Bench, mode: str) -> None:
+    bench.put("a", b"one")
+    bench.put("sub/b", b"two")
+    os.utime(bench.folder / "a", (1_600_000_000, 1_600_000_000))
+    bench.run("--resources", mode)
+    if mode == "none":
+        assert not (bench.out / "files/resources").exists()
+    else:
+        bench.check()
+        copied = bench.out / "files/resources/a"
+        assert not os.path.samefile(copied, bench.folder / "a")
+        assert copied.stat().st_mtime == 1_600_000_000
+    bench.run()  # and now as links
+    bench.check()
+    assert os.path.samefile(bench.out / "files/resources/a", bench.folder / "a")
+    bench.run("--resources", "copy")
+    assert not os.path.samefile(bench.out / "files/resources/a", bench.folder / "a")
+    bench.check()
+
+
+def test_files_that_another_server_serves(bench: Bench) -> None:
+    bench.put("a b")
+    bench.run("--resources", "none", "--resource-base", "https://files.example.org/store/")
+    assert list(bench.tree.listed()) == ["https://files.example.org/store/a%20b"]
+
+
+def test_a_torn_tree_is_mended(bench: Bench) -> None:
+    for name in ("a", "b", "sub/c"):
+        bench.put(name, name.encode())
+    bench.run()
+    resources = bench.out / "files/resources"
+    (resources / "a").unlink()
+    (resources / "b").unlink()
+    (resources / "b").write_bytes(b"not ours")
+    (resources / "stray").write_bytes(b"")
+    (resources / ".headwater-tmp-0123").write_bytes(b"")
+    (bench.out / ".headwater/files.placed").unlink()  # what a run that was killed leaves
+    (bench.out / "files/changelist.xml").unlink()
+    bench.run()
+    bench.check()
+
+
+@pytest.mark.parametrize("accident", ["empty", "missing", "mostly"])
+def test_mass_deletions_are_held_back(bench: Bench, accident: str) -> None:
+    for number in range(30):
+        bench.put(f"f{number}")
+    bench.run()
+    before = bench.tree.replayed()
+    if accident == "missing":
+        bench.folder.rename(bench.folder.with_name("away"))
+    else:
+        for path in sorted(bench.folder.iterdir())[: 30 if accident == "empty" else 15]:
+            path.unlink()
+    text = bench.run(status=Exit.TRANSFERS_FAILED)
+    assert "deletions held back" in text
+    assert "HW-ING-21" in bench.stderr
+    assert bench.tree.replayed() == before
+    assert len(bench.tree.resources()) == 30
+    if accident == "missing":
+        return
+    assert "would hold deletions back" in bench.run("--dry-run", status=Exit.TRANSFERS_FAILED)
+    bench.run("--max-delete", "1")
+    bench.check()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        (["--set", "robots.txt"], Exit.USAGE, "HW-SITE-01"),
+        (["--set", "UPPER"], Exit.USAGE, "HW-SITE-01"),
+        (["--base-url", "ftp://example.org"], Exit.USAGE, "HW-SITE-01"),
+        (["--files", "/nowhere/at/all"], Exit.USAGE, "HW-ING-02"),
+        (["--exclude", "a//b"], Exit.USAGE, "HW-ING-01"),
+        (["--hash", "crc32"], Exit.USAGE, "HW-SRC-13"),
+        (["--state", "/proc/nowhere"], Exit.STORE, "HW-SRC-11"),
+        (["--to", "/proc/nowhere", "--state", "/tmp"], Exit.STORE, "HW-STO-11"),
+    ],
+)
+def test_what_cannot_be_is_said(bench: Bench, arguments: Sequence[str], status: Exit, code: str) -> None:
+    bench.put("a")
+    bench.run(*arguments, status=status)
+    assert code in bench.stderr
+    assert "Traceback" not in bench.stderr
+
+
+def test_folders_that_overlap(bench: Bench) -> None:
+    bench.put("a")
+    bench.run("--to", str(bench.folder), status=Exit.USAGE)
+    assert "HW-SRC-12" in bench.stderr
+    inside = bench.folder / "published"
+    bench.run("--to", str(inside))
+    bench.run("--to", str(inside))
+    assert list(Tree(inside, BASE).listed()) == [f"{BASE}/files/resources/a"]
+    place = inside / "files" / "resources"
+    bench.run("--to", str(inside), "--files", str(place), status=Exit.USAGE)
+    assert "HW-SRC-12" in bench.stderr
+    bench.run("--to", str(inside), "--files", str(place), "--resources", "none")
+
+
+def test_a_second_process_is_told_to_wait(bench: Bench) -> None:
+    bench.put("a")
+    bench.run()
+    from headwater.server.lock import StateLock
+
+    lock = StateLock(bench.out / ".headwater")
+    try:
+        bench.run(status=Exit.STORE)
+        assert f"process {os.getpid()} is using this state folder" in bench.stderr
+        assert "HW-SRC-10" in bench.stderr
+    finally:
+        lock.release()
+    bench.run()
+
+
+def test_an_interrupted_run_says_so_and_the_next_goes_on(bench: Bench) -> None:
+    for number in range(3_000):
+        bench.put(f"{number % 30}/{number}", b"%d" % number)
+    process = subprocess.Popen(bench.arguments(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    catalog = bench.out / ".headwater" / "catalog.sqlite"
+    until = time.monotonic() + 10
+    while not catalog.exists() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _out, error = process.communicate(timeout=20)
+    assert process.returncode in (Exit.INTERRUPTED, Exit.DONE)
+    assert b"Traceback" not in error
+    bench.run()
+    bench.check()
+
+
+KILLS = 25
+
+
+def test_killed_at_any_moment_the_next_run_ends_right(bench: Bench) -> None:
+    """Never a lost change, a half-written document, or a list that names a missing file for good."""
+    chance = random.Random(42)
+    for number in range(700):
+        bench.put(f"{number % 7}/{number:04}", b"%d" % number)
+    began = time.monotonic()
+    subprocess.run(bench.arguments("--dry-run"), check=True, capture_output=True)
+    quick = time.monotonic() - began
+    killed = 0
+    for step in range(KILLS):
+        process = subprocess.Popen(bench.arguments("--max-delete", "1"), stdout=subprocess.DEVNULL)
+        time.sleep(quick * chance.uniform(0.5, 2.0))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        process.wait()
+        for _change in range(5):
+            number = chance.randrange(700)
+            path = bench.folder / f"{number % 7}/{number:04}"
+            if chance.random() < 0.3 and path.exists():
+                path.unlink()
+            else:
+                bench.put(f"{number % 7}/{number:04}", b"%d again %d" % (number, step))
+        if step % 5 == 4:
+            bench.run("--max-delete", "1")
+            bench.check()
+            assert not list(bench.out.rglob(".headwater-tmp-*"))
+            moments = [one.datetime for one in bench.tree.changes() if one.datetime]
+            assert moments == sorted(set(moments))
+    assert killed > KILLS // 4
