@@ -3,13 +3,14 @@
 #   make test              all tests (ARGS='tests/sync -k stream' for some)
 #   make lint              format, lint, types, the rooms' import contract
 #   make bench             ratios against peers and limits (ARGS='--quick', ARGS='--write')
+#   make docs              write the pages that come from the program
 #   make pins              write requirements/*.txt anew (needs uv)
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 FILES ?=
 
-.PHONY: demo test lint format bench pins clean
+.PHONY: demo test lint format bench docs pins clean
 .DEFAULT_GOAL := demo
 
 demo:
@@ -35,6 +36,10 @@ format:
 bench:
 	@$(PYTHON) tools/environment.py test
 	$(BIN)/python -m bench $(ARGS)
+
+docs:
+	@$(PYTHON) tools/environment.py test
+	$(BIN)/python -m tools.reference
 
 pins:
 	tools/pin.sh

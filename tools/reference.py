@@ -1,0 +1,97 @@
+"""Writes docs/reference.md from the program itself: every command with its options, exit statuses, error codes.
+
+`make docs` writes it; a test fails when the page and the program differ.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+import headwater
+from headwater.cli import COMMANDS, program
+from headwater.errors import Exit, HeadwaterError
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+STATUSES = {
+    Exit.DONE: "Done; the copy is in sync.",
+    Exit.FINDINGS: "Not in sync, or findings.",
+    Exit.USAGE: "The command line or the configuration cannot be: change the call.",
+    Exit.SOURCE: "Fault of the source: unreachable, not ResourceSync, broken or hostile documents.",
+    Exit.TRANSFERS_FAILED: "Done, but some transfers failed or were held back; they are remembered and tried again.",
+    Exit.UNDETERMINED: "Undetermined: the source changed while it was looked at, or there is nothing to compare with.",
+    Exit.STORE: "Fault of our own store: disk full, no permission, locked, written by a newer version.",
+    Exit.INTERRUPTED: "Interrupted (Ctrl-C). The same command carries on where this one stopped.",
+}
+OTHER_STATUSES = {
+    70: "A bug in Headwater; the lines on standard error say how to report it.",
+    141: "The reader of the output went away.",
+}
+
+
+def main() -> None:
+    PAGE.write_text(render(), "utf-8")
+
+
+def render() -> str:
+    """The whole page."""
+    parts = ["# Reference\n", "Written from the program itself by `make docs`; do not edit.\n"]
+    parts += ["## Commands\n", *(command_section(name) for name in COMMANDS)]
+    parts += ["## Exit statuses\n", "The same for all commands.\n", status_table()]
+    parts += ["## Error codes\n", errors_introduction(), error_table()]
+    return "\n".join(parts)
+
+
+def command_section(name: str) -> str:
+    command = import_module(COMMANDS[name][0]).command
+    parent = click.Context(program, info_name="headwater")
+    context = click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100)
+    return f"### headwater {name}\n\n```text\n{command.get_help(context)}\n```\n"
+
+
+def status_table() -> str:
+    assert set(STATUSES) == set(Exit)
+    rows = [f"| {int(status)} | {text} |" for status, text in (STATUSES | OTHER_STATUSES).items()]
+    return "\n".join(["| status | meaning |", "|---|---|", *rows, ""])
+
+
+def errors_introduction() -> str:
+    return (
+        "Every error is told on standard error with what happened, where, the code (and the rule of the standard, if\n"
+        "one is behind it), and what to do. Codes are stable: scripts may rely on them.\n"
+    )
+
+
+def error_table() -> str:
+    rows = [
+        f"| {kind.code} | {int(kind.exit_status)} | {first_sentence(kind)} | {kind.advice} |"
+        for kind in sorted(error_kinds(), key=lambda kind: (kind.code, kind.__name__))
+    ]
+    return "\n".join(["| code | exit status | what | what to do |", "|---|---|---|---|", *rows, ""])
+
+
+def first_sentence(kind: type[HeadwaterError]) -> str:
+    text = " ".join((kind.__doc__ or "").split())
+    return text.split(". ")[0].rstrip(".").replace("|", "\\|") + "."
+
+
+def error_kinds() -> set[type[HeadwaterError]]:
+    """Every error class that states a code of its own, in any module of the package."""
+    for module in pkgutil.walk_packages(headwater.__path__, "headwater."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    kinds: set[type[HeadwaterError]] = set()
+    waiting = [HeadwaterError]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if "code" in vars(kind):
+            kinds.add(kind)
+    return {kind for kind in kinds if kind.__module__.startswith("headwater.")}
+
+
+if __name__ == "__main__":
+    main()
