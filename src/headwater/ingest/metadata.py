@@ -45,4 +45,4 @@ def _lastmod(mtime_ns: int, now: dt.datetime, same: Metadata | None) -> dt.datet
     if lastmod <= now:
         return lastmod
     found = same.lastmod if same is not None and same.lastmod is not None else now
-    return min(found, now).replace(microsecond=0)
+    return found.replace(microsecond=0)

@@ -234,7 +234,8 @@ class Follower:
         return taken
 
     def _full(self) -> None:
-        self.health.phase = "scanning" if self._set.is_open else "loading"
+        loading = not self._set.is_open
+        self.health.phase = "loading" if loading else "scanning"
         began = time.monotonic()
         with self._wake:
             self._hints.clear()  # whatever they hint at, this scan comes by later
@@ -242,7 +243,8 @@ class Follower:
         worked = self._set.full()
         with self._wake:
             self._full_ended = time.monotonic()
-            self._full_took = took = self._full_ended - began
+            took = self._full_ended - began
+            self._full_took = 0.0 if loading else took  # a load reads every file; later scans do not
             self._full_at = min(self._full_at, self._regular_at())
         self.health.scans += 1
         self.health.scan_seconds = took
