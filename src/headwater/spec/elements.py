@@ -256,9 +256,8 @@ class Assembly:
         limits = self._limits
         if len(attributes) > 2 * limits.attributes:
             raise LimitExceeded(f"an element with more than {limits.attributes} attributes")
-        for value in attributes:
-            if len(value) > limits.attribute_length:
-                raise LimitExceeded(f"an attribute of more than {limits.attribute_length:,} characters")
+        if len("".join(attributes)) > limits.attribute_length:
+            raise LimitExceeded(f"attributes of more than {limits.attribute_length:,} characters")
 
     def _take_root_md(self, attributes: Attributes) -> None:
         if self._root_md is not None:
@@ -350,6 +349,8 @@ class Assembly:
         return lower
 
     def _uri(self, text: str) -> str:
+        if values.usual_uri(text):
+            return text
         values.check_characters(text, self._ledger)
         if is_absolute(text):
             return text

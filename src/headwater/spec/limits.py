@@ -15,7 +15,8 @@ class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one reading. Far wider than RS-LIM-01 where real sources break it, narrow where only attacks go.
 
     `ratio` binds the growth by decompression once `ratio_octets` have come out: real lists shrink 5 to 60 times.
-    `token_octets` bounds one tag, comment or other piece of markup.
+    `token_octets` bounds one tag, comment or other piece of markup; `attribute_length` the attributes of one element
+    together, in characters.
     """
 
     octets: int = 4 << 30

@@ -33,7 +33,9 @@ URI_CHARACTERS: Final = r"!#$%'()*+,\-./0-9:;=?@A-Z\[\]_a-z~"
 
 _usual_time = re.compile(TIME).fullmatch
 _usual_hash = re.compile(HASH).fullmatch
-_usual_uri = re.compile(f"[{URI_CHARACTERS}&]*").fullmatch
+_legal_uri = re.compile(f"[{URI_CHARACTERS}&]*").fullmatch
+usual_uri: Final = re.compile(rf"https?://[0-9A-Za-z\[][{URI_CHARACTERS}&]*").fullmatch
+"""Matches an absolute http(s) URI with nothing to forgive."""
 _digits = re.compile("[0-9]{1,19}", re.ASCII).fullmatch
 _media_type = re.compile(r"[0-9A-Za-z!#$&^_.+\-]+/[0-9A-Za-z!#$&^_.+*\-]+\s*(?:;.*)?", re.DOTALL).fullmatch
 _LARGEST: Final = (1 << 63) - 1  # lengths are 64 bit, and every store we know is signed
@@ -136,5 +138,5 @@ def token(text: str, _ledger: Ledger) -> str | None:
 
 def check_characters(uri: str, ledger: Ledger) -> None:
     """Say that a URI has characters that may not stand in one; it is kept as written (AMB-08)."""
-    if _usual_uri(uri) is None:
+    if _legal_uri(uri) is None:
         ledger.warn("AMB-08", "a URI with characters that must be percent-encoded", uri)

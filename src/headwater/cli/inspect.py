@@ -1,0 +1,95 @@
+"""`headwater inspect`: reads one ResourceSync document of any kind and shows what is in it, however large it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from headwater.cli.face import json_option
+from headwater.errors import Exit, SourceFault, UsageFault
+
+_CHUNK = 1 << 17
+_WEB = ("http://", "https://")
+_LARGEST_BODY = 1 << 40  # the reader's own limits come first; the transport only needs a number
+
+
+@click.command(name="inspect")
+@click.argument("target")
+@json_option
+@click.option("--ndjson", "as_lines", is_flag=True, help="Write one line of JSON for each entry; warnings go aside.")
+@click.option("--all", "show_all", is_flag=True, help="Show every entry, not only the first 20.")
+@click.option("--base", metavar="URI", help="The document's own URI, to resolve relative ones in a file.")
+def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: str | None) -> Exit:
+    """Read the document at TARGET (a URL, a file, or - for standard input) and show what is in it.
+
+    Kind, version, attributes, links and entries are shown, and what the reader had to forgive, with the rule's number.
+    Documents may be gzip. Nothing is held in memory: a list of a million entries is no trouble.
+    """
+    if as_json and as_lines:
+        raise click.UsageError("--json and --ndjson exclude each other")
+    from headwater.cli.inspect_views import JsonView, LinesView, PeopleView, View
+    from headwater.spec.faults import DocumentFault
+    from headwater.spec.reader import Reader
+
+    with _opened(target) as (uri, chunks):
+        reader = Reader(base or uri)
+        shown = uri or target
+        view: View = PeopleView(shown, reader, show_all=show_all)
+        if as_json:
+            view = JsonView(shown, reader)
+        elif as_lines:
+            view = LinesView(reader)
+        try:
+            for chunk in chunks:
+                if entries := reader.feed(chunk):
+                    view.entries(entries)
+            if entries := reader.close():
+                view.entries(entries)
+        except DocumentFault as fault:
+            fault.locate(shown)
+            view.end(fault)
+            sys.stdout.flush()
+            raise
+        view.end(None)
+    return Exit.DONE
+
+
+@contextmanager
+def _opened(target: str) -> Iterator[tuple[str | None, Iterable[bytes]]]:
+    """The document's own URI, if it has one, and its octets as they come."""
+    if target.lower().startswith(_WEB):
+        with _fetched(target) as opened:
+            yield opened
+    elif target == "-":
+        yield None, iter(lambda: sys.stdin.buffer.read(_CHUNK), b"")
+    else:
+        try:
+            file = open(target, "rb")  # noqa: SIM115  closed below; only the opening may fail in this way
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError) as cause:
+            raise UsageFault(
+                "there is no such file", where=target, advice="Name a file, - for standard input, or an http(s) URL."
+            ) from cause
+        with file:
+            yield None, iter(lambda: file.read(_CHUNK), b"")
+
+
+@contextmanager
+def _fetched(uri: str) -> Iterator[tuple[str, Iterable[bytes]]]:
+    from headwater.sync.faults import Unreachable
+    from headwater.sync.transport import Fetch, Transport, TransportOptions
+
+    with Transport(TransportOptions()) as transport, transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as answer:
+        if answer.failure is not None:
+            raise Unreachable(answer.failure.text, where=uri)
+        if not 200 <= answer.status < 300:
+            raise _refused(answer.status, uri)
+        yield answer.uri, answer
+
+
+def _refused(status: int, uri: str) -> SourceFault:
+    from headwater.sync.faults import Unreachable
+
+    return Unreachable(f"the server answers with status {status}", where=uri)
