@@ -1,4 +1,4 @@
-"""A service that follows a source: runs again and again, as often as asked and as seldom as the source wishes (DST-C6)."""
+"""A service that follows a source: runs again and again, as often as asked, as seldom as the source wishes (DST-C6)."""
 
 from __future__ import annotations
 

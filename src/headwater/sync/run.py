@@ -68,7 +68,7 @@ def sync(
     began = time.monotonic()
     root = Path(os.path.abspath(destination))
     url = starting_uri(url)
-    with _transport(url, options, transport) as wire, _opened(root, options) as database:
+    with open_transport(url, options, transport) as wire, _opened(root, options) as database:
         run = _Run(url, root, options, listener, wire, database, now)
         report = run.go()
     report.seconds = round(time.monotonic() - began, 3)
@@ -76,7 +76,7 @@ def sync(
 
 
 @contextlib.contextmanager
-def _transport(url: str, options: Options, given: Transport | None) -> Iterator[Transport]:
+def open_transport(url: str, options: Options, given: Transport | None) -> Iterator[Transport]:
     if given is not None:
         yield given
         return

@@ -1,0 +1,71 @@
+"""`headwater audit`: proves by hash whether a copy is in sync, and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headwater.cli.face import human_seconds, json_document, json_option, listening, printable
+
+_SHOWN = 20
+
+
+@click.command(name="audit")
+@click.argument("url")
+@click.argument("dest", type=click.Path(path_type=Path))
+@click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
+@click.option("--base", metavar="URI", help="The base of the names, for a copy that another tool has made.")
+@click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also expect this host's resources.")
+@click.option("--any-host", is_flag=True, help="Expect resources of whatever host the source lists.")
+@click.option("--sitemap", is_flag=True, help="Take a plain Sitemap for a Resource List.")
+@click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
+@json_option
+def command(
+    url: str,
+    dest: Path,
+    sets: tuple[str, ...],
+    base: str | None,
+    allow_hosts: tuple[str, ...],
+    any_host: bool,
+    sitemap: bool,
+    token: str | None,
+    as_json: bool,
+) -> int:
+    """Compare the copy in DEST with what the source behind URL lists, every file by its hash; nothing is modified.
+
+    Exit status 0: in sync. 1: not in sync. 5: undetermined, because the source cannot be read as a whole or changed
+    meanwhile.
+    """
+    from headwater.sync.audit import audit
+    from headwater.sync.options import Options
+
+    options = Options(
+        sets=sets,
+        base=base,
+        allow_hosts=allow_hosts,
+        any_host=any_host,
+        sitemap=sitemap,
+        authorization=f"Bearer {token}" if token else None,
+    )
+    with listening() as listener:
+        report = audit(url, dest, options, listener=listener)
+    if as_json:
+        json_document(report)
+        return report.exit_status
+    for one in report.sets:
+        click.echo(
+            f"{printable(one.name)}: {one.verdict}; {one.same} same, {one.missing} missing, {one.different} different, "
+            f"{one.extra} extra, {one.unverifiable} unverifiable, {one.changed_during_audit} changed meanwhile"
+        )
+        if one.reason:
+            click.echo(f"  because {printable(one.reason)}")
+        for finding in one.findings[:_SHOWN]:
+            reason = f" ({finding.reason})" if finding.reason else ""
+            click.echo(f"  {finding.verdict}: {printable(finding.path)}{reason}")
+        if len(one.findings) > _SHOWN or one.findings_are_cut:
+            click.echo("  … and more (--json lists them)")
+        if one.missing or one.different:
+            click.echo("  `headwater sync --repair` fetches again what is missing or different")
+    click.echo(f"{report.verdict} ({human_seconds(report.seconds)})")
+    return report.exit_status

@@ -1,0 +1,69 @@
+"""`headwater explore`: shows what a source offers, as a tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from headwater.cli.face import human_octets, json_document, json_option, listening, printable
+
+if TYPE_CHECKING:
+    from headwater.sync.explore import Node
+
+
+@click.command(name="explore")
+@click.argument("url")
+@click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
+@click.option(
+    "--parts", type=click.IntRange(0), default=10, show_default=True, help="How many documents of an index are opened."
+)
+@click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
+@json_option
+def command(url: str, sets: tuple[str, ...], parts: int, token: str | None, as_json: bool) -> int:
+    """Show what the source behind URL offers: sets, capabilities, documents, with times, counts and oddities.
+
+    Reads documents only. Exit status 1: something that is offered cannot be read.
+    """
+    from headwater.sync.explore import explore
+    from headwater.sync.options import Options
+
+    options = Options(sets=sets, authorization=f"Bearer {token}" if token else None)
+    with listening() as listener:
+        found = explore(url, options, parts=parts, listener=listener)
+    if as_json:
+        json_document(found)
+    else:
+        _show(found.tree, "", "")
+    return found.exit_status
+
+
+def _show(node: Node, lead: str, below: str) -> None:
+    name = f" {printable(node.name)}" if node.name else ""
+    click.echo(f"{lead}{node.title}{name}  {printable(node.uri)}")
+    for line in _details(node):
+        click.echo(f"{below}{'│ ' if node.children else '  '}  {line}")
+    shown = len(node.children) + (1 if node.left_out else 0)
+    for number, child in enumerate(node.children, start=1):
+        last = number == shown
+        _show(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+    if node.left_out:
+        click.echo(f"{below}└─ … and {node.left_out} more documents (--parts opens more)")
+
+
+def _details(node: Node) -> list[str]:
+    if node.fault is not None:
+        return [f"cannot be read: {printable(node.fault)}"]
+    times = [f"{name} {value}" for name, value in _times(node) if value]
+    counts = [f"{node.entries:,} entries" if node.entries != 1 else "1 entry"] if node.entries is not None else []
+    if node.octets is not None:
+        counts.append(human_octets(node.octets))
+    if node.resource_octets is not None:
+        counts.append(f"{human_octets(node.resource_octets)} of resources")
+    lines = [", ".join([*counts, *times])]
+    lines += [f"warning: {printable(w.message)}, {w.count} times [{printable(w.rule)}]" for w in node.warnings]
+    return lines
+
+
+def _times(node: Node) -> list[tuple[str, str | None]]:
+    return [("at", node.at), ("completed", node.completed), ("from", node.from_), ("until", node.until)]

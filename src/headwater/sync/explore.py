@@ -1,0 +1,194 @@
+"""Shows what a source offers, as a tree: sets, capabilities, documents, with their times, counts and oddities."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+import msgspec
+
+from headwater.errors import Exit, SourceFault
+from headwater.progress import Listener, Notice, Progress, silent
+from headwater.spec.datetimes import format_datetime
+from headwater.spec.kinds import RULES, Kind, Root
+from headwater.spec.records import Document, Entry
+from headwater.sync.discover import Discovery, starting_uri
+from headwater.sync.documents import Answer, Documents, Missing
+from headwater.sync.options import Options
+from headwater.sync.run import open_transport, utcnow
+from headwater.sync.state import Offer
+from headwater.sync.transport import Transport
+
+_MOST_PARTS = 100_000
+
+
+class Lapse(msgspec.Struct, frozen=True):
+    """One kind of lapse of a document."""
+
+    rule: str
+    message: str
+    count: int
+
+
+class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One document of the source, and what it leads to."""
+
+    uri: str
+    title: str
+    name: str | None = None
+    capability: str | None = None
+    kind: str | None = None
+    entries: int | None = None
+    octets: int | None = None
+    resource_octets: int | None = None
+    at: str | None = None
+    completed: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    until: str | None = None
+    fault: str | None = None
+    warnings: list[Lapse] = []
+    left_out: int = 0
+    children: list[Node] = []
+
+
+class Explored(msgspec.Struct, kw_only=True):
+    """What was found. `exit_status` 1: something cannot be read."""
+
+    source: str
+    sets: int
+    tree: Node
+    requests: int = 0
+    exit_status: int = Exit.DONE
+
+
+def explore(
+    url: str,
+    options: Options | None = None,
+    *,
+    parts: int = 10,
+    listener: Listener = silent,
+    transport: Transport | None = None,
+    now: Callable[[], dt.datetime] = utcnow,
+) -> Explored:
+    """Walk what the source behind `url` offers, downwards; of an index the first `parts` documents are opened.
+
+    Reads documents as streams, never resources. Raises SourceFault when there is no ResourceSync.
+    """
+    options = options or Options()
+    url = starting_uri(url)
+    faults: list[str] = []
+
+    def listen(event: Progress | Notice) -> None:
+        if isinstance(event, Progress):
+            listener(event)
+
+    with open_transport(url, options, transport) as wire:
+        documents = Documents(wire, listen, now=now)
+        found = Discovery(documents, sitemap=True).find(url)
+        walk = _Walk(documents, parts, faults)
+        sets = [walk.set(offer) for offer in found.offers if not options.sets or offer.name in options.sets]
+        if found.description is not None:
+            tree = walk.document(found.description, "Source Description")
+            tree.children = sets
+        elif len(sets) == 1:
+            tree = sets[0]
+        else:
+            tree = Node(uri=found.final, title="source", children=sets)
+        for where, what in found.faults:
+            tree.children.append(Node(uri=where, title="Capability List", fault=what))
+            faults.append(what)
+    status = Exit.FINDINGS if faults else Exit.DONE
+    return Explored(source=url, sets=len(found.offers), tree=tree, requests=documents.requests, exit_status=int(status))
+
+
+class _Walk:
+    def __init__(self, documents: Documents, parts: int, faults: list[str]) -> None:
+        self._documents = documents
+        self._parts = parts
+        self._faults = faults
+
+    def set(self, offer: Offer) -> Node:
+        """One set with its capabilities."""
+        capabilities = [
+            *([("resourcelist", offer.resource_list)] if offer.resource_list else []),
+            *([("changelist", offer.change_list)] if offer.change_list else []),
+            *offer.others,
+        ]
+        if offer.capability_list is not None:
+            node = self.document(offer.capability_list, "Capability List")
+            node.children = [self.capability(name, uri) for name, uri in capabilities if uri]
+        else:
+            name, uri = capabilities[0]
+            node = self.capability(name, uri or offer.identity)
+        node.name = offer.name
+        return node
+
+    def capability(self, name: str, uri: str) -> Node:
+        """One capability: a list, or an index with its first documents."""
+        node = self.document(uri, name, open_parts=True)
+        node.capability = name
+        return node
+
+    def document(self, uri: str, title: str, *, open_parts: bool = False) -> Node:
+        """One document, read to its end."""
+        tally = _Tally(self._parts if open_parts else 0)
+        try:
+            answer = self._documents.read(uri, tally)
+        except SourceFault as fault:
+            return self._failed(uri, title, str(fault))
+        if isinstance(answer, Missing):
+            return self._failed(uri, title, f"HTTP status {answer.status}")
+        if not isinstance(answer, Answer):
+            return self._failed(uri, title, "answered with 304 unasked")
+        node = _node(uri, answer, tally)
+        if open_parts and RULES[answer.document.kind].root is Root.SITEMAPINDEX:
+            node.children = [self.document(part, title) for part in tally.parts]
+            node.left_out = max(tally.count - len(tally.parts), 0)
+        return node
+
+    def _failed(self, uri: str, title: str, what: str) -> Node:
+        self._faults.append(f"{uri}: {what}")
+        return Node(uri=uri, title=title, fault=what)
+
+
+class _Tally:
+    """Counts the entries of one document."""
+
+    def __init__(self, parts: int) -> None:
+        self._most = min(parts, _MOST_PARTS)
+        self.begin()
+
+    def begin(self) -> None:
+        self.count = 0
+        self.octets: int | None = None
+        self.parts: list[str] = []
+
+    def take(self, _document: Document, entries: list[Entry]) -> None:
+        self.count += len(entries)
+        if len(self.parts) < self._most:
+            self.parts += [entry.loc for entry in entries[: self._most - len(self.parts)]]
+        for entry in entries:
+            if entry.length is not None:
+                self.octets = (self.octets or 0) + entry.length
+
+
+def _node(uri: str, answer: Answer, tally: _Tally) -> Node:
+    document = answer.document
+    lists = document.kind in (Kind.RESOURCE_LIST, Kind.SITEMAP)
+    return Node(
+        uri=uri,
+        title=RULES[document.kind].title,
+        kind=document.kind.value,
+        entries=answer.count,
+        octets=answer.octets,
+        resource_octets=tally.octets if lists else None,
+        at=_text(document.at),
+        completed=_text(document.completed),
+        from_=_text(document.from_),
+        until=_text(document.until),
+        warnings=[Lapse(rule, message, count) for rule, message, count in answer.warnings],
+    )
+
+
+def _text(moment: dt.datetime | None) -> str | None:
+    return None if moment is None else format_datetime(moment)
