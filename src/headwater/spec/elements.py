@@ -147,7 +147,12 @@ class Assembly:
         return self._limits.entries - self.entry_count
 
     @property
-    def expects_capability_lists(self) -> bool:
+    def takes_usual_entries(self) -> bool:
+        """Whether a `url` of the usual shape means here what it means in a list of resources or changes."""
+        return self.root is Root.URLSET and not self._expects_capability_lists
+
+    @property
+    def _expects_capability_lists(self) -> bool:
         """Whether an entry without a capability is a Capability List here (AMB-01)."""
         return self._kind is Kind.SOURCE_DESCRIPTION or self._kind is Kind.SOURCE_DESCRIPTION_INDEX
 
@@ -369,7 +374,7 @@ class Assembly:
                 fields.pop(name, None)
         capability = fields.get("capability")
         if capability is None:
-            if self.expects_capability_lists:
+            if self._expects_capability_lists:
                 self._ledger.warn("AMB-01", "an entry without capability was taken as a Capability List")
                 fields["capability"] = "capabilitylist"
         elif capability not in CAPABILITIES and capability not in RENAMED:

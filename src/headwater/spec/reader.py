@@ -196,7 +196,7 @@ class Reader:
         text = data.decode("latin-1")  # one character an octet; the expression accepts ASCII only
         at = 0
         while at < len(data):
-            if self._tokens.between_entries() and not self._assembly.expects_capability_lists:
+            if self._tokens.between_entries() and self._assembly.takes_usual_entries:
                 end = self._shortcut.take(text, at)
                 if end > at:
                     self._tokens.skipped(data, at, end)
