@@ -27,8 +27,8 @@ class SqliteBackend:
     def fresh(self, limits: Limits | None = None) -> Catalog:
         return self._open(self.folder / f"catalog{next(self._numbers)}.db", limits)
 
-    def again(self, catalog: Catalog) -> Catalog:
-        return self._open(self._paths[id(catalog)], catalog.limits)
+    def again(self, catalog: Catalog, limits: Limits | None = None) -> Catalog:
+        return self._open(self._paths[id(catalog)], limits or catalog.limits)
 
     def close(self) -> None:
         for catalog in self._catalogs:

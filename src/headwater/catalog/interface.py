@@ -170,7 +170,7 @@ class NewerSchema(StoreFault):
 
 
 class Unacceptable(UsageFault):
-    """Something that a catalog cannot hold: a time without a zone, a text that XML cannot hold, an entry too large."""
+    """Something that a catalog cannot hold, because no document could: a time without a zone, an odd type, too much."""
 
     code: ClassVar[str] = "HW-CAT-04"
     advice: ClassVar[str] = "Mend or leave out what is named; nothing of this call was recorded."
@@ -231,9 +231,10 @@ class Catalog(Protocol):
         page, or of a new page when that one is full by `limits`. A known one keeps its slot, unless its new weight
         takes its page beyond `page_octets`: then it takes a slot as a new one does.
 
-        Raises WrongPhase on a loading set; Unacceptable when an event cannot be held: an empty URI, a time without a
-        zone, characters that XML cannot hold, a length that is negative or beyond 63 bits, an Upsert that says
-        deleted, an entry larger than a whole page or segment may be. Nothing of the call is recorded then.
+        Raises WrongPhase on a loading set; Unacceptable when an event cannot be held: an empty URI or one of more than
+        8,192 octets with its prefix, a time without a zone, whatever the strict writer refuses (no media type, no
+        digest, a relative link …), a length beyond 63 bits, an Upsert that says deleted, an entry larger than a whole
+        page or segment may be. Nothing of the call is recorded then; `weights.weight` tells beforehand.
         """
         ...
 

@@ -84,6 +84,7 @@ class Places:
 
     def __init__(self, limits: Limits, held: dict[str, Place], pages: dict[int, PageFill], next_slot: int) -> None:
         self.limits = limits
+        self._most_entries, self._most_octets = limits.page_entries, limits.page_octets
         self.held = held
         self.pages = pages
         self.next_slot = next_slot
@@ -134,7 +135,7 @@ class Places:
     def _replace(self, place: Place, octets: int, at_us: int | None) -> Place:
         page = self.pages[place.page]
         after = page.weight - place.weight + octets
-        if after > self.limits.page_octets and octets > place.weight:
+        if after > self._most_octets and octets > place.weight:
             self._leave(place, at_us)
             return self._append(octets, at_us)
         page.weight = after
@@ -143,14 +144,15 @@ class Places:
 
     def _append(self, octets: int, at_us: int | None) -> Place:
         page = self._last
-        limits = self.limits
-        if page is None or page.count >= limits.page_entries or page.weight + octets > limits.page_octets:
-            page = PageFill(0 if page is None else page.number + 1, first_slot=self.next_slot)
+        slot = self.next_slot
+        if page is None or page.count >= self._most_entries or page.weight + octets > self._most_octets:
+            page = PageFill(0 if page is None else page.number + 1, first_slot=slot)
             self._last = self.pages[page.number] = page
         page.count += 1
         page.weight += octets
-        _touch(page, at_us)
-        slot = self.next_slot
+        page.touches += 1
+        if page.first_us is None:
+            page.first_us = at_us
         self.next_slot = slot + 1
         return Place(slot, page.number, octets)
 

@@ -78,6 +78,7 @@ def fresh_row(base: int, set_id: int, put: Put) -> Row:
     """A row for INSERT INTO resource, in the order of its columns."""
     event, place = put.event, put.place
     metadata = event.metadata
+    lastmod = metadata.lastmod
     return (
         base | place.slot,
         set_id,
@@ -85,7 +86,7 @@ def fresh_row(base: int, set_id: int, put: Put) -> Row:
         place.page,
         place.weight,
         put.seq,
-        None if metadata.lastmod is None else to_microseconds(metadata.lastmod),
+        None if lastmod is None else to_microseconds(lastmod),
         metadata.hash,
         metadata.length,
         metadata.type,

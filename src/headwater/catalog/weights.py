@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Final, NoReturn
 
 from headwater.catalog.interface import Metadata, Unacceptable
 from headwater.spec import grammar
@@ -34,6 +34,7 @@ _DIGITS: Final = 20
 _LENGTH_END: Final = 1 << 63
 _ANY_PREFIX: Final = "http://a/"
 
+_usual_hash = re.compile(r"md5:[0-9a-f]{32}+ sha-256:[0-9a-f]{64}+|sha-256:[0-9a-f]{64}+|md5:[0-9a-f]{32}+").fullmatch
 _plain_uri = re.compile(f"[{URI_CHARACTERS}]*+").fullmatch
 _pen = Pen("url")
 
@@ -41,13 +42,14 @@ _pen = Pen("url")
 def weight(uri: str, metadata: Metadata) -> int:
     """An upper bound of the octets of the entry. Raises Unacceptable for what no document can hold."""
     try:
-        octets = _FIXED + (len(uri) if _plain_uri(uri) and len(uri) <= LONGEST_URI else _odd_uri_octets(uri))
-        if metadata.hash is not None:
-            octets += len(grammar.digests(metadata.hash))
+        octets = _FIXED + (len(uri) if len(uri) <= LONGEST_URI and _plain_uri(uri) else _odd_uri_octets(uri))
+        text = metadata.hash
+        if text is not None:
+            octets += len(text) if _usual_hash(text) else len(grammar.digests(text))
         if metadata.type is not None:
             octets += _type_octets(metadata.type)
         if metadata.length is not None:
-            octets += _length_octets(metadata.length)
+            octets += _DIGITS if 0 <= metadata.length < _LENGTH_END else _refuse_length(metadata.length)
         if metadata.encoding is not None:
             octets += _encoding_octets(metadata.encoding)
         if metadata.changefreq is not None:
@@ -85,15 +87,13 @@ def _encoding_octets(text: str) -> int:
     return len(grammar.token(text))
 
 
-def _length_octets(length: int) -> int:
-    if not 0 <= length < _LENGTH_END:
-        raise Unacceptable(f"a length of {length} octets", rule="AMB-33")
-    return _DIGITS
+def _refuse_length(length: int) -> NoReturn:
+    raise Unacceptable(f"a length of {length} octets", rule="AMB-33")
 
 
 def _link_octets(link: Link) -> int:
     if link.path is not None:
         raise Unacceptable("a link with a path, which stands only in manifests", where=link.href, rule="RS-MD-10")
-    if link.length is not None:
-        _length_octets(link.length)
+    if link.length is not None and not 0 <= link.length < _LENGTH_END:
+        _refuse_length(link.length)
     return len(_pen.link(link).encode()) + _LINK_MARGIN

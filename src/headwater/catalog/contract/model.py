@@ -42,8 +42,8 @@ class Backend(Protocol):
         """A new, empty catalog."""
         ...
 
-    def again(self, catalog: Catalog) -> Catalog:
-        """Another handle on what `catalog` holds, as a second process would have."""
+    def again(self, catalog: Catalog, limits: Limits | None = None) -> Catalog:
+        """Another handle on what `catalog` holds, as a second process would have; its limits unless given others."""
         ...
 
 

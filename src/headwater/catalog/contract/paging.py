@@ -15,10 +15,11 @@ from headwater.catalog.contract.cases import (
     opened,
     up,
 )
-from headwater.catalog.contract.model import observed
+from headwater.catalog.contract.model import Backend, observed
 from headwater.catalog.interface import (
     Catalog,
     Delete,
+    Limits,
     Rendered,
     Unacceptable,
 )
@@ -100,6 +101,25 @@ class PagingContract:
             pages = small.pages("s")
             assert all(p.count <= SMALL.page_entries and p.weight <= SMALL.page_octets for p in pages)
         assert verify(small, "s") == []
+
+    def test_limits_hold_for_what_comes(self, small: Catalog, backend: Backend) -> None:
+        opened(small, [up(f"r{n}", HEAVY) for n in range(3)])
+        small.record("s", [up("r0", HEAVY)] * 3, at(1))
+        narrow = backend.again(
+            small, Limits(page_entries=2, page_octets=2_500, segment_entries=2, segment_octets=2_500)
+        )
+        narrow.record("s", [up("r0"), Delete("r1"), up("new"), up("newer"), up("newest")], at(2))
+        assert [[r.uri for r in narrow.page("s", n)] for n in range(3)] == [["r0", "r2"], ["new", "newer"], ["newest"]]
+        assert [(segment.first, segment.last) for segment in narrow.segments("s")] == [(1, 3), (4, 5), (6, 7), (8, 8)]
+        assert verify(narrow, "s") == []
+        narrow.close()
+
+    def test_a_page_rendered_before_the_set_is_open_stays_fresh(self, small: Catalog) -> None:
+        small.create("s")
+        small.load("s", [up(f"r{n}") for n in range(6)])
+        small.rendered("s", [Rendered(0, 4, START, START)])
+        small.open("s", at(1))
+        assert [page.stale_at for page in small.pages("s")] == [None, at(1)]
 
     def test_rendered(self, small: Catalog) -> None:
         opened(small, [up(f"r{n}") for n in range(4)])
