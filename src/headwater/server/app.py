@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, Protocol
 
@@ -123,30 +123,37 @@ class Application:
                 await send({"type": "http.response.body", "body": b""})
                 complete = True
             else:
-                complete = await self._send_body(reply, send)
+                complete = await self._send_body(reply, receive, send)
         finally:
             if reply.file is not None:
                 reply.file.close()
             if self._on_served is not None:
                 self._on_served(_served(scope, reply, began, complete))
 
-    async def _send_body(self, reply: Reply, send: Send) -> bool:
-        """Send the octets; False when there are fewer of them than was said, and the connection has to be cut."""
-        if reply.file is None:
-            for block, more in _blocks(reply):
-                await send({"type": "http.response.body", "body": block, "more_body": more})
+    async def _send_body(self, reply: Reply, receive: Receive, send: Send) -> bool:
+        """Send the octets; False when the reader has gone, or when there are fewer of them than was said."""
+        if reply.octets <= BLOCK_OCTETS and reply.file is None:
+            whole = len(reply.body) == reply.octets
+            body = reply.body if whole else memoryview(reply.body)[reply.start : reply.start + reply.octets]
+            await send({"type": "http.response.body", "body": body})
             return True
-        loop = asyncio.get_running_loop()
-        position, end = reply.start, reply.start + reply.octets
-        while position < end:
-            block = await loop.run_in_executor(
-                self._pool, _read, reply.file, position, min(BLOCK_OCTETS, end - position)
-            )
-            position += len(block)
-            if not block or (position >= end and _has_changed(reply)):
-                return False  # returning without the last octets makes the server cut the connection: never padded
-            await send({"type": "http.response.body", "body": block, "more_body": position < end})
-        return True
+        gone = asyncio.ensure_future(_reader_gone(receive))
+        try:
+            position, end = reply.start, reply.start + reply.octets
+            while position < end:
+                block = await self._block(reply, position, min(BLOCK_OCTETS, end - position))
+                position += len(block)
+                if gone.done() or not block or (position >= end and _has_changed(reply)):
+                    return False  # returning without the last octets makes the server cut the connection: never padded
+                await send({"type": "http.response.body", "body": block, "more_body": position < end})
+            return True
+        finally:
+            gone.cancel()
+
+    async def _block(self, reply: Reply, position: int, octets: int) -> bytes | memoryview:
+        if reply.file is None:
+            return memoryview(reply.body)[position : position + octets]
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _read, reply.file, position, octets)
 
     async def _answer(self, scope: Scope) -> Reply:
         conditions = _conditions(scope["headers"])
@@ -296,7 +303,7 @@ def _read_now(reply: Reply, file: OpenFile) -> Reply:
     """Read a small file whole; one that has changed since it was opened is left to be cut off while it is sent."""
     body = file.read(reply.start, reply.octets)
     if len(body) == reply.octets and not _has_changed(reply):
-        reply.body, reply.file = body, None
+        reply.body, reply.start, reply.file = body, 0, None
         file.close()
     return reply
 
@@ -314,16 +321,10 @@ def _read(file: Any, position: int, octets: int) -> bytes:
     return block
 
 
-def _blocks(reply: Reply) -> Iterator[tuple[bytes | memoryview, bool]]:
-    body, end = reply.body, reply.start + reply.octets
-    if len(body) == reply.octets and len(body) <= BLOCK_OCTETS:
-        yield body, False
-        return
-    view = memoryview(body)
-    # A text made for this request has no start; a part of a kept document has.
-    for position in range(reply.start, end, BLOCK_OCTETS):
-        last = min(position + BLOCK_OCTETS, end)
-        yield view[position:last], last < end
+async def _reader_gone(receive: Receive) -> None:
+    """Wait until the reader has gone: to send to one that has goes unnoticed otherwise."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _served(scope: Scope, reply: Reply, began: float, complete: bool) -> Served:

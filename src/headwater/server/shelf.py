@@ -114,16 +114,15 @@ class Shelf:
             self._held -= len(self._bodies.popitem(last=False)[1])
 
     def _describe(self, stored: Stored) -> Shelved:
-        second = int(stored.modified.timestamp())
-        settled = int(self._clock()) > second
-        if not settled:
-            # It may be replaced within the same second; a date that names the second before never hides that.
-            second -= 1
+        modified = int(stored.modified.timestamp())
+        settled = int(self._clock()) > modified
+        # It may still be replaced within its second: a date that names the second before never hides that.
+        second = modified if settled else modified - 1
         kind = (_TEXT if stored.name == ROBOTS else _XML, self._lifetime(stored))
         gzip = None
         if stored.gzip_path is not None:
             gzip = _form(stored.etag + "-gzip", stored.gzip_octets, second, *kind, coded=True)
-        shelved = Shelved(stored, second, _form(stored.etag, stored.octets, second, *kind, coded=False), gzip)
+        shelved = Shelved(stored, modified, _form(stored.etag, stored.octets, second, *kind, coded=False), gzip)
         if settled:
             if len(self._shelved) >= _SHELVED:
                 self._shelved.clear()
