@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -30,7 +31,10 @@ def resync(program: str, *arguments: object) -> str:
     """Run one of the programs of `resync`; everything it says. Its exit status means nothing and is not looked at."""
     command = [sys.executable, str(BIN / program), *map(str, arguments)]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    with tempfile.TemporaryDirectory() as folder:  # it leaves a file where it is run
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=folder
+        )
     return done.stdout + done.stderr
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 _LONGEST_URI = 32_768
-_CONTROL = re.compile(r"[\x00-\x20\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # a space is sent escaped: resync-build writes names as they are (AMB-08)
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
