@@ -170,7 +170,12 @@ ROOTS = st.sampled_from(
     ]
 )
 DECLARATIONS = st.sampled_from(
-    ["", '<?xml version="1.0"?>', '<?xml version="1.0" encoding="UTF-8"?>\n', '<?xml version="1.0" encoding="latin-1"?>']
+    [
+        "",
+        '<?xml version="1.0"?>',
+        '<?xml version="1.0" encoding="UTF-8"?>\n',
+        '<?xml version="1.0" encoding="latin-1"?>',
+    ]
 )
 
 
@@ -227,7 +232,8 @@ def test_usual_documents_take_the_shortcut() -> None:
         ("q", f'length="5" change="updated" hash="{SHA}" datetime="2024-01-02T03:04:05Z"'),
     ):
         body = "".join(
-            f"<url>\n  <loc>http://example.com/{n}</loc>\n  <{prefix}:md {attributes} />\n</url>\n" for n in range(5_000)
+            f"<url>\n  <loc>http://example.com/{n}</loc>\n  <{prefix}:md {attributes} />\n</url>\n"
+            for n in range(5_000)
         )
         data = urlset(body).replace(b"xmlns:rs", f"xmlns:{prefix}".encode()).replace(b"<rs:", f"<{prefix}:".encode())
         reader = Reader()

@@ -18,8 +18,8 @@ LONGEST_URI: Final = 8_192
 LONG_URI: Final = 2_047
 """Longer URIs break RS-DOC-19, a fact of sitemaps.org; they are written and counted, for a lost resource is worse."""
 
-_PLAIN_URI = re.compile(f"https?://[{URI_CHARACTERS}]{{1,2000}}").fullmatch
-_PLAIN_URIS = re.compile(f"(?:https?://[{URI_CHARACTERS}]{{1,2000}}\n)*+").fullmatch
+_PLAIN_URI = re.compile(f"https?://[0-9A-Za-z][{URI_CHARACTERS}]{{0,2000}}").fullmatch
+_PLAIN_URIS = re.compile(f"(?:https?://[0-9A-Za-z][{URI_CHARACTERS}]{{0,2000}}\n)*+").fullmatch
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _RELATION = re.compile(r"[a-z][a-z0-9.\-]*").fullmatch
 _HASH = re.compile(HASH.replace("a-fA-F", "a-f")).fullmatch

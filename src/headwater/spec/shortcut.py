@@ -54,7 +54,7 @@ def _expression(prefix: str, order: tuple[str, ...]) -> re.Pattern[str]:
     uri = f"[{URI_CHARACTERS}]"
     return re.compile(
         f"{_S}*<url>"
-        f"{_S}*<loc>(https?://{uri}{{1,8192}}(?:&amp;{uri}*)*)</loc>"
+        f"{_S}*<loc>(https?://[0-9A-Za-z]{uri}{{0,8192}}(?:&amp;{uri}*)*)</loc>"
         f"{_S}*(?:<lastmod>({TIME})</lastmod>{_S}*)?"
         f"(?:<changefreq>({'|'.join(sorted(CHANGE_FREQUENCIES))})</changefreq>{_S}*)?"
         f"(?:<priority>[0-9.]{{0,16}}</priority>{_S}*)?"
