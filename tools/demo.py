@@ -40,6 +40,7 @@ def tell(given: Path, scratch: Path) -> None:
     title(f"A source: a copy of {given}")
     shutil.copytree(given, source, ignore=only_files, ignore_dangling_symlinks=True)
     make_writable(source)
+    remove_empty_folders(source)
     count, octets = measure(source)
     say(f"{count:,} files, {octets / 1e6:,.1f} MB in {source}")
     if count == 0:
@@ -86,6 +87,13 @@ def make_writable(root: Path) -> None:
         os.chmod(folder, 0o755)
         for name in names:
             os.chmod(os.path.join(folder, name), 0o644)
+
+
+def remove_empty_folders(root: Path) -> None:
+    """A folder is no resource: an empty one has no address, so that no copy can have it."""
+    for folder, _, _ in os.walk(root, topdown=False):
+        if folder != str(root) and not os.listdir(folder):
+            os.rmdir(folder)
 
 
 def measure(root: Path) -> tuple[int, int]:
@@ -162,6 +170,7 @@ def edit(source: Path) -> int:
         path.write_text(f"This is new file {number}.\n" * 50)
     for path in deleted:
         path.unlink()
+    remove_empty_folders(source)
     say(f"{len(edited)} files edited, {ADDED} added (with spaces, % and – in their names), {len(deleted)} deleted.")
     return len(edited) + ADDED + len(deleted)
 
