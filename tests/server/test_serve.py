@@ -1,0 +1,194 @@
+"""`headwater serve` as people run it: a process, real folders, signals, restarts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from headwater.cli import run
+from headwater.cli.serve import default_state
+from headwater.spec.reader import read_bytes
+from headwater.spec.records import Change
+from tests.publish.world import look
+from tests.server.serving import Process, request, until
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"f{number}.txt").write_text(f"file {number}")
+    return folder
+
+
+def changes(url: str) -> list[tuple[str, Change | None]]:
+    _, entries, _ = read_bytes(request(url, "/files/changelist/open.xml").body)
+    return [(entry.loc.rpartition("/")[2], entry.change) for entry in entries]
+
+
+def fetch(url: str) -> bytes | None:
+    head, _, target = url.partition("//")[2].partition("/")
+    answer = request(f"http://{head}", "/" + target)
+    return answer.body if answer.status == 200 else None
+
+
+def test_changes_in_the_folder_are_listed_within_two_seconds(files: Path, tmp_path: Path) -> None:
+    with Process("--files", str(files), "--port", "0", "--state", str(tmp_path / "state")) as process:
+        url = process.ready()
+        assert changes(url) == []
+        for name, act, expected in (
+            ("new.txt", lambda path: path.write_text("new"), Change.CREATED),
+            ("f1.txt", lambda path: path.write_text("changed"), Change.UPDATED),
+            ("f2.txt", lambda path: path.unlink(), Change.DELETED),
+        ):
+            act(files / name)
+            began = time.monotonic()
+            until(lambda wanted=(name, expected): wanted in changes(url), 2.0, f"{name} in the open Change List")
+            assert time.monotonic() - began < 2.0
+        seen = look(fetch, base=url)
+        assert len(seen.state) == 5
+        status, said = process.stop()
+    assert status == 0
+    assert "Serving" in said
+    assert '"GET /files/changelist/open.xml" 200' in said
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_signals_end_it_in_order(files: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
+    with Process("--files", str(files), "--port", "0", "--state", str(tmp_path / "state"), "--quiet") as process:
+        process.ready()
+        began = time.monotonic()
+        ended, said = process.stop(number)
+    assert ended == status
+    assert time.monotonic() - began < 5
+    assert "GET" not in said
+    assert "Traceback" not in said
+
+
+def test_requests_under_way_are_finished_at_the_end(files: Path, tmp_path: Path) -> None:
+    (files / "big.bin").write_bytes(bytes(30_000_000))
+    with Process("--files", str(files), "--port", "0", "--state", str(tmp_path / "state")) as process:
+        url = process.ready()
+        host, _, port = url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as client:
+            client.sendall(b"GET /files/resources/big.bin HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            received = len(client.recv(1000))
+            process.process.send_signal(signal.SIGTERM)
+            while block := client.recv(1 << 20):
+                received += len(block)
+        assert received > 30_000_000
+        process.process.communicate(timeout=20)
+        assert process.process.returncode == 0
+
+
+def test_restart_shows_at_once_what_was_published_and_catches_up(files: Path, tmp_path: Path) -> None:
+    port = _free_port()
+    arguments = ("--files", str(files), "--port", str(port), "--state", str(tmp_path / "state"))
+    with Process(*arguments) as process:
+        url = process.ready()
+        before = request(url, "/files/resourcelist.xml")
+        process.kill()
+    (files / "meanwhile.txt").write_text("written while nobody looked")
+    (files / "f0.txt").unlink()
+    with Process(*arguments) as process:
+        url = process.listening()
+        after = request(url, "/files/resourcelist.xml")
+        assert after.status == 200, "no 503 after a restart"
+        assert after.headers["etag"] == before.headers["etag"]
+        wanted = {("meanwhile.txt", Change.CREATED), ("f0.txt", Change.DELETED)}
+        until(lambda: wanted <= set(changes(url)), 5.0, "what happened meanwhile")
+
+
+def test_several_sets_from_a_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(name)
+    config = tmp_path / "source.toml"
+    config.write_text(
+        'state = "state"\nport = 0\ntitle = "Two sets"\nprofile = "both"\n'
+        '[[set]]\nname = "alpha"\nfiles = "a"\ntitle = "The first"\n'
+        '[[set]]\nname = "beta"\nfiles = "b"\ndescribedby = "http://example.org/beta"\n'
+    )
+    with Process(str(config), "--log-format", "json") as process:
+        url = process.ready()
+        for name, file in (("alpha", "a.txt"), ("beta", "b.txt")):
+            assert list(look(fetch, name, url).state) == [f"{url}/{name}/resources/{file}"]
+        page = request(url, "/").body.decode()
+        assert "Two sets" in page
+        assert "The first" in page
+        _, said = process.stop()
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert {"listening", "request", "stopped"} <= {line["event"] for line in lines}
+    assert (tmp_path / "state/catalog.sqlite").exists()
+
+
+def test_a_folder_that_is_missing_is_waited_for(tmp_path: Path) -> None:
+    missing = tmp_path / "mount"
+    missing.mkdir()
+    (missing / "a").write_text("a")
+    with Process("--files", str(missing), "--port", "0", "--state", str(tmp_path / "state")) as process:
+        url = process.ready()
+        missing.rename(tmp_path / "elsewhere")
+        (tmp_path / "new").mkdir()
+        time.sleep(0.5)
+        assert list(look(fetch, base=url).state) == [f"{url}/files/resources/a"], "nothing is deleted for that"
+
+
+REFUSED = [
+    ((), 2, "nothing to serve"),
+    (("--files", "{files}", "--set", "Bad Name"), 2, "set name"),
+    (("--files", "{files}", "--set", "health"), 2, "reserved"),
+    (("--files", "{files}", "--base-url", "ftp://x"), 2, "http(s) URL"),
+    (("--files", "{files}", "--host", "0.0.0.0"), 2, "--base-url"),
+    (("--files", "{files}", "--port", "{taken}"), 6, "in use"),
+    (("--files", "{files}/nowhere"), 2, "does not exist"),
+    (("{config}", "--files", "{files}"), 2, "--files belongs to one set"),
+    (("{config}",), 2, "unknown field"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "status", "words"), REFUSED, ids=[case[2] for case in REFUSED])
+def test_what_cannot_be_is_said(
+    arguments: tuple[str, ...],
+    status: int,
+    words: str,
+    files: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    config = tmp_path / "bad.toml"
+    config.write_text('state = "s"\nprot = 1\n[[set]]\nfiles = "f"\n')
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        values = {"files": files, "config": config, "taken": taken.getsockname()[1]}
+        assert run(["serve", *(one.format(**values) for one in arguments)]) == status
+    assert words in capfd.readouterr().err
+
+
+def test_state_lies_in_the_users_own_folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    place = default_state(files, "files")
+    assert place.parent == tmp_path / "xdg/headwater"
+    assert place != default_state(files, "other") != default_state(tmp_path, "files")
+
+
+def test_two_servers_do_not_share_a_state(files: Path, tmp_path: Path) -> None:
+    arguments = ("--files", str(files), "--port", "0", "--state", str(tmp_path / "state"))
+    with Process(*arguments) as first:
+        first.ready()
+        with Process(*arguments) as second:
+            _, said = second.process.communicate(timeout=20)
+            assert second.process.returncode == 6
+            assert b"HW-SRC-10" in said
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
