@@ -17,7 +17,7 @@ SIZE = 24
 def batch(writer: str, number: int) -> list[Event]:
     """Batch `number` of a writer: new resources, a shared one that grows, deletions of the batch before."""
     events: list[Event] = [Upsert(f"{writer}/{number}/{n}", Metadata(length=number)) for n in range(SIZE)]
-    events.append(Upsert(f"{writer}/shared", Metadata(type="t/" + "t" * (number * 37 % 5_000))))
+    events.append(Upsert(f"{writer}/shared", Metadata(type="t/t" + "t" * (number * 37 % 5_000))))
     if number:
         events += [Delete(f"{writer}/{number - 1}/{n}") for n in range(0, SIZE, 2)]
     return events

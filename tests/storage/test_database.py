@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -167,6 +167,33 @@ def test_close_ends_reads_under_way(database: Database, path: Path) -> None:
         with pytest.raises(DatabaseClosed), use():
             pass
     assert [file.name for file in path.parent.iterdir()] == ["state.db"]
+
+
+def test_close_while_threads_read_and_write(database: Database, path: Path) -> None:
+    add(database, *("x" * 100 for _ in range(5_000)))
+    ended: list[BaseException] = []
+    ready = threading.Barrier(5)
+
+    def use(work: Callable[[], object]) -> None:
+        ready.wait()
+        try:
+            while True:
+                work()
+        except BaseException as cause:
+            ended.append(cause)
+
+    works = [lambda: words(database)] * 2 + [lambda: add(database, "y")] * 2
+    threads = [threading.Thread(target=use, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    database.close()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert [type(cause) for cause in ended] == [DatabaseClosed] * 4
+    assert [file.name for file in path.parent.iterdir()] == ["state.db"]
+    with Database(path, V1) as again:
+        assert again.check() == []
 
 
 @pytest.mark.parametrize("durability", Durability)

@@ -266,17 +266,23 @@ class Database:
                 raise fault_of(cause, self.path) from cause
 
     def close(self) -> None:
-        """Give up every connection; what was committed is on disk. Reads under way end with `DatabaseClosed`."""
+        """Give up every connection; what was committed is on disk.
+
+        Waits for a transaction that another thread is writing. Reads under way end with `DatabaseClosed`.
+        """
         with self._pool_lock:
             self._closed = True
-            connections = [*self._lent, *self._idle, self._writer]
-            self._idle.clear()
-        for connection in connections:
-            if connection in self._lent:
-                with contextlib.suppress(apsw.Error):
-                    connection.interrupt()
-            with contextlib.suppress(apsw.Error):  # one in use by another thread is closed when that gives it back
+            lent, idle = list(self._lent), self._idle
+            self._idle = []
+        for connection in lent:
+            with contextlib.suppress(apsw.Error):
+                connection.interrupt()
+        for connection in (*lent, *idle):
+            with contextlib.suppress(apsw.Error):  # one that a thread is using is closed when that gives it back
                 connection.close(True)
+        mine = self._writing_thread == threading.get_ident()
+        with contextlib.nullcontext() if mine else self._write_lock, contextlib.suppress(apsw.Error):
+            self._writer.close(True)
 
     def __enter__(self) -> Database:
         return self
