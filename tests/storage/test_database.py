@@ -171,7 +171,7 @@ def test_close_ends_reads_under_way(database: Database, path: Path) -> None:
 
 def test_close_while_threads_read_and_write(database: Database, path: Path) -> None:
     add(database, *("x" * 100 for _ in range(5_000)))
-    ended: list[BaseException] = []
+    ended: list[DatabaseFault] = []
     ready = threading.Barrier(5)
 
     def use(work: Callable[[], object]) -> None:
@@ -179,7 +179,7 @@ def test_close_while_threads_read_and_write(database: Database, path: Path) -> N
         try:
             while True:
                 work()
-        except BaseException as cause:
+        except DatabaseFault as cause:
             ended.append(cause)
 
     works = [lambda: words(database)] * 2 + [lambda: add(database, "y")] * 2
