@@ -25,13 +25,15 @@ class Inflater:
 
     def push(self, data: bytes) -> Iterator[bytes]:
         """The plain octets that `data` gives. Raises BadCompression or LimitExceeded."""
-        self._received += len(data)
-        if self._received > self._limits.compressed_octets and self._layers[0].compressed:
-            raise LimitExceeded(f"more than {self._limits.compressed_octets:,} octets in compressed form")
-        for middle in self._layers[0].push(data):
-            for block in self._layers[1].push(middle):
-                self._count(block)
-                yield block
+        for start in range(0, len(data), BLOCK):  # growth is judged by what was taken, not by what lies ready
+            piece = data[start : start + BLOCK]
+            self._received += len(piece)
+            for middle in self._layers[0].push(piece):
+                for block in self._layers[1].push(middle):
+                    self._count(block)
+                    yield block
+            if self._received > self._limits.compressed_octets and self._layers[0].compressed:
+                raise LimitExceeded(f"more than {self._limits.compressed_octets:,} octets in compressed form")
 
     def finish(self) -> Iterator[bytes]:
         """What is left at the end. Raises Truncated when the compressed form is cut off."""
@@ -82,8 +84,7 @@ class _Layer:
         if self.compressed:
             yield from self._inflate(data)
             return
-        for start in range(0, len(data), BLOCK):
-            yield data[start : start + BLOCK]
+        yield data
 
     def _inflate(self, data: bytes) -> Iterator[bytes]:
         while data:
