@@ -23,19 +23,19 @@ def seconds(moment: dt.datetime) -> int:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (b"a.pdf", "application/pdf"),
-        (b"deep/A.XML", "application/xml"),
-        (b"a.tar.gz", "application/gzip"),
-        (b"a.nq", "application/n-quads"),
-        (b"README", UNKNOWN),
-        (b".pdf", UNKNOWN),
-        (b"a.", UNKNOWN),
-        (b"a.pdf/file", UNKNOWN),
-        (b"\xff.txt", "text/plain"),
-        (b"a.unheardof", UNKNOWN),
+        ("a.pdf", "application/pdf"),
+        ("deep/A.XML", "application/xml"),
+        ("a.tar.gz", "application/gzip"),
+        ("a.nq", "application/n-quads"),
+        ("README", UNKNOWN),
+        (".pdf", UNKNOWN),
+        ("a.", UNKNOWN),
+        ("a.pdf/file", UNKNOWN),
+        ("%FF.txt", "text/plain"),
+        ("a.unheardof", UNKNOWN),
     ],
 )
-def test_media_types_come_from_our_own_table(name: bytes, expected: str) -> None:
+def test_media_types_come_from_our_own_table(name: str, expected: str) -> None:
     assert media_type(name) == expected
 
 
@@ -47,7 +47,7 @@ def test_media_types_are_lower_case_essences() -> None:
 
 
 def described(mtime_ns: int, held: Metadata | None = None) -> Metadata:
-    return describe(b"a.txt", (3, mtime_ns, 0, 1), ("md5", "sha-256"), ("a" * 32, "b" * 64), held, NOW)
+    return describe("a.txt", (3, mtime_ns, 0, 1), ("md5", "sha-256"), ("a" * 32, "b" * 64), held, NOW)
 
 
 def test_metadata_of_a_file() -> None:

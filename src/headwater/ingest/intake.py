@@ -86,15 +86,16 @@ class Intake:
         for readings in batched(readers.read(self._job(one) for one in candidates), BATCH):
             known = held([job.key.uri for job, _reading in readings])
             batch = Batch()
+            now = self._clock()
             for job, found in readings:
-                self._take(job.key, found, known.get(job.key.uri), batch)
+                self._take(job.key, found, known.get(job.key.uri), batch, now)
             yield batch
 
     def _job(self, one: Candidate) -> Job[Candidate]:
         place = None if self._place is None else os.path.join(self._place, path_of(one.uri))
         return Job((one.path, place), one.octets, one)
 
-    def _take(self, one: Candidate, found: Reading, known: Resource | None, batch: Batch) -> None:
+    def _take(self, one: Candidate, found: Reading, known: Resource | None, batch: Batch, now: dt.datetime) -> None:
         outcome, error, state, read_at_ns, changed_ns, digests = found
         if outcome != reading.READ:
             batch.kept += known is not None
@@ -103,10 +104,9 @@ class Intake:
         batch.read += 1
         batch.octets += state[0]
         was = known.metadata if known is not None else None
-        path = path_of(one.uri)
         event = Upsert(
             one.uri,
-            describe(path, state, self._algorithms, digests, was, self._clock()),
+            describe(one.uri, state, self._algorithms, digests, was, now),
             settled_note(self.mark, state, read_at_ns, changed_ns),
         )
         if known is None:

@@ -6,8 +6,6 @@ change of every resource. Essence only, lower-case (AMB-09, RS-MD-11); an unknow
 
 from __future__ import annotations
 
-import os
-
 UNKNOWN = "application/octet-stream"
 
 _BY_TYPE = {
@@ -121,8 +119,12 @@ _BY_TYPE = {
 _BY_EXTENSION = {extension: kind for kind, extensions in _BY_TYPE.items() for extension in extensions.split()}
 
 
-def media_type(name: str | bytes) -> str:
-    """The media type of a file with this name (or path); `application/octet-stream` when its extension says nothing."""
-    base = os.fsdecode(name).rpartition("/")[2]
-    stem, dot, extension = base.rpartition(".")
-    return _BY_EXTENSION.get(extension.lower(), UNKNOWN) if dot and stem else UNKNOWN
+def media_type(name: str) -> str:
+    """The media type of a file with this name, path or URI; `application/octet-stream` when its extension says nothing.
+
+    Percent-encoding never touches a letter or a digit, so that a relative URI of ours says the same as its path.
+    """
+    stem, _dot, extension = name.rpartition(".")
+    if not stem or stem.endswith("/"):
+        return UNKNOWN
+    return _BY_EXTENSION.get(extension) or _BY_EXTENSION.get(extension.lower(), UNKNOWN)

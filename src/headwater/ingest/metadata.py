@@ -8,40 +8,35 @@ from collections.abc import Sequence
 from headwater.catalog.interface import Metadata
 from headwater.ingest.mediatypes import media_type
 from headwater.ingest.reading import State
-from headwater.spec.hashes import Digest
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EARLIEST = dt.datetime.min.replace(tzinfo=dt.UTC)
+_LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 def describe(
-    path: bytes,
-    state: State,
-    algorithms: Sequence[str],
-    digests: Sequence[str],
-    held: Metadata | None,
-    now: dt.datetime,
+    uri: str, state: State, algorithms: Sequence[str], digests: Sequence[str], held: Metadata | None, now: dt.datetime
 ) -> Metadata:
     """The metadata of a file that was read in this state; `held` is what the set says of it so far.
 
     `hash` lists the digests in the order given (RS-MD-05), `type` is an essence (AMB-09), `lastmod` has whole seconds,
     as HTTP's Last-Modified has.
     """
-    digest = " ".join(str(Digest(name, value)) for name, value in zip(algorithms, digests, strict=True))
+    digest = " ".join([f"{name}:{value}" for name, value in zip(algorithms, digests, strict=True)]) or None
     return Metadata(
         lastmod=_lastmod(state[1], now, held if held is not None and held.hash == digest else None),
-        hash=digest or None,
+        hash=digest,
         length=state[0],
-        type=media_type(path),
+        type=media_type(uri),
     )
 
 
 def _lastmod(mtime_ns: int, now: dt.datetime, same: Metadata | None) -> dt.datetime:
     """The file's mtime, never in the future (AMB-27; RFC 9110 8.8.2.1): then the time at which it was found so."""
     try:
-        lastmod = _EPOCH + dt.timedelta(seconds=mtime_ns // 1_000_000_000)
+        lastmod = _EPOCH + dt.timedelta(0, mtime_ns // 1_000_000_000)
     except OverflowError:
-        lastmod = _EARLIEST if mtime_ns < 0 else dt.datetime.max.replace(tzinfo=dt.UTC)
+        lastmod = _EARLIEST if mtime_ns < 0 else _LATEST
     if lastmod <= now:
         return lastmod
     found = same.lastmod if same is not None and same.lastmod is not None else now

@@ -36,13 +36,15 @@ Request = tuple[bytes, "bytes | None"]
 Reading = tuple[int, int, State, int, int, tuple[str, ...]]
 """Outcome, errno, the file's state, when reading began, when the file last changed before, the digests in hex.
 
-Times are nanoseconds. The change is the file's ctime, except that a link which we made ourselves does not count.
+Times are nanoseconds. The change is the file's ctime, except that a link which we made ourselves does not count: a
+write in the same tick would show in mtime.
 """
 
 _NOTHING: State = (0, 0, 0, 0)
 _ATTEMPTS = 3
 _CHUNK = 1 << 18
 _SMALL = 1 << 20
+_CONSTRUCTORS = {name: getattr(hashlib, name) for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
 _GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -68,6 +70,8 @@ def read_file(
 ) -> Reading:
     """Read one file; never raises for what the file system does. `algorithms` are names of `hashlib`."""
     path, place = request
+    if place is None and (found := _read_quickly(path, algorithms)) is not None:
+        return found
     for _attempt in range(_ATTEMPTS):
         try:
             return _read_once(path, place, algorithms, mode, stop)
@@ -84,17 +88,46 @@ def read_file(
     return CHANGED, 0, _NOTHING, 0, 0, ()
 
 
+def _read_quickly(path: bytes, algorithms: tuple[str, ...]) -> Reading | None:
+    """The same for a small file that gives no trouble, in a third less time; None: look at it properly."""
+    began = time.time_ns()
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except OSError:
+        return None
+    try:
+        before = os.fstat(descriptor)
+        size = before.st_size
+        if size >= _SMALL or not stat.S_ISREG(before.st_mode):
+            return None
+        data = os.read(descriptor, size + 1)
+        after = os.fstat(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    mtime, ctime = before.st_mtime_ns, before.st_ctime_ns
+    if len(data) != size or after.st_ctime_ns != ctime or after.st_mtime_ns != mtime or after.st_size != size:
+        return None
+    digests = tuple([_CONSTRUCTORS[name](data, usedforsecurity=False).hexdigest() for name in algorithms])
+    return READ, 0, (size, mtime, ctime, before.st_ino), began, ctime, digests
+
+
 def _read_once(
     path: bytes, place: bytes | None, algorithms: tuple[str, ...], mode: str | None, stop: Callable[[], bool] | None
 ) -> Reading:
     unlinked = _link(path, place) if place is not None and mode == LINK else None
+    if unlinked is not None and (found := _read_quickly(path, algorithms)) is not None:
+        size, mtime, _ctime, inode = state = found[2]
+        if (size, mtime, inode) == (unlinked.st_size, unlinked.st_mtime_ns, unlinked.st_ino):
+            return READ, 0, state, found[3], max(unlinked.st_ctime_ns, mtime), found[5]
     began = time.time_ns()
     descriptor = os.open(path, _FLAGS)
     try:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode):
             return SPECIAL, 0, _NOTHING, 0, 0, ()
-        hashes = [hashlib.new(name, usedforsecurity=False) for name in algorithms]
+        hashes = [_CONSTRUCTORS[name](usedforsecurity=False) for name in algorithms]
         copy = _Copy(place, before) if place is not None and not _placed(place, before, mode) else None
         try:
             octets = _feed(descriptor, before.st_size, hashes, copy, stop)
@@ -110,7 +143,7 @@ def _read_once(
         os.close(descriptor)
     changed = before.st_ctime_ns
     if unlinked is not None and _state(unlinked)[:2] == _state(before)[:2] and unlinked.st_ino == before.st_ino:
-        changed = max(unlinked.st_ctime_ns, before.st_mtime_ns)  # a write since would show in mtime
+        changed = max(unlinked.st_ctime_ns, before.st_mtime_ns)
     return READ, 0, _state(before), began, changed, tuple(one.hexdigest() for one in hashes)
 
 

@@ -135,7 +135,7 @@ class Walk:
             mode = os.lstat(path).st_mode
             is_folder = stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and os.path.isdir(path))
         except OSError as cause:
-            yield from self._failed(frame.prefix + quote(last), path, cause)
+            yield from self._closed(frame.prefix + quote(last), path, cause)
             return
         frame.keys = [quote(last) + "/" if is_folder else quote(last)]
         yield from self._descend(frames)
@@ -168,13 +168,15 @@ class Walk:
                     frame.keys = self._list(frame.path)
                 except OSError as cause:
                     frames.pop()
-                    yield from self._failed(frame.prefix, frame.path, cause)
+                    yield from self._closed(frame.prefix, frame.path, cause)
             elif not frame.keys:
                 frames.pop()
             elif (key := frame.keys.pop()).endswith("/"):
                 yield from self._enter(frame, key, frames)
             else:
-                yield from self._file(frame, key)
+                seen = self._file(frame, key)
+                if seen is not None:
+                    yield seen
 
     def _enter(self, frame: _Frame, key: str, frames: list[_Frame]) -> Iterator[Unreadable]:
         """Push a frame for the folder `key` unless it is left out or cannot be looked at."""
@@ -192,7 +194,7 @@ class Walk:
                     return
                 path = resolved
         except OSError as cause:
-            yield from self._failed(frame.prefix + key, path, cause)
+            yield from self._closed(frame.prefix + key, path, cause)
             return
         if path not in self._avoid:
             frames.append(_Frame(path, frame.prefix + key, relative + b"/", links))
@@ -216,35 +218,42 @@ class Walk:
         self._remark(Remark("HW-ING-11", "a link that leads out of the folder is not followed", path))
         return None
 
-    def _file(self, frame: _Frame, key: str) -> Iterator[Seen]:
+    def _file(self, frame: _Frame, key: str) -> Seen | None:
         name = path_of(key)
-        if not self._selection.takes(frame.relative + name):
-            return
+        if not self._selection.everything and not self._selection.takes(frame.relative + name):
+            return None
         path = frame.path + b"/" + name
         uri = frame.prefix + key
         try:
             found = os.lstat(path)
+            if stat.S_ISREG(found.st_mode):
+                return Found(uri, path, found)
             if stat.S_ISLNK(found.st_mode):
                 real = self._inside(path)
                 if real is None or any(real.startswith(avoided + b"/") for avoided in self._avoid):
-                    return
+                    return None
                 path = real
                 found = os.lstat(path)
         except OSError as cause:
-            yield from self._failed(uri, path, cause)
-            return
+            return self._failed(uri, path, cause)
         if stat.S_ISREG(found.st_mode):
-            yield Found(uri, path, found)
-        elif not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
+            return Found(uri, path, found)
+        if not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
             self._remark(Remark("HW-ING-13", "a pipe, socket or device is left out", path))
+        return None
 
-    def _failed(self, uri: str, path: bytes, cause: OSError) -> Iterator[Unreadable]:
+    def _closed(self, uri: str, path: bytes, cause: OSError) -> Iterator[Unreadable]:
+        failed = self._failed(uri, path, cause)
+        if failed is not None:
+            yield failed
+
+    def _failed(self, uri: str, path: bytes, cause: OSError) -> Unreadable | None:
         if cause.errno in _GONE:
-            return
+            return None
         if cause.errno == errno.ELOOP:
             self._remark(Remark("HW-ING-12", "a link that leads to itself is not followed", path))
-            return
-        yield Unreadable(uri, path, cause.strerror or str(cause))
+            return None
+        return Unreadable(uri, path, cause.strerror or str(cause))
 
 
 def _leads_to_folder(entry: os.DirEntry[bytes]) -> bool:
