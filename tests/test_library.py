@@ -26,7 +26,7 @@ def declared_for_types() -> set[str]:
 
 
 def test_all_is_what_is_exposed() -> None:
-    homes = [name for names in headwater._HOMES.values() for name in names.split()]
+    homes = [name.rpartition("=")[2] for names in headwater._HOMES.values() for name in names.split()]
     assert len(homes) == len(set(homes))
     assert headwater.__all__ == sorted(headwater.__all__)
     assert set(headwater.__all__) == {*homes, "__version__"} == {*declared_for_types(), "__version__"}

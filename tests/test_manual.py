@@ -1,8 +1,17 @@
 """The documentation is run: command lines, examples of the library, and the pages that are written from the program."""
 
+import os
 import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tools.reference import PAGE, error_kinds, render
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,7 +33,7 @@ def test_the_map_names_every_room_and_nothing_that_is_not_there() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     source = ROOT / "src" / "headwater"
     for name in re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", text):
-        assert (source / name).exists(), name
+        assert (source / name).exists() or (ROOT / name).exists(), name
     rooms = {path.name for path in source.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert rooms <= set(re.findall(r"[a-z]+", text))
 
@@ -33,3 +42,109 @@ def test_links_between_the_pages_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+# -- command lines and examples
+
+
+class Scratch:
+    """A folder in which the page is carried out from top to bottom, at a port of its own."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port = listener.getsockname()[1]
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": path, "HOME": str(folder), "COLUMNS": "120", "LC_ALL": "C.UTF-8"}
+        self.environment.pop("XDG_STATE_HOME", None)
+        self.servers: list[subprocess.Popen[bytes]] = []
+
+    def at_my_port(self, text: str) -> str:
+        return text.replace(":8000", f":{self.port}").replace("--port 8000", f"--port {self.port}")
+
+    def carry_out(self, command: str) -> str:
+        """What a command says; in the background when it ends with &, once it answers."""
+        arguments = ["bash", "-c", self.at_my_port(command.removesuffix("&"))]
+        if command.endswith("&"):
+            quiet = subprocess.DEVNULL
+            self.servers.append(
+                subprocess.Popen(
+                    arguments, cwd=self.folder, env=self.environment, stdout=quiet, stderr=quiet, start_new_session=True
+                )
+            )
+            self.wait_until_published()
+            return ""
+        done = subprocess.run(
+            arguments,
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+        return done.stdout
+
+    def wait_until_published(self) -> None:
+        deadline = time.monotonic() + 60
+        address = f"http://127.0.0.1:{self.port}/.well-known/resourcesync"
+        ask = ["headwater", "inspect", address]
+        while subprocess.run(ask, env=self.environment, capture_output=True, check=False).returncode != 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        for server in self.servers:
+            os.killpg(server.pid, signal.SIGTERM)
+            server.wait(30)
+
+
+@contextmanager
+def scratch(folder: Path) -> Iterator[Scratch]:
+    made = Scratch(folder)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def blocks(page: Path) -> list[tuple[int, str, str]]:
+    """Line number, language and text of every fenced block."""
+    text = page.read_text("utf-8")
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in found]
+
+
+def check_console(block: str, place: Scratch) -> None:
+    """Each `$` line is carried out; what follows is what it says, `…` standing for anything."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        said = place.carry_out(command)
+        if expected or not command.startswith(("mkdir", "echo", "sleep", "rm")):
+            pattern = re.escape(place.at_my_port(expected)).replace("…", ".*")
+            if not re.fullmatch(pattern, said, re.DOTALL):
+                pytest.fail(f"$ {command}\n{said}\n-- is not --\n{expected}", pytrace=False)
+
+
+def test_the_manual_is_carried_out_from_top_to_bottom(tmp_path: Path) -> None:
+    with scratch(tmp_path) as place:
+        for line, language, block in blocks(ROOT / "docs" / "manual.md"):
+            print(f"docs/manual.md, line {line}")  # shown when the block fails
+            if language == "console":
+                check_console(block, place)
+            elif language == "python":
+                (tmp_path / "example.py").write_text(place.at_my_port(block))
+                place.carry_out("python -W error example.py")
+            else:
+                assert language in {"text", "toml"}
+
+
+def test_the_readme_names_commands_that_exist() -> None:
+    from headwater.cli import COMMANDS
+
+    text = "\n".join(block for _, _, block in blocks(ROOT / "README.md"))
+    assert set(re.findall(r"^headwater (\w+)", text, re.MULTILINE)) <= set(COMMANDS)
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make (\w+)", text, re.MULTILINE)) <= targets

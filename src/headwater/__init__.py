@@ -34,14 +34,23 @@ if TYPE_CHECKING:
     from headwater.spec.writer import DocumentWriter as DocumentWriter
     from headwater.spec.writer import Profile as Profile
     from headwater.spec.writer import write_document as write_document
+    from headwater.sync.audit import AuditReport as AuditReport
+    from headwater.sync.audit import audit as audit_folder
+    from headwater.sync.explore import Explored as Explored
+    from headwater.sync.explore import explore as explore_source
+    from headwater.sync.options import Options as SyncOptions
+    from headwater.sync.options import Report as SyncReport
+    from headwater.sync.run import sync as sync_folder
 
 __all__ = [
+    "AuditReport",
     "Change",
     "Digest",
     "Document",
     "DocumentWriter",
     "Entry",
     "Exit",
+    "Explored",
     "HeadwaterError",
     "Kind",
     "Link",
@@ -52,13 +61,18 @@ __all__ = [
     "Reader",
     "SourceFault",
     "StoreFault",
+    "SyncOptions",
+    "SyncReport",
     "TransferFault",
     "Undetermined",
     "UsageFault",
     "__version__",
+    "audit_folder",
+    "explore_source",
     "publish_folder",
     "read_bytes",
     "read_document",
+    "sync_folder",
     "write_document",
 ]
 
@@ -71,14 +85,21 @@ _HOMES = {
     "headwater.spec.reader": "Reader read_bytes read_document",
     "headwater.spec.records": "Change Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
+    "headwater.sync.audit": "AuditReport audit=audit_folder",
+    "headwater.sync.explore": "Explored explore=explore_source",
+    "headwater.sync.options": "Options=SyncOptions Report=SyncReport",
+    "headwater.sync.run": "sync=sync_folder",
 }
-"""Where each public name lives; `tests/test_library.py` holds this, `__all__` and the imports above together."""
+"""Where each public name lives, `inside=outside` where it has another name there. A test holds this, `__all__` and the
+imports above together."""
 
 
 def __getattr__(name: str) -> object:
     for module, names in _HOMES.items():
-        if name in names.split():
-            return getattr(import_module(module), name)
+        for pair in names.split():
+            inside, _, outside = pair.partition("=")
+            if name == (outside or inside):
+                return getattr(import_module(module), inside)
     raise AttributeError(f"module 'headwater' has no attribute {name!r}")
 
 
