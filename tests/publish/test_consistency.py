@@ -10,10 +10,12 @@ import datetime as dt
 import random
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from headwater.catalog.interface import Resource
 from headwater.publish.site import SetSettings
 from tests.publish.world import BASE, Delete, World, look, put, replay
 
@@ -27,7 +29,7 @@ def real_time() -> dt.datetime:
 class Reader(threading.Thread):
     """Looks again and again; keeps how many changes and which state each look came to, and its first failure."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: BusyWorld) -> None:
         super().__init__()
         self._world = world
         self.looks: list[tuple[int, int, dict[str, str]]] = []
@@ -106,7 +108,7 @@ def test_changes_are_published_while_many_pages_are_rendered(tmp_path: Path) -> 
     seen: list[int] = []
     page = world.catalog.page
 
-    def recording(name: str, number: int):  # type: ignore[no-untyped-def]
+    def recording(name: str, number: int) -> Iterator[Resource]:
         rows = list(page(name, number))
         world.record(put(f"during-{number}", number))
         seen.append(len(look(world.fetch, midway=True).changes))

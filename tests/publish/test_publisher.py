@@ -281,7 +281,7 @@ def test_lastmod_of_changes(tmp_path: Path, profile: Profile) -> None:
     world.publish()
     updated, deleted = world.look().changes
     assert (updated.change, deleted.change) == (Change.UPDATED, Change.DELETED)
-    assert deleted.hash is deleted.length is deleted.type is None, "AMB-34"
+    assert (deleted.hash, deleted.length, deleted.type) == (None, None, None), "AMB-34"
     if profile is Profile.BOTH:
         assert updated.lastmod == updated.datetime, "AMB-19"
         assert deleted.lastmod == deleted.datetime, "AMB-19"
@@ -401,9 +401,9 @@ def _die(world: World, step: int, bookkeeping: str) -> bool:
         fail()
         rendered(name, pages)
 
-    def failing_note(name: str, data: bytes) -> None:
+    def failing_note(name: str, notes: bytes) -> None:
         fail()
-        note(name, data)
+        note(name, notes)
 
     if bookkeeping == "documents":
         store.left = step

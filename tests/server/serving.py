@@ -42,9 +42,9 @@ class Face:
         self.url = url
         self.served: list[Served] = []
 
-    def get(self, target: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
+    def get(self, target: str, method: str = "GET", **headers: str) -> Answer:
         """One request on a connection of its own; `_` in header names stands for `-`."""
-        return request(self.url, target, method, {name.replace("_", "-"): text for name, text in headers.items()}, body)
+        return request(self.url, target, method, {name.replace("_", "-"): text for name, text in headers.items()})
 
     def raw(self, octets: bytes, seconds: float = 5.0) -> bytes:
         """Send octets as they are and return what comes back until the server closes or falls silent."""

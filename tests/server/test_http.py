@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.server.run import AddressInUse, ServerLimits, listen
+from headwater.server.run import AddressInUse, ServerLimits, address_url, listen
+from headwater.server.source import utc_now
 from headwater.spec.discovery import parse_link_header
 from headwater.spec.reader import read_bytes
 from tests.server.serving import Face, drain, face, request, until
@@ -232,7 +233,7 @@ def test_other_methods_are_refused_and_their_bodies_not_waited_for(server: Face)
 
 
 def test_body_of_a_get_is_ignored(server: Face) -> None:
-    assert server.get("/files/resources/plain.txt", body=b"surprise").body == b"hello\n"
+    assert request(server.url, "/files/resources/plain.txt", body=b"surprise").body == b"hello\n"
 
 
 @pytest.mark.parametrize(
@@ -402,18 +403,12 @@ def test_closed_lists_may_be_kept_for_ever(tmp_path: Path) -> None:
         for number in range(2):
             (root / f"n{number}").write_bytes(b"n")
             running.source.run_once()
-            running.source.publisher.publish("files", running.source.catalog.mark("files", _now()))
+            running.source.publisher.publish("files", running.source.catalog.mark("files", utc_now()))
         lifetimes = [running.get(f"/files/changelist/0000{n}.xml").headers["cache-control"] for n in (0, 1)]
         assert lifetimes == ["public, max-age=31536000, immutable"] * 2
         last = running.source.catalog.segments("files")[-1].number
         assert running.get(f"/files/changelist/{last:05d}.xml").headers["cache-control"] == "no-cache"
         assert running.get("/files/changelist/open.xml").headers["cache-control"] == "no-cache"
-
-
-def _now():  # type: ignore[no-untyped-def]
-    from headwater.server.source import utc_now
-
-    return utc_now()
 
 
 def test_before_the_first_publication_nothing_is_shown(tmp_path: Path) -> None:
@@ -443,14 +438,9 @@ def test_an_address_is_taken_once() -> None:
 
 
 def test_ipv6(tmp_path: Path) -> None:
-    from headwater.server.run import address_url
-
     try:
         listener = listen("::1", 0)
     except AddressInUse:
         pytest.skip("no IPv6 here")
     with listener:
         assert address_url(listener).startswith("http://[::1]:")
-
-
-__all__ = ["request"]

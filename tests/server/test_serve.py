@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,10 @@ def changes(url: str) -> list[tuple[str, Change | None]]:
     return [(entry.loc.rpartition("/")[2], entry.change) for entry in entries]
 
 
+def listed(url: str, wanted: tuple[str, Change]) -> bool:
+    return wanted in changes(url)
+
+
 def fetch(url: str) -> bytes | None:
     head, _, target = url.partition("//")[2].partition("/")
     answer = request(f"http://{head}", "/" + target)
@@ -49,7 +54,8 @@ def test_changes_in_the_folder_are_listed_within_two_seconds(files: Path, tmp_pa
         ):
             act(files / name)
             began = time.monotonic()
-            until(lambda wanted=(name, expected): wanted in changes(url), 2.0, f"{name} in the open Change List")
+            wanted = (name, expected)
+            until(partial(listed, url, wanted), 2.0, f"{name} in the open Change List")
             assert time.monotonic() - began < 2.0
         seen = look(fetch, base=url)
         assert len(seen.state) == 5

@@ -55,10 +55,14 @@ class Press:
 
     def document(self, name: str, head: Document, entries: Iterable[Entry]) -> Stored:
         """Write a document."""
+        return self.blocks(name, self.whole(head, entries))
+
+    def whole(self, head: Document, entries: Iterable[Entry]) -> Iterator[bytes]:
+        """A whole document as octets, in blocks."""
         writer = self.writer(head)
-        return self.blocks(
-            name, (block for part in ([writer.head()], rendered(writer, entries), [writer.tail()]) for block in part)
-        )
+        yield writer.head()
+        yield from rendered(writer, entries)
+        yield writer.tail()
 
     def blocks(self, name: str, blocks: Iterable[bytes]) -> Stored:
         """Write a document that is octets already."""

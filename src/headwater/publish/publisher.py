@@ -43,6 +43,7 @@ from headwater.publish.site import (
     resource_list_name,
     resource_page_name,
 )
+from headwater.spec.records import Document, Entry
 
 
 class NotReady(UsageFault):
@@ -110,7 +111,7 @@ class Publisher:
         """
         with self._site_lock:
             published = tuple(one.name for one in self._site.sets if self.is_published(one.name))
-            press = Press(self._store, self._site.profile)
+            press = self._press()
             press.document(SOURCE_DESCRIPTION, *documents.source_description(self._site, published))
             press.blocks(ROBOTS, [documents.robots(self._site, published)])
             self._named = published
@@ -129,7 +130,20 @@ class Publisher:
 
     def is_site_published(self) -> bool:
         """Whether the Source Description in the store is one of this site."""
-        return self._named is not None or self._is_whole()
+        if self._named is None and self._is_whole():
+            held = self._store.open(SOURCE_DESCRIPTION)
+            if held is not None:
+                with held[1] as file:
+                    if file.read() == b"".join(self._press().whole(*self._description())):
+                        self._named = tuple(one.name for one in self._site.sets)
+        return self._named is not None
+
+    def _description(self) -> tuple[Document, list[Entry]]:
+        published = [one.name for one in self._site.sets if self.is_published(one.name)]
+        return documents.source_description(self._site, published)
+
+    def _press(self) -> Press:
+        return Press(self._store, self._site.profile)
 
     def _is_whole(self) -> bool:
         return all(self.is_published(one.name) for one in self._site.sets)
@@ -143,7 +157,7 @@ class Publisher:
         shape = fingerprint(self._site, settings)
         everything = note.fingerprint != shape or (force and self._is_torn(note, name))
         now = self._clock()
-        press = Press(self._store, self._site.profile)
+        press = self._press()
         self._close_segment(settings, now)
         changes = ChangeLists(self._catalog, press, self._site, name, note, everything=everything)
         changes.publish()

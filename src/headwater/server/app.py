@@ -52,9 +52,20 @@ _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG,
 class Backing(Protocol):
     """The source behind the face."""
 
-    site: Site
-    catalog: Catalog
-    store: Store
+    @property
+    def site(self) -> Site:
+        """What it looks like from outside."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """What it holds."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """Where its documents lie."""
+        ...
 
     def is_published(self, name: str) -> bool:
         """Whether the set's documents may be shown."""

@@ -15,11 +15,22 @@ from headwater.publish.site import Site
 class Reported(Protocol):
     """What the report is made from."""
 
-    site: Site
-    catalog: Catalog
+    @property
+    def site(self) -> Site:
+        """What the source looks like from outside."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """What it holds."""
+        ...
 
     def is_published(self, name: str) -> bool:
         """Whether the set's documents may be shown."""
+        ...
+
+    def is_site_published(self) -> bool:
+        """Whether the Source Description may be shown."""
         ...
 
     def health(self) -> Mapping[str, object]:
@@ -28,7 +39,7 @@ class Reported(Protocol):
 
 
 def report(source: Reported) -> tuple[int, bytes]:
-    """Status and JSON body: 200 when every set is published, else 503."""
+    """Status and JSON body: 200 when every set is published and the source names them, else 503."""
     states = {state.name: state for state in source.catalog.sets()}
     told = source.health()
     working = {one.get("name"): one for one in _records(told.get("sets"))}
@@ -36,7 +47,7 @@ def report(source: Reported) -> tuple[int, bytes]:
         {**working.get(one.name, {}), **_set(one.name, states.get(one.name), source.is_published(one.name))}
         for one in source.site.sets
     ]
-    ready = all(bool(one["ready"]) for one in sets)
+    ready = source.is_site_published() and all(bool(one["ready"]) for one in sets)
     body = {**told, "ready": ready, "base_url": source.site.base_url, "sets": sets}
     return 200 if ready else 503, msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
 
