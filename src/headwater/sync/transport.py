@@ -290,11 +290,9 @@ class Transport:
 
     def _set_target(self, slot: _Slot, uri: str) -> None:
         """Send small hexadecimal digits as they are, which libcurl would capitalise; a proxy takes only whole URIs."""
-        slot.exact = bool(_SMALL_ESCAPE.search(uri)) and not self._proxied
-        if slot.exact:
+        if not self._proxied:
+            slot.exact = True  # for good: pycurl cannot unset the option, so the slot says its target from now on
             slot.curl.setopt(pycurl.REQUEST_TARGET, request_target(uri))
-        else:
-            slot.curl.unsetopt(pycurl.REQUEST_TARGET)
 
     def _trust_authorities(self, slot: _Slot) -> None:
         if self._authorities is None:
