@@ -325,8 +325,10 @@ class Database:
 
     def _recognise(self) -> None:
         """Refuse a file that is no database or another program's, before anything is written to it."""
-        mark = self._writer.execute("PRAGMA application_id").fetchall()[0][0]
+        self._writer.execute("BEGIN")  # one snapshot: another process may be creating the file at this moment
         empty = not self._writer.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+        mark = self._writer.execute("PRAGMA application_id").fetchall()[0][0]
+        self._writer.execute("ROLLBACK")
         if mark != self.schema.application_id and not (empty and mark == 0):
             raise NotADatabase("the file is the database of another program or purpose", where=str(self.path))
 
