@@ -14,7 +14,9 @@ import re
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 ESCAPE_FOLDER = b"%uri"
-"""The folder of escaped names, at the top of a set's folder."""
+"""The folder of escaped names, at the top of a set's folder. Only what lies below it and begins with `http` is ours."""
+
+_ESCAPED = re.compile(rb"%uri/https?%3A%2F%2F")
 
 STATE_FOLDER = b".headwater"
 
@@ -64,9 +66,8 @@ def escaped_path(uri: str) -> bytes:
 
 def uri_of(path: bytes, base: str) -> str:
     """The URI that a path stands for: exactly what was escaped, or a URI whose natural path this is."""
-    first, _, rest = path.partition(b"/")
-    if first == ESCAPE_FOLDER and rest:
-        parts = rest.decode("ascii", "replace").split("/")
+    if _ESCAPED.match(path):
+        parts = path.decode("ascii", "replace").split("/")[1:]
         text = "".join([part.removesuffix(_GO_ON) for part in parts[:-1]] + parts[-1:])
         return "" if text == "%" else unquote(text, errors="surrogatepass")
     return base + quote(path, safe="/" + _SAFE + "~!$&'()*+,;=:@")
@@ -114,6 +115,6 @@ def _is_safe(path: bytes) -> bool:
     if len(path) > _LONGEST_PATH or b"\0" in path:
         return False
     parts = path.split(b"/")
-    if parts[0] in (ESCAPE_FOLDER, STATE_FOLDER):
+    if parts[0] == STATE_FOLDER or _ESCAPED.match(path):
         return False
     return not any(part in _DOTS or len(part) > _LONGEST_NAME for part in parts)

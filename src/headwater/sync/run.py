@@ -369,7 +369,8 @@ def _flush(root: Path) -> None:
 def _is_empty(root: Path) -> bool:
     """Whether the copy holds nothing yet: then nothing can be adopted."""
     try:
-        return all(entry.name == FOLDER for entry in os.scandir(root))
+        with os.scandir(root) as entries:
+            return all(entry.name == FOLDER for entry in entries)
     except OSError:
         return True
 

@@ -247,8 +247,8 @@ class Home:
             _plain_folder(self.folder)
             self._take_lock()
             _plain_folder(self.temp)
-            for leftover in os.scandir(self.temp):
-                os.unlink(leftover.path)
+            for leftover in os.listdir(self.temp):
+                os.unlink(self.temp / leftover)
         except OSError as cause:
             raise DestinationUnusable(
                 f"the destination cannot be used: {cause.strerror or cause}", where=str(cause.filename or self.root)

@@ -1,0 +1,31 @@
+"""A torture source for each test, and a folder to copy into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sync.torture import Site, Source
+
+
+@pytest.fixture
+def source() -> Iterator[Source]:
+    with Source() as running:
+        yield running
+
+
+@pytest.fixture
+def site(source: Source) -> Site:
+    """Five small files, published."""
+    made = Site(source)
+    for number in range(5):
+        made.put(f"f{number}.txt", b"body %d\n" % number)
+    made.clock = 10.0
+    return made.publish(since=10.0)
+
+
+@pytest.fixture
+def dest(tmp_path: Path) -> Path:
+    return tmp_path / "copy"
