@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import Exit
 from headwater.ingest import intake, reading
-from headwater.ingest.folder import LONG_URI, LONGEST_URI, FolderUnusable, Pass, topmost
+from headwater.ingest.folder import LONG_URI, LONGEST_URI, FolderUnusable, Pass
 from headwater.ingest.guard import Reason
+from headwater.ingest.hints import meant, topmost
 from headwater.ingest.patterns import Selection
 from headwater.ingest.readers import Job, Readers, Stopped
 from tests.ingest.test_walk import ODD_NAMES
@@ -551,8 +552,44 @@ def test_hinted_paths(world: World) -> None:
     assert world.held() == world.truth()
 
 
+def test_what_a_hint_says_of_a_file_holds_for_links_to_it(world: World) -> None:
+    world.put("real/sub/file", b"1")
+    os.symlink("real", world.full("folder-link"))
+    os.symlink("real/sub/file", world.full("file-link"))
+    world.scan()
+    world.put("real/sub/file", b"2")
+    world.put("real/new")
+    world.rescan(b"real/sub", b"real/new")
+    expected = {
+        "real/sub/file": b"2",
+        "real/new": b"x",
+        "folder-link/sub/file": b"2",
+        "folder-link/new": b"x",
+        "file-link": b"2",
+    }
+    assert world.held() == {uri: hashes(data) for uri, data in expected.items()}
+    os.rename(world.full("real"), world.full("moved"))
+    world.configure(max_delete=1.0)
+    world.scan()
+    os.symlink("moved/new", world.full("late-link"))
+    world.rescan(b"late-link")
+    world.put("moved/new", b"3")
+    world.rescan(b"moved/new")
+    assert world.held() == {
+        uri: hashes(data) for uri, data in {"moved/sub/file": b"2", "moved/new": b"3", "late-link": b"3"}.items()
+    }
+
+
 def test_topmost() -> None:
     assert topmost([b"a/b", b"a", b"a-b", b"c/d/e", b"c/d", b"a/b/c"]) == [b"a", b"a-b", b"c/d"]
+
+
+def test_what_a_hint_means() -> None:
+    links = {b"l": b"a", b"m": b"a/b/c", b"n": b"zz", b"o/p": b"q/r"}
+    assert meant([b"a/b"], links) == [b"a/b", b"l/b", b"m"]
+    assert meant([b"a"], links) == [b"a", b"l", b"m"]
+    assert meant([b"q/r/s", b"q/r/t"], links) == [b"o/p/s", b"o/p/t", b"q/r/s", b"q/r/t"]
+    assert meant([b"z", b"o"], links) == [b"o", b"z"]
 
 
 NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "a-b", "b/x/y", "c/ü", "c/d/e"])

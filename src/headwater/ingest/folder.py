@@ -17,7 +17,7 @@ import datetime as dt
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, takewhile
 from typing import ClassVar
 
 import msgspec
@@ -26,6 +26,7 @@ from headwater.catalog.interface import Catalog, Delete, Event, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.comparison import Candidate, Tally, Vanished, compare
 from headwater.ingest.guard import DEFAULT_SHARE, HeldBack, Reason, judge
+from headwater.ingest.hints import meant
 from headwater.ingest.intake import BATCH, Batch, Intake, batched, unreadable
 from headwater.ingest.patterns import Selection
 from headwater.ingest.readers import Stopped
@@ -134,6 +135,8 @@ class FolderScanner:
         self._before_change = before_change
         self._remarks = Remarks(listener)
         self._device: int | None = None
+        self.links: dict[bytes, bytes] = {}
+        """Links that the last passes followed (`Walk.links`)."""
         self._intake = Intake(
             folder.algorithms,
             place=folder.place,
@@ -164,7 +167,7 @@ class FolderScanner:
             if spool.vanished and not walk.still_there():
                 self._hold_back(Reason.ROOT_MISSING, spool.vanished, total, result)
             self._settle(walk, spool, result, total)
-            self._device = walk.state.st_dev
+            self._remember(walk)
         return result
 
     def rescan(self, paths: Iterable[bytes]) -> Pass:
@@ -177,14 +180,20 @@ class FolderScanner:
             except RootFault as fault:
                 self._hold_back(_reason(fault), total, total, result)
                 return result
-            for path in topmost(paths):
+            for path in meant(paths, self.links):
                 uri = quote(path)
                 exact = self._catalog.get(self._name, [uri])
                 here, below = _split(walk.at(path), uri)
                 self._look(here, exact.values(), spool, result, None)
                 self._look(below, self._rows(uri + "/"), spool, result, None)
             self._settle(walk, spool, result, total)
+            self.links |= walk.links
         return result
+
+    def _remember(self, walk: Walk) -> None:
+        self._device = walk.state.st_dev
+        self.links.clear()
+        self.links |= walk.links
 
     def _walk(self) -> Walk:
         folder = self._folder
@@ -230,10 +239,10 @@ class FolderScanner:
     def _rows(self, prefix: str = "") -> Iterator[Resource]:
         after = prefix
         while rows := self._catalog.resources(self._name, after, _ROWS):
-            for row in rows:
-                if not row.uri.startswith(prefix):
-                    return
-                yield row
+            if not rows[-1].uri.startswith(prefix):
+                yield from takewhile(lambda row: row.uri.startswith(prefix), rows)
+                return
+            yield from rows
             after = rows[-1].uri
 
     def _unreadable(self, one: Unreadable) -> None:
@@ -332,7 +341,7 @@ class FolderScanner:
         result.unchanged += tally.unchanged
         result.kept += tally.kept
         result.at = self._catalog.open(self._name, began).opened_at
-        self._device = walk.state.st_dev
+        self._remember(walk)
         return result
 
 
@@ -357,18 +366,6 @@ def _split(seen: Iterator[Seen], uri: str) -> tuple[list[Seen], Iterable[Seen]]:
         return first, []
     here: list[Seen] = [one for one in first if isinstance(one, Unreadable) and not one.uri.startswith(uri + "/")]
     return here, chain(first, seen)
-
-
-def topmost(paths: Iterable[bytes]) -> list[bytes]:
-    """The paths without those that lie below another of them, in order."""
-    every = set(paths)
-    return sorted(path for path in every if not any(above in every for above in _above(path)))
-
-
-def _above(path: bytes) -> Iterator[bytes]:
-    while b"/" in path:
-        path = path.rpartition(b"/")[0]
-        yield path
 
 
 def _reason(fault: RootFault) -> Reason:

@@ -139,10 +139,13 @@ class Placement:
         self._begun = False
         self.torn = False
 
-    def settle(self) -> None:
-        """Bring what was placed to the disk, before a list that is synced names it."""
-        if self._begun:
-            os.sync()
+    def settle(self, root: bytes) -> None:
+        """Bring copies to the disk before a list that is synced names them; links go there with the list itself."""
+        if not self._begun:
+            return
+        with suppress(OSError):
+            if self.mode == COPY or os.stat(self.place).st_dev != os.stat(root).st_dev:
+                os.sync()
 
     def _rows(self) -> Iterator[Resource]:
         after = ""

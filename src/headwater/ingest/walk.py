@@ -22,6 +22,9 @@ from headwater.spec.uris import quote_path
 LINK_DEPTH = 8
 """So many folder links are followed one below the other: a few folders that all link to each other make a forest."""
 
+LINKS = 10_000
+
+_KIND = 0o170000
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 _PLAIN = re.compile(rb"[A-Za-z0-9._~-]+\Z")
 
@@ -94,6 +97,8 @@ class Walk:
         avoid: Iterable[bytes] = (),
         remark: Callable[[Remark], None] = lambda _remark: None,
     ) -> None:
+        self.links: dict[bytes, bytes] = {}
+        """Links that were followed: relative path -> relative path of where they lead. The first LINKS of them."""
         self._selection = selection
         self._remark = remark
         self._avoid = frozenset(avoid)
@@ -150,9 +155,11 @@ class Walk:
 
     def _list(self, folder: bytes) -> list[str]:
         keys = []
+        plain = _PLAIN.match
         with os.scandir(folder) as entries:
             for entry in entries:
-                key = quote(entry.name)
+                name = entry.name
+                key = name.decode("ascii") if plain(name) else quote_path(name)
                 if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and _leads_to_folder(entry)):
                     key += "/"
                 keys.append(key)
@@ -192,6 +199,7 @@ class Walk:
                 resolved = self._resolve(path, links, frames)
                 if resolved is None:
                     return
+                self._follow(relative, resolved)
                 path = resolved
         except OSError as cause:
             yield from self._closed(frame.prefix + key, path, cause)
@@ -211,6 +219,10 @@ class Walk:
             return None
         return real
 
+    def _follow(self, relative: bytes, real: bytes) -> None:
+        if len(self.links) < LINKS:
+            self.links[relative] = real[len(self._below) :]
+
     def _inside(self, path: bytes) -> bytes | None:
         real = os.path.realpath(path, strict=True)
         if real == self._root or real.startswith(self._below):
@@ -226,12 +238,13 @@ class Walk:
         uri = frame.prefix + key
         try:
             found = os.lstat(path)
-            if stat.S_ISREG(found.st_mode):
+            if found.st_mode & _KIND == stat.S_IFREG:
                 return Found(uri, path, found)
             if stat.S_ISLNK(found.st_mode):
                 real = self._inside(path)
                 if real is None or any(real.startswith(avoided + b"/") for avoided in self._avoid):
                     return None
+                self._follow(frame.relative + name, real)
                 path = real
                 found = os.lstat(path)
         except OSError as cause:

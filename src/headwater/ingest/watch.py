@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from watchfiles import watch
-from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from headwater.errors import StoreFault
 
@@ -63,7 +62,7 @@ def hints(root: bytes, stop: Callable[[], bool]) -> Iterator[frozenset[bytes]]:
                     begun = True
                     yield found
             return
-        except WatchfilesRustInternalError as cause:
+        except RuntimeError as cause:  # what watchfiles raises for everything of its own
             undecodable = undecodable_path(str(cause))
             if undecodable is None:
                 raise CannotWatch(f"the folder cannot be watched: {cause}", where=os.fsdecode(root)) from cause

@@ -110,6 +110,7 @@ class SetSource:
         self._scanner = FolderScanner(catalog, name, folder, clock, breathe=breathe, **options)  # type: ignore[arg-type]
         # A pass over hints may come in the middle of a full one, so it has a scanner of its own.
         self._hinted = FolderScanner(catalog, name, folder, clock, **options)  # type: ignore[arg-type]
+        self._hinted.links = self._scanner.links
         self.at: dt.datetime | None = None
         """All that had happened until then is recorded."""
         self._published_seq = 0
@@ -163,7 +164,7 @@ class SetSource:
         if placement is not None:
             if placement.torn and not fresh:
                 placed = self._complete(placement)
-            placement.settle()
+            placement.settle(self.folder.root)
         published = self._print(force_pages=force_pages)
         if placement is not None:
             removed = placement.sweep() if placement.torn else placement.remove_deleted(before)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,10 +20,12 @@ from headwater.ingest.survey import Survey, survey
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.server.config import SetConfig, SourceConfig
-from headwater.server.following import Follower, Health
 from headwater.server.lock import StateLock
 from headwater.server.set_source import SetSource, Tree, Worked, folder_of
 from headwater.storage.folder import FolderStore
+
+if TYPE_CHECKING:
+    from headwater.server.following import Follower, Health
 
 CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
@@ -129,6 +132,8 @@ class Source:
             follower.start()
 
     def _follower(self, config: SetConfig) -> Follower:
+        from headwater.server.following import Follower  # and with it the watching, which one round does not need
+
         return Follower(
             lambda stop, breathe: self._worker(config, stop, breathe),
             config.name,
