@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.spec.reader import ReadLimits, Reader, Warned
+from headwater.spec.faults import DocumentFault
+from headwater.spec.reader import Reader, ReadLimits, Warned
 from headwater.spec.records import Document, Entry
 
 EXAMPLES = Path(__file__).parent.parent / "data" / "spec-examples"
@@ -43,12 +44,12 @@ class Read:
     ) -> None:
         reader = Reader(base, limits, quick=quick)
         self.entries: list[Entry] = []
-        self.fault: Exception | None = None
+        self.fault: DocumentFault | None = None
         try:
             for piece in cut(data, pieces):
                 self.entries += reader.feed(piece)
             self.entries += reader.close()
-        except Exception as fault:
+        except DocumentFault as fault:
             self.fault = fault
         self.document: Document | None = reader.document
         self.warnings: tuple[Warned, ...] = reader.warnings

@@ -1,5 +1,7 @@
 """Discovery: headers, pages and robots.txt from friendly and from hostile servers (RS-DISC-02…08, RS-EXT-02)."""
 
+# ruff: noqa: E501  tables are read across
+
 from __future__ import annotations
 
 import time
@@ -52,7 +54,10 @@ def test_resourcesync_by_token_and_by_uri() -> None:
 PAGES = [
     (b"<html><head><link rel=resourcesync href=c.xml></head></html>", ["http://example.com/dir/c.xml"]),
     (b'<HTML><HEAD><LINK REL="ResourceSync" HREF="/c.xml" type="application/xml"/>', ["http://example.com/c.xml"]),
-    (b'<head><base href="/b/"><base href="/no/"><link rel="a resourcesync" href="c"></head>', ["http://example.com/b/c"]),
+    (
+        b'<head><base href="/b/"><base href="/no/"><link rel="a resourcesync" href="c"></head>',
+        ["http://example.com/b/c"],
+    ),
     (b"<title><link rel=resourcesync href=no></title><link rel=resourcesync href=yes>", ["http://example.com/dir/yes"]),
     (b"<script>'<link rel=resourcesync href=no>'</script>", []),
     (b"<!-- <link rel=resourcesync href=no> -->", []),

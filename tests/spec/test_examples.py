@@ -99,8 +99,12 @@ def test_conforming_example_is_written_again(path: Path) -> None:
     assert read.document is not None
     try:
         data = b"".join(write_document(read.document, read.entries))
-    except WriteRefused as refused:
-        assert refused.rule in NOT_WRITTEN
+    except WriteRefused as refusal:
+        refused = refusal.rule
+    else:
+        refused = None
+    if refused is not None:
+        assert refused in NOT_WRITTEN
         return
     again = Read(data)
     assert (again.document, again.entries, again.warnings) == (read.document, read.entries, ())

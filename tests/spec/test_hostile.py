@@ -1,4 +1,6 @@
-"""Hostile and broken documents: each ends in its typed fault, in bounded time and memory, in whatever pieces it comes."""
+"""Hostile and broken documents: each ends in its typed fault, in bounded time and memory, in any pieces."""
+
+# ruff: noqa: E501  tables are read across
 
 from __future__ import annotations
 
@@ -120,7 +122,6 @@ def test_hostile_documents_end_in_their_fault(case: Hostile, quick: bool, pieces
     read = Read(case.data, quick=quick, pieces=pieces)
     seconds = time.monotonic() - start
     assert type(read.fault) is case.fault, read.fault
-    assert isinstance(read.fault, DocumentFault)
     assert read.fault.rule == case.rule
     assert case.words in read.fault.what
     assert read.fault.exit_status is Exit.SOURCE

@@ -1,5 +1,7 @@
 """Lenient reader: one row for each thing that is forgiven, with the rule that the warning names (ambiguities.md)."""
 
+# ruff: noqa: E501  tables are read across
+
 from __future__ import annotations
 
 import datetime as dt
@@ -15,8 +17,10 @@ A = "http://example.com/a"
 MD5 = "md5:" + "0a" * 16
 
 
-def utc(*parts: int) -> dt.datetime:
-    return dt.datetime(*parts, tzinfo=dt.UTC)
+def utc(
+    year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, micro: int = 0
+) -> dt.datetime:
+    return dt.datetime(year, month, day, hour, minute, second, micro, tzinfo=dt.UTC)
 
 
 ENTRIES = [

@@ -104,7 +104,7 @@ PREFIXES = st.sampled_from(["rs", "rs", "rs", "rs", "r2", "nope"])
 
 
 @st.composite
-def md(draw) -> str:
+def md(draw: st.DrawFn) -> str:
     if draw(st.integers(0, 9)) == 0:
         return draw(st.sampled_from(["", "<rs:md></rs:md>", "<rs:md/>", "<rs:md>text</rs:md>", '<md length="1"/>']))
     separator = draw(st.sampled_from([" ", " ", " ", "\n   ", "\t", "\r\n "]))
@@ -121,7 +121,7 @@ LINKS = st.sampled_from(
 
 
 @st.composite
-def entry(draw) -> str:
+def entry(draw: st.DrawFn) -> str:
     gap = draw(st.sampled_from(["", "\n", "\n  ", "\r\n", "\r", " text ", "<!-- c -->", "<?p i?>"]))
     parts = [draw(LOCS), draw(LASTMODS), draw(md()), draw(LINKS)]
     if draw(st.integers(0, 5)) == 0:
@@ -180,7 +180,7 @@ DECLARATIONS = st.sampled_from(
 
 
 @st.composite
-def documents(draw) -> bytes:
+def documents(draw: st.DrawFn) -> bytes:
     root = draw(ROOTS)
     body = "".join(draw(st.lists(st.one_of(USUAL, USUAL, entry(), entry(), BETWEEN), max_size=12)))
     text = draw(DECLARATIONS) + root + draw(HEADS) + body
@@ -245,7 +245,7 @@ def test_usual_documents_take_the_shortcut() -> None:
             passed += end - start
             skipped(text, start, end)
 
-        reader._tokens.skipped = count  # type: ignore[method-assign]
+        reader._tokens.skipped = count  # type: ignore[method-assign, assignment]
         assert len(reader.feed(data) + reader.close()) == 5_000
         assert passed > 0.95 * len(data), prefix
 

@@ -1,4 +1,6 @@
-"""The wire: one table of what records look like in a document, used three ways: written, read, and round the whole way."""
+"""The wire: one table of what records look like in a document, used three ways: written, read, round the whole way."""
+
+# ruff: noqa: E501  tables are read across
 
 from __future__ import annotations
 
@@ -156,6 +158,12 @@ CASES = [
         f'<url><loc>{A}</loc><rs:md capability="resourcelist"/></url>',
     ),
     Case(
+        "a channel and its hub (RS-CH-05)",
+        Kind.CAPABILITY_LIST,
+        Entry(loc=A, capability="change-notification", links=(Link(rel="hub", href="http://hub.example.org/"),)),
+        f'<url><loc>{A}</loc><rs:md capability="change-notification"/><rs:ln rel="hub" href="http://hub.example.org/"/></url>',
+    ),
+    Case(
         "an archive's capability (RS-ARC-02, RS-ARC-30)",
         Kind.CAPABILITY_LIST,
         Entry(loc=A, capability="changelist-archive"),
@@ -299,6 +307,32 @@ def test_heads_of_every_kind(kind: Kind) -> None:
     assert data.startswith(b'<?xml version="1.0" encoding="UTF-8"?>\n<' + RULES[kind].root.value.encode())
     document, entries, warnings = read_bytes(data)
     assert (document, entries, warnings) == (head(kind), [], ())
+
+
+RELATIONS = {
+    "RS-REL-01": Link(rel="duplicate", href=A, pri=1, modified=T1),
+    "RS-REL-02": Link(rel="alternate", href=A, type="text/html"),
+    "RS-REL-03": Link(rel="canonical", href=A),
+    "RS-REL-04": Link(rel=PATCH, href=A, type="application/json-patch+json", hash=MD5, length=3),
+    "RS-REL-05": Link(rel="describedby", href=A, type="application/xml"),
+    "RS-REL-06": Link(rel="describes", href=A),
+    "RS-REL-07": Link(rel="profile", href="http://purl.org/dc/terms/"),
+    "RS-REL-08": Link(rel="memento", href=A, modified=T1, hash=MD5, length=3, type="text/html"),
+    "RS-REL-09": Link(rel="timegate", href=A),
+    "RS-REL-10": Link(rel="timemap", href=A, type="application/link-format"),
+    "RS-REL-11": Link(rel="collection", href=A),
+    "RS-REL-12": Link(rel="via", href=A, modified=T1, hash=MD5, length=3, type="text/html"),
+    "RS-REL-13": Link(rel="contents", href=A, type="application/xml"),
+    "RS-REL-14": Link(rel="http://example.com/own-relation", href="urn:uuid:00000000-0000-0000-0000-000000000000"),
+}
+
+
+@pytest.mark.parametrize("rule", RELATIONS)
+def test_links_of_every_relation_come_back(rule: str) -> None:
+    # Each needs `href` and `rel` (RS-DOC-06); all stand in entries of changes
+    entry = Entry(loc=A, change=Change.UPDATED, datetime=T1, links=(RELATIONS[rule],))
+    document, entries, warnings = read_bytes(b"".join(write_document(head(Kind.CHANGE_LIST), [entry])))
+    assert (document, entries, warnings) == (head(Kind.CHANGE_LIST), [entry], ())
 
 
 def test_every_kind_is_written_somewhere() -> None:
