@@ -15,9 +15,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import Exit, StoreFault
-from headwater.storage import folder as folder_module
 from headwater.storage.coding import Gzip, header, read_label
-from headwater.storage.folder import TEMPORARY, BadName, CannotWrite, FolderStore
+from headwater.storage.folder import TEMPORARY, BadName, CannotWrite, FolderStore, Stored
+
+
+def gzip_of(stored: Stored | None) -> Path:
+    assert stored is not None
+    assert stored.gzip_path is not None
+    return stored.gzip_path
+
+
+def held(store: FolderStore, name: str) -> Stored:
+    stored = store.get(name)
+    assert stored is not None
+    return stored
+
+
+def opened(store: FolderStore, name: str, *, coded: bool = False) -> tuple[str, bytes]:
+    """The tag and the octets of what is opened."""
+    found = store.open(name, coded=coded)
+    assert found is not None
+    with found[1] as file:
+        return found[0].etag, file.read()
 
 
 def files(root: Path) -> list[str]:
@@ -29,26 +48,26 @@ def test_a_document_is_written_in_both_forms(tmp_path):
     stored = store.write("files/resourcelist.xml", [b"<a>", b"", b"</a>"])
     assert stored.written
     assert stored.path.read_bytes() == b"<a></a>"
-    assert gzip.decompress(stored.gzip_path.read_bytes()) == b"<a></a>"
-    assert (stored.octets, stored.gzip_octets) == (7, stored.gzip_path.stat().st_size)
+    assert gzip.decompress(gzip_of(stored).read_bytes()) == b"<a></a>"
+    assert (stored.octets, stored.gzip_octets) == (7, gzip_of(stored).stat().st_size)
     assert files(tmp_path / "made") == ["files/resourcelist.xml", "files/resourcelist.xml.gz"]
-    assert store.get("files/resourcelist.xml").etag == stored.etag
+    assert held(store, "files/resourcelist.xml").etag == stored.etag
 
 
 def test_the_same_octets_leave_everything_untouched(tmp_path):
     first = FolderStore(tmp_path).write("a.xml", [b"x" * 100_000])
-    before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (first.path, first.gzip_path)]
+    before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (first.path, gzip_of(first))]
     again = FolderStore(tmp_path).write("a.xml", [b"x" * 50_000, b"x" * 50_000])
     assert not again.written
     assert again.etag == first.etag
-    assert before == [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (first.path, first.gzip_path)]
+    assert before == [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (first.path, gzip_of(first))]
 
 
 def test_the_gzip_form_is_the_same_for_the_same_octets(tmp_path):
     one = FolderStore(tmp_path / "one").write("a.xml", [b"abc" * 200_000])
     other = FolderStore(tmp_path / "other").write("b/c.xml", [b"abc", b"abc" * 150_000, b"", b"abc" * 49_999])
-    assert one.gzip_path.read_bytes() == other.gzip_path.read_bytes()
-    assert one.gzip_path.read_bytes()[4:8] == b"\0\0\0\0"  # no time in the header (AMB-14, RFC 1952)
+    assert gzip_of(one).read_bytes() == gzip_of(other).read_bytes()
+    assert gzip_of(one).read_bytes()[4:8] == b"\0\0\0\0"  # no time in the header (AMB-14, RFC 1952)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +76,10 @@ def test_the_gzip_form_is_the_same_for_the_same_octets(tmp_path):
 def test_any_content_comes_back(tmp_path, content):
     store = FolderStore(tmp_path, durable=False)
     stored = store.write("a.xml", [content[i : i + 70_001] for i in range(0, len(content), 70_001)])
-    assert gzip.decompress(stored.gzip_path.read_bytes()) == content
+    assert gzip.decompress(gzip_of(stored).read_bytes()) == content
     for coded in (False, True):
-        found, file = store.open("a.xml", coded=coded)
-        with file:
-            data = file.read()
-        assert found.etag == stored.etag
+        etag, data = opened(store, "a.xml", coded=coded)
+        assert etag == stored.etag
         assert (gzip.decompress(data) if coded else data) == content
 
 
@@ -97,27 +114,26 @@ def test_names_do_not_leave_the_folder(tmp_path, name):
 def test_a_gzip_form_of_other_octets_is_not_offered(tmp_path):
     store = FolderStore(tmp_path)
     old = store.write("a.xml", [b"old"])
-    left_behind = old.gzip_path.read_bytes()
+    left_behind = gzip_of(old).read_bytes()
     new = store.write("a.xml", [b"new"])
-    new.gzip_path.write_bytes(left_behind)
+    gzip_of(new).write_bytes(left_behind)
     fresh = FolderStore(tmp_path)
-    assert fresh.get("a.xml").gzip_path is None
-    _found, file = fresh.open("a.xml", coded=True)
-    with file:
-        assert file.read() == b"new"
+    assert held(fresh, "a.xml").gzip_path is None
+    assert opened(fresh, "a.xml", coded=True)[1] == b"new"
     # It is mended by the next write, though the document itself is not touched.
     mended = fresh.write("a.xml", [b"new"])
     assert not mended.written
     assert mended.path.stat().st_ino == new.path.stat().st_ino
-    assert gzip.decompress(mended.gzip_path.read_bytes()) == b"new"
+    assert gzip.decompress(gzip_of(mended).read_bytes()) == b"new"
 
 
 def test_what_was_opened_goes_on_giving_its_octets(tmp_path):
     store = FolderStore(tmp_path)
     store.write("a.xml", [b"old"])
-    _stored, file = store.open("a.xml")
+    found = store.open("a.xml")
+    assert found is not None
     store.write("a.xml", [b"newer"])
-    with file:
+    with found[1] as file:
         assert file.read() == b"old"
 
 
@@ -171,7 +187,7 @@ def test_a_failing_source_of_octets_changes_nothing(tmp_path):
 
     with pytest.raises(RuntimeError):
         store.write("a.xml", failing())
-    assert store.get("a.xml").path.read_bytes() == b"old"
+    assert held(store, "a.xml").path.read_bytes() == b"old"
     assert files(tmp_path) == ["a.xml", "a.xml.gz"]
 
 
@@ -183,13 +199,13 @@ def test_a_disk_that_refuses_is_a_store_fault(tmp_path, monkeypatch, step):
     def refuse(*_arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folder_module.os, step, refuse)
+    monkeypatch.setattr(f"headwater.storage.folder.os.{step}", refuse)
     with pytest.raises(CannotWrite, match="No space left") as fault:
         store.write("a.xml", [b"new"])
     assert isinstance(fault.value, StoreFault)
     assert fault.value.exit_status is Exit.STORE
     monkeypatch.undo()
-    assert store.get("a.xml").path.read_bytes() == b"old"
+    assert held(store, "a.xml").path.read_bytes() == b"old"
     assert files(tmp_path) == ["a.xml", "a.xml.gz"]
 
 
@@ -222,13 +238,11 @@ def test_a_reader_never_sees_half_a_document(tmp_path):
         while not stop.is_set():
             for reader in (store, other):
                 for coded in (False, True):
-                    found, file = reader.open("a.xml", coded=coded)
-                    with file:
-                        data = file.read()
+                    etag, data = opened(reader, "a.xml", coded=coded)
                     if data[:2] == b"\x1f\x8b":
                         data = gzip.decompress(data)
-                    if tags.get(found.etag) != data:
-                        wrong.append(found.etag)
+                    if tags.get(etag) != data:
+                        wrong.append(etag)
                     seen[0] += 1
 
     threads = [threading.Thread(target=read) for _number in range(2)]
@@ -258,6 +272,7 @@ WRITER = textwrap.dedent("""
 def test_a_killed_writer_leaves_whole_documents(tmp_path):
     for attempt in range(12):
         process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
         process.stdout.readline()
         time.sleep(0.01 + 0.007 * attempt)
         process.send_signal(signal.SIGKILL)
@@ -271,5 +286,5 @@ def test_a_killed_writer_leaves_whole_documents(tmp_path):
         assert len(content) == 180_000
         assert len(set(content)) == 1
         if stored.gzip_path is not None:
-            assert gzip.decompress(stored.gzip_path.read_bytes()) == content
+            assert gzip.decompress(gzip_of(stored).read_bytes()) == content
         assert not [name for name in files(tmp_path) if TEMPORARY in name]
