@@ -16,11 +16,12 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Resource
+from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
 from headwater.publish.press import Store
 from headwater.publish.site import Site, capability_list_name
 from headwater.server import replies, routes
+from headwater.server.cards import Card, Cards
 from headwater.server.conditions import accepts_gzip, is_fresh
 from headwater.server.files import OpenFile, Root
 from headwater.server.health import report
@@ -44,7 +45,6 @@ _FIELDS = {
     b"accept-encoding": "accept_encoding",
 }
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
-_RESOURCE_LIFETIME = (b"cache-control", b"public, max-age=60, must-revalidate")
 _ALLOW: Headers = [(b"allow", b"GET, HEAD"), (b"connection", b"close")]
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR})
 
@@ -107,10 +107,11 @@ class Application:
         self._site = source.site
         self._base_path = source.site.base_path.encode("ascii")
         self._roots = {name: Root(folder) for name, folder in roots.items()}
-        self._links = {
+        links = {
             one.name: (b"link", f'<{self._site.url(capability_list_name(one.name))}>; rel="resourcesync"'.encode())
             for one in self._site.sets
         }
+        self._cards = Cards(source.catalog, links)
         self._shelf = Shelf(source.store)
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-read")
         self._on_served = on_served
@@ -222,17 +223,25 @@ class Application:
         set_name, relative = found.set_name, found.relative
         if not self._source.is_published(set_name):
             return replies.not_yet(set_name)
-        resource = self._source.catalog.get(set_name, [relative]).get(relative)
-        if resource is None:
+        known = self._cards.find(set_name, relative)
+        if known is None:
             return replies.text(404, "no such resource")
+        root = self._roots[set_name]
         try:
-            file = self._roots[set_name].open(found.path)
+            file = root.open(found.path)
         except OSError as fault:
             return self._unreadable(fault)
-        reply = _resource_reply(resource, file, self._links[set_name], conditions)
-        if is_head or reply.file is None or reply.octets > SMALL_OCTETS:
+        reply = None
+        try:
+            card = self._cards.card(set_name, relative, known, file)
+            # A file that ingest has read in exactly this state lies inside; of any other the kernel is asked.
+            if card is None or not (card.is_strong or root.contains(file, found.path)):
+                return replies.text(404, "no such resource")
+            reply = _resource_reply(card, file, conditions, is_head=is_head)
             return reply
-        return _read_now(reply, file)
+        finally:
+            if reply is None or reply.file is None:
+                file.close()
 
     def _unreadable(self, fault: OSError) -> Reply:
         if fault.errno in _GONE:
@@ -268,54 +277,21 @@ def _document_reply(form: Form, body: bytes | BinaryIO | None, conditions: Condi
     return reply
 
 
-def _resource_reply(resource: Resource, file: OpenFile, link: tuple[bytes, bytes], conditions: Conditions) -> Reply:
-    """The answer for an open file; it takes the file over, and closes it when nothing is read from it."""
-    size, stated = file.state.st_size, resource.metadata
-    second = file.state.st_mtime_ns // 1_000_000_000
-    etag = _etag(resource, file)
-    unchanged = [(b"etag", etag), (b"last-modified", replies.http_date(second)), _RESOURCE_LIFETIME, link]
-    if is_fresh(conditions.if_none_match, conditions.if_modified_since, etag, second):
-        file.close()
-        return Reply(304, unchanged)
-    headers = [
-        (b"content-type", (stated.type or "application/octet-stream").encode("latin-1", "replace")),
-        (b"content-length", b"%d" % size),
-        *unchanged,
-        (b"accept-ranges", b"bytes"),
-        (b"x-content-type-options", b"nosniff"),
-    ]
-    if stated.encoding:
-        headers.append((b"content-encoding", stated.encoding.encode("latin-1", "replace")))
-    reply = replies.whole_or_part(headers, etag, size, conditions)
-    if reply.status == 416:
-        file.close()
-    else:
-        reply.file = file
-        reply.is_promised = not etag.startswith(b"W/")
-    return reply
-
-
-def _etag(resource: Resource, file: OpenFile) -> bytes:
-    """Strong and of the content while the file is the one that was hashed; else weak and of its state."""
-    digest = _sha256(resource.metadata.hash)
-    if digest and file.matches(resource.memo):
-        return b'"%s"' % digest.encode("ascii")
-    return b'W/"%x-%x-%x"' % (file.state.st_mtime_ns, file.state.st_size, file.state.st_ino)
-
-
-def _sha256(hashes: str | None) -> str | None:
-    if hashes is None:
-        return None
-    start = hashes.find("sha-256:")
-    return None if start < 0 else hashes[start + 8 : start + 72]
-
-
-def _read_now(reply: Reply, file: OpenFile) -> Reply:
-    """Read a small file whole; one that has changed since it was opened is left to be cut off while it is sent."""
-    body = file.read(reply.start, reply.octets)
-    if len(body) == reply.octets and not _has_changed(reply):
-        reply.body, reply.start, reply.file = body, 0, None
-        file.close()
+def _resource_reply(card: Card, file: OpenFile, conditions: Conditions, *, is_head: bool) -> Reply:
+    """The answer for an open file; the answer's `file` is None when nothing more is to be read from it."""
+    if (conditions.if_none_match or conditions.if_modified_since) and is_fresh(
+        conditions.if_none_match, conditions.if_modified_since, card.etag, card.modified_second
+    ):
+        return Reply(304, card.unchanged)
+    reply = replies.whole_or_part(card.headers, card.etag, file.state.st_size, conditions)
+    if reply.status == 416 or is_head:
+        return reply
+    reply.file, reply.is_promised = file, card.is_strong
+    if reply.octets <= SMALL_OCTETS:
+        # A file that has changed since it was opened is left to be cut off while it is sent.
+        body = file.read(reply.start, reply.octets)
+        if len(body) == reply.octets and not _has_changed(reply):
+            reply.body, reply.start, reply.file = body, 0, None
     return reply
 
 

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 import sys
-from contextlib import suppress
 
 import msgspec
 
@@ -24,24 +23,23 @@ class Root:
         self._real = os.path.realpath(self._folder)
 
     def open(self, path: bytes) -> OpenFile:
-        """Open the regular file at the relative `path`.
+        """Open the regular file at the relative `path`. Raises OSError, ENOENT also for what is no regular file.
 
-        A FIFO or a device is never waited for. Raises OSError: ENOENT also for what is no regular file or lies
-        outside the folder.
+        A FIFO or a device is never waited for. Where a link has led is not judged yet: see `contains`.
         """
         descriptor = os.open(self._folder + b"/" + path, _FLAGS)
         try:
             state = os.fstat(descriptor)
-            if not stat.S_ISREG(state.st_mode) or not self._is_inside(descriptor, path):
+            if not stat.S_ISREG(state.st_mode):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         except BaseException:
             os.close(descriptor)
             raise
         return OpenFile(descriptor, state)
 
-    def _is_inside(self, descriptor: int, path: bytes) -> bool:
+    def contains(self, file: OpenFile, path: bytes) -> bool:
         """Whether what was opened lies below the folder, links resolved: asked of the kernel, so no race is left."""
-        real = _path_of(descriptor, self._folder + b"/" + path)
+        real = _path_of(file.descriptor, self._folder + b"/" + path)
         if real.startswith(self._real.rstrip(b"/") + b"/"):
             return True
         self._real = os.path.realpath(self._folder)  # the folder may have been replaced since
@@ -53,6 +51,12 @@ class OpenFile(msgspec.Struct, frozen=True, gc=False):
 
     descriptor: int
     state: os.stat_result
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """What tells the file in this state from every other."""
+        state = self.state
+        return (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
 
     def is_unchanged(self) -> bool:
         """Whether the file still is as it was when it was opened."""
@@ -69,8 +73,7 @@ class OpenFile(msgspec.Struct, frozen=True, gc=False):
 
     def close(self) -> None:
         """Give the descriptor back."""
-        with suppress(OSError):
-            os.close(self.descriptor)
+        os.close(self.descriptor)
 
 
 if sys.platform == "linux":

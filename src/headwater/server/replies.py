@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from email.utils import formatdate
 from typing import BinaryIO
 
 import msgspec
@@ -75,8 +74,3 @@ def data(status: int, body: bytes, kind: bytes, headers: Headers | None = None) 
 def not_yet(what: str) -> Reply:
     """503: it will be there, and soon; never an empty list in its stead."""
     return text(503, f"{what} is being prepared; try again in a moment", [(b"retry-after", RETRY_SECONDS)])
-
-
-def http_date(second: int) -> bytes:
-    """An HTTP date (RFC 9110 5.6.7)."""
-    return formatdate(second, usegmt=True).encode("ascii")

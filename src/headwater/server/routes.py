@@ -21,6 +21,8 @@ LONGEST_TARGET = 16_384
 _BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
 _PARTS = re.compile(r"(?:capabilitylist|resourcelist|changelist)\.xml\Z|(?:resourcelist|changelist)/[0-9]{5,9}\.xml\Z")
+_PLAIN = re.compile(rb"[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)*+").fullmatch
+"""Relative URIs that are in canonical form as they stand: nothing encoded, no segment that begins with a dot."""
 _OPEN = "changelist/open.xml"
 _SITE_DOCUMENTS = frozenset({SOURCE_DESCRIPTION, ROBOTS})
 
@@ -97,6 +99,8 @@ def _in_set(set_name: str, rest: bytes) -> Route:
 
 
 def _resource(set_name: str, relative: bytes) -> Route:
+    if _PLAIN(relative):
+        return ResourceRoute(set_name, relative.decode("ascii"), relative)
     # A slash is never part of a name, so an encoded one is another URI than ours (RFC 3986 2.2), and so are empty
     # segments and dot segments, which no folder gives to a file.
     path = unquote_to_bytes(relative)

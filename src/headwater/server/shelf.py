@@ -6,6 +6,7 @@ one version, or a file that goes on giving them.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections import OrderedDict
@@ -47,6 +48,7 @@ class Shelved(msgspec.Struct, frozen=True, gc=False):
     """One version of a document in its forms."""
 
     stored: Stored
+    path: str
     modified_second: int
     plain: Form
     gzip: Form | None
@@ -76,9 +78,13 @@ class Shelf:
     def known(self, name: str) -> Shelved | None:
         """The present version, when it has been looked at before; None says nothing."""
         shelved = self._shelved.get(name)
-        if shelved is None or self._store.get(name) is not shelved.stored:
+        if shelved is None:
             return None
-        return shelved
+        try:
+            state = os.stat(shelved.path)
+        except OSError:
+            return None
+        return shelved if (state.st_ino, state.st_mtime_ns, state.st_size) == shelved.stored.signature else None
 
     def look(self, name: str) -> Shelved | None:
         """The present version, or None when there is no such document."""
@@ -122,7 +128,13 @@ class Shelf:
         gzip = None
         if stored.gzip_path is not None:
             gzip = _form(stored.etag + "-gzip", stored.gzip_octets, second, *kind, coded=True)
-        shelved = Shelved(stored, modified, _form(stored.etag, stored.octets, second, *kind, coded=False), gzip)
+        shelved = Shelved(
+            stored,
+            os.fspath(stored.path),
+            modified,
+            _form(stored.etag, stored.octets, second, *kind, coded=False),
+            gzip,
+        )
         if settled:
             if len(self._shelved) >= _SHELVED:
                 self._shelved.clear()

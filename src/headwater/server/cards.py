@@ -1,0 +1,130 @@
+"""What is said of a resource before its octets: looked up once, and good for as long as the file stays as it was.
+
+A card is made for a file in one state (size, times, inode). Whoever asks again for the same file in the same state gets
+the same headers, whatever else the catalog has learnt since; a file in another state is looked up again. Destinations
+ask for resources in the order of the list, so a look-up brings the next ones along, as long as that pays.
+"""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, Resource
+from headwater.server.files import OpenFile
+from headwater.server.shelf import Headers
+
+KEPT = 4_096
+AHEAD = 32
+"""How many resources a look-up brings along."""
+_TRIAL = 256
+"""How many of them are brought before it is judged whether they are asked for."""
+_PAYS = 8
+"""One in so many must be: reading a row ahead costs about a tenth of a look-up."""
+
+_LIFETIME = (b"cache-control", b"public, max-age=60, must-revalidate")
+
+
+class Card(msgspec.Struct, frozen=True, gc=False):
+    """The headers of one file in one state. `is_strong`: the tag is the digest of exactly these octets."""
+
+    state: tuple[int, int, int, int]
+    etag: bytes
+    is_strong: bool
+    modified_second: int
+    headers: Headers
+    unchanged: Headers
+
+
+class Cards:
+    """The cards of a source's resources. Belongs to one thread."""
+
+    def __init__(self, catalog: Catalog, links: dict[str, tuple[bytes, bytes]]) -> None:
+        self._catalog = catalog
+        self._links = links
+        self._cards: dict[tuple[str, str], Card] = {}
+        self._ahead: dict[tuple[str, str], Resource] = {}
+        self._brought = 0
+        self._used = 0
+        self._misses = 0
+
+    def find(self, set_name: str, relative: str) -> Card | Resource | None:
+        """What is known of a resource, or None when the set does not hold it."""
+        key = (set_name, relative)
+        card = self._cards.get(key)
+        if card is not None:
+            return card
+        resource = self._ahead.pop(key, None)
+        if resource is not None:
+            self._used += 1
+            return resource
+        return self._look_up(set_name, relative)
+
+    def card(self, set_name: str, relative: str, found: Card | Resource, file: OpenFile) -> Card | None:
+        """The card of an open file, given what `find` said; None when the set no longer holds the resource."""
+        if isinstance(found, Card):
+            if found.state == file.key:
+                return found
+            resource = self._get(set_name, relative)
+        elif file.matches(found.memo):
+            resource = found
+        else:  # what was read ahead may be old
+            resource = self._get(set_name, relative)
+        if resource is None:
+            self._cards.pop((set_name, relative), None)
+            return None
+        made = _made(resource, file, self._links[set_name])
+        if made.is_strong:
+            if len(self._cards) >= KEPT:
+                self._cards.clear()
+            self._cards[set_name, relative] = made
+        return made
+
+    def _get(self, set_name: str, relative: str) -> Resource | None:
+        return self._catalog.get(set_name, [relative]).get(relative)
+
+    def _look_up(self, set_name: str, relative: str) -> Resource | None:
+        resource = self._get(set_name, relative)
+        self._misses += 1
+        if resource is not None and self._ahead_pays():
+            if len(self._ahead) >= KEPT:
+                self._ahead.clear()
+            following = self._catalog.resources(set_name, relative, AHEAD)
+            self._ahead |= {(set_name, one.uri): one for one in following if (set_name, one.uri) not in self._cards}
+            self._brought += len(following)
+        return resource
+
+    def _ahead_pays(self) -> bool:
+        if self._brought > 4 * _TRIAL:  # old experience fades
+            self._brought, self._used = self._brought // 2, self._used // 2
+        return self._brought < _TRIAL or self._used * _PAYS >= self._brought or self._misses % 64 == 0
+
+
+def _made(resource: Resource, file: OpenFile, link: tuple[bytes, bytes]) -> Card:
+    state, stated = file.state, resource.metadata
+    second = state.st_mtime_ns // 1_000_000_000
+    digest = _sha256(stated.hash) if file.matches(resource.memo) else None
+    if digest:
+        etag = b'"%s"' % digest.encode("ascii")
+    else:
+        etag = b'W/"%x-%x-%x"' % (state.st_mtime_ns, state.st_size, state.st_ino)
+    modified = (b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
+    unchanged = [(b"etag", etag), modified, _LIFETIME, link]
+    headers = [
+        (b"content-type", (stated.type or "application/octet-stream").encode("latin-1", "replace")),
+        (b"content-length", b"%d" % state.st_size),
+        *unchanged,
+        (b"accept-ranges", b"bytes"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if stated.encoding:
+        headers.append((b"content-encoding", stated.encoding.encode("latin-1", "replace")))
+    return Card(file.key, etag, bool(digest), second, headers, unchanged)
+
+
+def _sha256(hashes: str | None) -> str | None:
+    if hashes is None:
+        return None
+    start = hashes.find("sha-256:")
+    return None if start < 0 else hashes[start + 8 : start + 72]
