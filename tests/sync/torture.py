@@ -225,7 +225,7 @@ class Site:
             "capability": "changelist",
             "from": at(since),
             "until": None if until is None else at(until),
-        } | more
+        } | {name.rstrip("_"): value for name, value in more.items()}
         self.serve(f"/{self.name}/changelist.xml", document(entries, links=self.up(), **attributes))
 
     def publish(self, *, since: float = 0.0) -> Site:

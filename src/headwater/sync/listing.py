@@ -172,15 +172,20 @@ class Listing:
         misfits: list[str] = []
         moments = [at]
         count = done = 0
+        indexes = {index.uri, index.final}
         while row := self._next_part(done):
             done, uri, stated, depth = row
             count += 1
             try:
+                if uri in indexes:
+                    raise WrongDocument("an index lists itself", where=uri, rule="AMB-65")
                 component = self._component(uri, depth, intake)
             except SourceFault as fault:
                 faults.append(str(fault))
                 self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
                 continue
+            if component.document.kind in _INDEXES:
+                indexes.update((uri, component.final))
             moments.append(self._believed(component))
             own = micros(component.document.at)
             if stated is not None and own is not None and own != stated:

@@ -15,6 +15,7 @@ import msgspec
 from headwater.errors import Exit, HeadwaterError, SourceFault
 from headwater.progress import Listener, Progress
 from headwater.spec.kinds import Kind
+from headwater.spec.uris import normalise
 from headwater.storage.database import Database, Transaction
 from headwater.sync.changes import Changes, Outcome, Reading
 from headwater.sync.digest import digest_of_descriptor
@@ -83,6 +84,7 @@ class OneSet:
 
     def run(self) -> SetReport:
         """Do what is needed; a fault of the source ends in the report, one of our store is raised."""
+        self._wanted_base()
         try:
             if self._kit.options.repair:
                 self._look_for_damage()
@@ -367,20 +369,25 @@ class OneSet:
             self._add(planner)
 
     def _base(self, t: Transaction, table: str | None) -> str:
-        row, wanted = self._row, self._kit.options.base
-        if wanted is not None and not wanted.endswith("/"):
-            wanted += "/"
+        row, base = self._row, self._wanted_base()
         if row.base is not None:
-            if wanted is not None and wanted != row.base:
-                raise FixedBase(f"the names of this copy were made with base {row.base}", where=row.name)
             return row.base
-        base = wanted
         if base is None and table is not None:
             base = first_base(t, table, self._offer.capability_list)
         if base is not None:
             t.run("UPDATE sets SET base = ? WHERE id = ?", (base, row.id))
             self._row = one_set(t, row.id)
         return base or ""
+
+    def _wanted_base(self) -> str | None:
+        """The base that the caller wants; it cannot be another than that of the names already made."""
+        wanted = self._kit.options.base
+        if wanted is None:
+            return None
+        base = normalise(wanted if wanted.endswith("/") else f"{wanted}/")
+        if self._row.base not in (None, base):
+            raise FixedBase(f"the names of this copy were made with base {self._row.base}", where=self._row.name)
+        return base
 
     def _held(self, t: Transaction) -> int:
         """How many files the set held when the run began: what the guard measures by."""

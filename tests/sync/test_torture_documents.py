@@ -1,0 +1,639 @@
+"""What goes wrong with documents: finding the way in, lists and indexes, and what must never be deleted.
+
+DST-A1…A7, DST-B1…B4, DST-F4, DST-F9, DST-F13, RS-DISC, AMB-02, AMB-10, AMB-14, AMB-65.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headwater.sync.faults import AnotherSource, PlainSitemap
+from tests.sync.copying import DONE, FAILED, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
+from tests.sync.torture import Reply, Site, Source, at, document, ln, redirect, sometimes, truncated, url
+
+ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
+
+
+# the way in
+
+
+def test_every_document_is_a_way_in(source: Source, site: Site, tmp_path: Path) -> None:
+    """DST-A1: Source Description, Capability List, Resource List, Change List, host."""
+    ways = [
+        "",
+        "/",
+        "/.well-known/resourcesync",
+        "/set/capabilitylist.xml",
+        "/set/resourcelist.xml",
+        "/set/changelist.xml",
+    ]
+    for number, way in enumerate(ways):
+        assert go(source.base + way, tmp_path / str(number)).status == DONE, way
+        assert tree(tmp_path / str(number)) == ALL, way
+
+
+def test_link_header(source: Source, site: Site, dest: Path) -> None:
+    """RS-DISC-03."""
+    link = f'<{site.root}/capabilitylist.xml>; rel="resourcesync"'
+    source.pages["/page"] = Reply(b"%PDF-1.4", headers={"Link": link})
+    assert go(f"{source.base}/page", dest).status == DONE
+    assert tree(dest) == ALL
+
+
+def test_link_element_relative(source: Source, site: Site, dest: Path) -> None:
+    """RS-DISC-02."""
+    page = b'<!DOCTYPE html><html><head><link rel="resourcesync" href="set/capabilitylist.xml"></head></html>'
+    source.pages["/page.html"] = Reply(page, headers={"Content-Type": "text/html"})
+    assert go(f"{source.base}/page.html", dest).status == DONE
+    assert tree(dest) == ALL
+
+
+def test_robots(source: Source, site: Site, dest: Path) -> None:
+    """RS-DISC-05, RS-DISC-06: Sitemap lines lead to the Resource List, `up` to the rest."""
+    del source.pages["/.well-known/resourcesync"]
+    source.pages["/robots.txt"] = Reply(
+        f"User-agent: *\nDisallow:\nsitemap: {site.root}/plain.xml\nSITEMAP: {site.root}/resourcelist.xml\n".encode()
+    )
+    source.pages["/set/plain.xml"] = Reply(document([url(site.uri("f0.txt"))]))
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert tree(dest) == ALL
+    assert ran.one.capability_list == f"{site.root}/capabilitylist.xml"
+
+
+def test_well_known_below_a_path(source: Source, site: Site, dest: Path) -> None:
+    source.pages["/deep/x/.well-known/resourcesync"] = source.pages.pop("/.well-known/resourcesync")
+    assert go(f"{source.base}/deep/x", dest).status == DONE
+    assert tree(dest) == ALL
+
+
+def test_well_known_redirects(source: Source, site: Site, dest: Path) -> None:
+    """AMB-66."""
+    source.pages["/sd.xml"] = source.pages["/.well-known/resourcesync"]
+    source.pages["/.well-known/resourcesync"] = redirect("/sd.xml", 301)
+    assert go(source.base, dest).status == DONE
+
+
+def test_loops_of_up_end(source: Source, site: Site, dest: Path) -> None:
+    """DST-A4."""
+    body = document(
+        [site.resource(n) for n in site.files],
+        links=ln("up", f"{site.root}/b.xml"),
+        capability="resourcelist",
+        at=at(9),
+    )
+    source.pages["/set/a.xml"] = Reply(body)
+    source.pages["/set/b.xml"] = Reply(
+        document([], links=ln("up", f"{site.root}/a.xml"), capability="changelist", **{"from": at(9)})
+    )
+    assert go(f"{site.root}/a.xml", dest).status == DONE
+    assert tree(dest) == ALL
+
+
+def test_relative_uris_are_resolved_with_a_warning(source: Source, site: Site, dest: Path) -> None:
+    """DST-A5, AMB-07."""
+    entries = [url("resourcelist.xml", capability="resourcelist"), url("changelist.xml", capability="changelist")]
+    site.serve("/set/capabilitylist.xml", document(entries, links=site.up(), capability="capabilitylist"))
+    site.publish_list([url(f"resources/{name}") for name in site.files])
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert tree(dest) == ALL
+    assert "AMB-07" in ran.rules()
+
+
+def test_no_capability_in_a_description(source: Source, site: Site, dest: Path) -> None:
+    """DST-A6, AMB-01."""
+    site.serve(
+        "/.well-known/resourcesync", document([url(f"{site.root}/capabilitylist.xml")], capability="description")
+    )
+    assert go(source.base, dest).status == DONE
+
+
+def test_unknown_capabilities_are_ignored(source: Source, site: Site, dest: Path) -> None:
+    """DST-A6, AMB-12; a source that adds dumps must not stop being copied (AGG-1)."""
+    site.publish_capabilities(
+        "resourcedump", "x-unknown", "changelist-archive", "resourcelist", "changelist", "changedump"
+    )
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+
+
+def test_a_description_index(source: Source, site: Site, dest: Path) -> None:
+    """AMB-53."""
+    source.pages["/sd1.xml"] = source.pages["/.well-known/resourcesync"]
+    body = document([url(f"{source.base}/sd1.xml", tag="sitemap")], "sitemapindex", capability="description")
+    site.serve("/.well-known/resourcesync", body)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+
+
+def test_the_document_decides_what_it_is(source: Source, site: Site, dest: Path) -> None:
+    """DST-A7: the entries are swapped."""
+    entries = [
+        url(f"{site.root}/resourcelist.xml", capability="changelist"),
+        url(f"{site.root}/changelist.xml", capability="resourcelist"),
+    ]
+    site.serve("/set/capabilitylist.xml", document(entries, capability="capabilitylist"))
+    ran = go(source.base, dest)
+    assert "DST-A7" in ran.rules()
+
+
+def test_a_plain_sitemap_only_on_request(source: Source, site: Site, dest: Path) -> None:
+    """DST-A3."""
+    source.pages["/plain.xml"] = Reply(document([url(site.uri(n), at(0)) for n in site.files]))
+    del source.pages["/.well-known/resourcesync"]
+    ran = go(f"{source.base}/plain.xml", dest)
+    assert ran.status == SOURCE
+    assert isinstance(ran.error, PlainSitemap)
+    assert "--sitemap" in ran.error.todo
+    assert go(f"{source.base}/plain.xml", dest, sitemap=True).status == DONE
+    assert tree(dest) == ALL
+
+
+NOTHING = {
+    "nothing at all": lambda s: s.pages.clear(),
+    "a page": lambda s: s.pages.update({"/.well-known/resourcesync": Reply(b"<html><body>Welcome</body></html>")}),
+    "a torn document": lambda s: s.pages.update({"/.well-known/resourcesync": Reply(b"<?xml version='1.0'?><urlset")}),
+    "a DTD": lambda s: s.pages.update(
+        {
+            "/.well-known/resourcesync": Reply(
+                b'<!DOCTYPE urlset [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
+                + document([], capability="description").partition(b"?>")[2]
+            )
+        }
+    ),
+    "an Atom feed": lambda s: s.pages.update(
+        {"/.well-known/resourcesync": Reply(b'<feed xmlns="http://www.w3.org/2005/Atom"/>')}
+    ),
+    "no sets": lambda s: s.pages.update({"/.well-known/resourcesync": Reply(document([], capability="description"))}),
+    "a loop of redirects": lambda s: s.pages.update(
+        {"/.well-known/resourcesync": redirect("/.well-known/resourcesync")}
+    ),
+    "only dumps": lambda s: s.pages.update(
+        {
+            "/set/capabilitylist.xml": Reply(
+                document([url(f"{s.base}/d.xml", capability="resourcedump")], capability="capabilitylist")
+            )
+        }
+    ),
+    "a server error": lambda s: s.pages.update({"/.well-known/resourcesync": Reply(b"", 500)}),
+    "empty": lambda s: s.pages.update({"/.well-known/resourcesync": Reply(b"")}),
+    "deep nesting": lambda s: s.pages.update({"/.well-known/resourcesync": Reply(b"<a>" * 100_000)}),
+    "a gzip bomb": lambda s: s.pages.update({"/.well-known/resourcesync": Reply(gzip.compress(bytes(200 << 20), 9))}),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_what_is_no_source_ends_with_3(name: str, source: Source, site: Site, dest: Path) -> None:
+    """Exit status 3: what, where, what to do; nothing is written but our state."""
+    NOTHING[name](source)
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    assert tree(dest) == {}
+    assert ran.error is None or ran.error.todo
+
+
+def test_nobody_answers(dest: Path) -> None:
+    ran = go("http://127.0.0.1:1/", dest)
+    assert ran.status == SOURCE
+    assert "127.0.0.1:1" in str(ran.error)
+
+
+@pytest.mark.parametrize("address", ["ftp://x/", "file:///etc", "http://", "http://u:p@127.0.0.1/", "::"])
+def test_addresses_that_cannot_be(address: str, dest: Path) -> None:
+    assert go(address, dest).status == USAGE
+
+
+# lists
+
+
+def test_an_empty_list(source: Source, site: Site, dest: Path) -> None:
+    """DST-B4: legal."""
+    site.publish_list([])
+    site.publish_changes(10.0, entries=[])
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == {}
+
+
+BROKEN_LISTS = {
+    "404": lambda body: Reply(b"", 404),
+    "500": lambda body: Reply(b"", 500),
+    "torn": lambda body: Reply(body[:-20]),
+    "cut short": lambda body: truncated(body),
+    "html": lambda body: Reply(b"<html></html>"),
+    "dtd": lambda body: Reply(b"<!DOCTYPE x>" + body.partition(b"?>")[2]),
+    "empty": lambda body: Reply(b""),
+    "403": lambda body: Reply(b"", 403),
+    "another root": lambda body: Reply(b'<x xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"/>'),
+    "a capability list": lambda body: Reply(document([], capability="capabilitylist")),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_LISTS)
+def test_a_broken_list_deletes_nothing(name: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-F4: keep the previous state; retry at the next poll."""
+    assert go(source.base, dest).status == DONE
+    page = source.pages["/set/resourcelist.xml"]
+    source.pages["/set/resourcelist.xml"] = BROKEN_LISTS[name](page.body)
+    ran = go(source.base, dest, baseline=True)
+    assert ran.status == SOURCE
+    assert tree(dest) == ALL
+    source.pages["/set/resourcelist.xml"] = page
+    assert go(source.base, dest, baseline=True).status == DONE
+
+
+def test_a_race_is_only_read_again(source: Source, site: Site, dest: Path) -> None:
+    """DST-F4: a truncated document is an ordinary race."""
+    page = source.pages["/set/resourcelist.xml"]
+    source.pages["/set/resourcelist.xml"] = sometimes(1, Reply(page.body[:-30]), page)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+
+
+def index(site: Site, *parts: str, when: float = 10.0, stated: dict[str, float] | None = None) -> None:
+    entries = [url(f"{site.root}/{part}.xml", tag="sitemap", at=at((stated or {}).get(part, when))) for part in parts]
+    site.serve(
+        "/set/resourcelist.xml",
+        document(entries, "sitemapindex", links=site.up(), capability="resourcelist", at=at(when)),
+    )
+
+
+def part(site: Site, name: str, *names: str, when: float = 10.0) -> None:
+    body = document([site.resource(n) for n in names], links=site.up(), capability="resourcelist", at=at(when))
+    site.serve(f"/set/{name}.xml", body)
+
+
+def indexed(site: Site) -> None:
+    names = list(site.files)
+    part(site, "z", *names[:2])
+    part(site, "a", *names[2:])
+    index(site, "z", "a")
+
+
+def test_an_index(source: Source, site: Site, dest: Path) -> None:
+    indexed(site)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+
+
+@pytest.mark.parametrize("name", BROKEN_LISTS)
+def test_a_missing_component_removes_nothing(name: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-B2: an incomplete baseline adds and updates, and removes nothing; the position stays."""
+    indexed(site)
+    assert go(source.base, dest).status == DONE
+    before = go(source.base, dest).one.position
+    site.put("f9.txt", b"nine", change=False)
+    site.clock = 50
+    part(site, "z", "f0.txt", "f9.txt", when=50)
+    index(site, "z", "a", when=50)
+    page = source.pages["/set/a.xml"]
+    source.pages["/set/a.xml"] = BROKEN_LISTS[name](page.body)
+    ran = go(source.base, dest, baseline=True)
+    assert ran.status == SOURCE
+    assert tree(dest) == ALL | {"f9.txt": b"nine"}
+    assert ran.one.position == before
+    assert not ran.one.complete
+
+
+def test_components_that_never_fit_their_index(source: Source, site: Site, dest: Path) -> None:
+    """DST-F13: read again, a bounded number of times; without Change List it ends undetermined, nothing removed."""
+    site.publish_capabilities("resourcelist")
+    indexed(site)
+    assert go(source.base, dest).status == DONE
+    count = [100]
+
+    def moving(_handler) -> Reply:
+        count[0] += 1
+        body = document(
+            [url(f"{site.root}/z.xml", tag="sitemap")],
+            "sitemapindex",
+            capability="resourcelist",
+            at=at(count[0]),
+        )
+        return Reply(body)
+
+    source.pages["/set/resourcelist.xml"] = moving
+    ran = go(source.base, dest, baseline=True)
+    assert ran.status == UNDETERMINED
+    assert tree(dest) == ALL
+
+
+def test_a_change_list_closes_what_moved(source: Source, site: Site, dest: Path) -> None:
+    """DST-F13: a Change List that starts at or before `at` closes what is left."""
+    indexed(site)
+    index(site, "z", "a", stated={"a": 7.0})
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert tree(dest) == ALL
+
+
+def test_a_nested_index(source: Source, site: Site, dest: Path) -> None:
+    """AMB-65: one extra level; a loop of indexes ends."""
+    names = list(site.files)
+    part(site, "z", *names)
+    entries = [url(f"{site.root}/z.xml", tag="sitemap")]
+    site.serve("/set/mid.xml", document(entries, "sitemapindex", capability="resourcelist", at=at(10)))
+    index(site, "mid")
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+
+
+def test_an_index_that_lists_itself(source: Source, site: Site, dest: Path) -> None:
+    index(site, "resourcelist")
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    assert tree(dest) == {}
+
+
+def test_gzipped_documents(source: Source, site: Site, dest: Path) -> None:
+    """AMB-14: both `.xml.gz` and a content coding."""
+    page = source.pages["/set/resourcelist.xml"]
+    packed = gzip.compress(page.body)
+    source.pages["/set/resourcelist.xml"] = Reply(packed, headers={"Content-Encoding": "gzip"})
+    assert go(source.base, dest).status == DONE
+    source.pages["/set/resourcelist.xml"] = Reply(packed)
+    assert go(source.base, dest, baseline=True).status == DONE
+    assert tree(dest) == ALL
+
+
+def test_prefixes_and_order_do_not_matter(source: Source, site: Site, dest: Path) -> None:
+    """AMB H14, AMB-04: a prefix on the root element, the root's `rs:md` last."""
+    entries = "".join(f"<s:url><s:loc>{site.uri(name)}</s:loc></s:url>" for name in site.files)
+    body = (
+        '<s:urlset xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9" '
+        f'xmlns:x="http://www.openarchives.org/rs/terms/">{entries}<x:md capability="resourcelist" at="{at(10)}"/>'
+        "</s:urlset>"
+    )
+    source.pages["/set/resourcelist.xml"] = Reply(body.encode())
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+
+
+# deletions
+
+
+def many(source: Source, count: int) -> Site:
+    site = Site(source)
+    for number in range(count):
+        site.put(f"n{number:03d}", b"%d" % number)
+    site.clock = 1000
+    return site.publish(since=1000)
+
+
+@pytest.mark.parametrize(
+    ("held", "gone", "consent", "allowed"),
+    [
+        (30, 6, None, True),
+        (60, 12, None, True),
+        (60, 13, None, False),
+        (30, 11, None, False),
+        (20, 10, None, True),
+        (3, 3, None, False),
+        (1, 1, None, False),
+        (30, 30, 1.0, True),
+        (30, 15, 0.5, True),
+        (30, 16, 0.5, False),
+        (30, 1, 0.0, False),
+    ],
+)
+@pytest.mark.parametrize("way", ["baseline", "increment"])
+def test_the_guard(way: str, held: int, gone: int, consent: float | None, allowed: bool, source, dest) -> None:
+    """DST-B4, DST-F9: held back, said, exit status 4; remembered, and done with consent."""
+    site = many(source, held)
+    assert go(source.base, dest).status == DONE
+    for name in list(site.files)[:gone]:
+        site.drop(name)
+    if way == "increment":
+        site.publish_changes(1000)
+    else:
+        site.publish_list()
+    ran = go(source.base, dest, baseline=way == "baseline", max_delete=consent)
+    if allowed:
+        assert ran.status == DONE
+        assert len(tree(dest)) == held - gone
+        return
+    assert ran.status == FAILED
+    assert ran.one.held_back == gone
+    assert len(tree(dest)) == held
+    assert "DST-B4" in ran.rules()
+    assert go(source.base, dest).status == (DONE if consent == 0.0 else FAILED)
+    done = go(source.base, dest, max_delete=1.0)
+    assert done.status == DONE
+    assert len(tree(dest)) == held - gone
+    assert go(source.base, dest).status == DONE
+
+
+def test_what_comes_back_is_not_deleted(source: Source, dest: Path) -> None:
+    site = many(source, 3)
+    go(source.base, dest)
+    for name in list(site.files):
+        site.drop(name)
+    site.publish_changes(1000)
+    assert go(source.base, dest).status == FAILED
+    site.put("n001", b"1")
+    site.publish_changes(1000)
+    go(source.base, dest)
+    assert go(source.base, dest, max_delete=1.0).status == DONE
+    assert tree(dest) == {"n001": b"1"}
+
+
+def test_no_delete_and_then_delete(source: Source, site: Site, dest: Path) -> None:
+    """RS-DST-04: removing is the destination's choice, and it may change its mind."""
+    go(source.base, dest)
+    site.drop("f0.txt")
+    site.publish_changes(10)
+    assert go(source.base, dest, delete=False).status == DONE
+    assert "f0.txt" in tree(dest)
+    assert go(source.base, dest).status == DONE
+    assert "f0.txt" not in tree(dest)
+
+
+def test_strangers_files_are_left_alone(source: Source, site: Site, dest: Path) -> None:
+    dest.mkdir()
+    (dest / "own.txt").write_bytes(b"mine")
+    assert go(source.base, dest).status == DONE
+    for name in list(site.files)[1:]:
+        site.drop(name)
+    site.publish_list()
+    assert go(source.base, dest, baseline=True, max_delete=1.0).status == DONE
+    assert tree(dest) == {"own.txt": b"mine", "f0.txt": b"body 0\n"}
+
+
+def test_empty_folders_go(source: Source, site: Site, dest: Path) -> None:
+    site.put("a/b/c/x", b"x")
+    site.publish()
+    go(source.base, dest)
+    site.drop("a/b/c/x")
+    site.publish_changes()
+    assert go(source.base, dest).status == DONE
+    assert not (dest / "a").exists()
+
+
+# the copy itself
+
+
+def test_a_copy_is_adopted(source: Source, site: Site, dest: Path) -> None:
+    """4.3: skip what is there already."""
+    dest.mkdir()
+    for name, body in ALL.items():
+        (dest / name).write_bytes(body if name != "f3.txt" else b"bady 3\n")
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert ran.one.adopted == 4
+    assert tree(dest) == ALL
+    assert [p for p in source.requests() if "resources/" in p] == ["/set/resources/f3.txt"]
+
+
+def test_dry_run_writes_nothing(source: Source, site: Site, dest: Path) -> None:
+    ran = go(source.base, dest, dry_run=True)
+    assert ran.status == DONE
+    assert not dest.exists()
+    assert sorted(action.path for action in ran.one.plan) == sorted(ALL)
+    assert go(source.base, dest).status == DONE
+    site.drop("f0.txt")
+    site.put("f1.txt", b"new")
+    site.publish_changes(10)
+    before = sorted((str(p), p.stat().st_mtime_ns) for p in dest.rglob("*"))
+    ran = go(source.base, dest, dry_run=True)
+    assert {(a.action, a.path) for a in ran.one.plan} == {("update", "f1.txt"), ("delete", "f0.txt")}
+    assert sorted((str(p), p.stat().st_mtime_ns) for p in dest.rglob("*")) == before
+
+
+def test_a_second_run_is_locked_out(source: Source, site: Site, dest: Path) -> None:
+    from headwater.sync.state import Home
+
+    home = Home(dest)
+    home.prepare()
+    try:
+        assert go(source.base, dest).status == STORE
+    finally:
+        home.release()
+    assert go(source.base, dest).status == DONE
+
+
+def test_another_source_is_refused(source: Source, site: Site, dest: Path) -> None:
+    assert go(source.base, dest).status == DONE
+    with Source() as other:
+        Site(other).publish()
+        ran = go(other.base, dest)
+        assert ran.status == USAGE
+        assert isinstance(ran.error, AnotherSource)
+    assert tree(dest) == ALL
+
+
+def test_a_file_is_no_destination(source: Source, site: Site, dest: Path) -> None:
+    dest.write_bytes(b"")
+    assert go(source.base, dest).status == STORE
+
+
+def test_a_newer_state_is_left_alone(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest)
+    import sqlite3
+
+    with sqlite3.connect(dest / ".headwater" / "state.sqlite") as state:
+        state.execute("PRAGMA user_version = 99")
+    state.close()
+    assert go(source.base, dest).status == STORE
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_no_permission(source: Source, site: Site, dest: Path) -> None:
+    dest.mkdir(mode=0o500)
+    assert go(source.base, dest).status == STORE
+
+
+def test_a_full_disk(source: Source, site: Site, dest: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs to mount")
+    dest.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(dest)], check=False).returncode:
+        pytest.skip("cannot mount here")
+    try:
+        site.put("big", bytes(3 << 20))
+        site.publish()
+        assert go(source.base, dest).status == STORE
+    finally:
+        subprocess.run(["umount", str(dest)], check=True)
+
+
+def test_a_vanished_file_comes_back_with_repair(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest)
+    (dest / "f0.txt").unlink()
+    (dest / "f1.txt").write_bytes(b"edited")
+    assert check(source.base, dest).verdict == "not in sync"
+    assert go(source.base, dest, repair=True).status == DONE
+    assert tree(dest) == ALL
+    assert check(source.base, dest).verdict == "in sync"
+
+
+def test_a_baseline_sees_what_was_edited(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest)
+    (dest / "f0.txt").unlink()
+    (dest / "f1.txt").write_bytes(b"edited!")
+    assert go(source.base, dest, baseline=True).status == DONE
+    assert tree(dest) == ALL
+
+
+# choice
+
+
+def test_include_and_exclude(source: Source, site: Site, dest: Path) -> None:
+    assert go(source.base, dest, include=("f[0-2]*",), exclude=("*/f1.txt",)).status == DONE
+    assert set(tree(dest)) == {"f0.txt", "f2.txt"}
+    assert check(source.base, dest).verdict == "in sync"
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+
+
+def test_sets(source: Source, dest: Path, tmp_path: Path) -> None:
+    one, two = Site(source, "one"), Site(source, "two")
+    one.put("x", b"1")
+    two.put("x", b"2")
+    one.publish()
+    two.publish()
+    one.publish_description("one", "two")
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == {"one/x": b"1", "two/x": b"2"}
+    assert check(source.base, dest).verdict == "in sync"
+    other = tmp_path / "other"
+    assert go(source.base, other, sets=("two",)).status == DONE
+    assert tree(other) == {"two/x": b"2"}
+    assert go(source.base, other, sets=("three",)).status == USAGE
+    two.serve("/two/capabilitylist.xml", b"")
+    one.put("y", b"y")
+    one.publish_changes()
+    go(source.base, dest)
+    assert tree(dest)["one/y"] == b"y"
+
+
+def test_one_broken_set_does_not_stop_the_others(source: Source, dest: Path) -> None:
+    one, two = Site(source, "one"), Site(source, "two")
+    one.put("x", b"1")
+    one.publish()
+    two.publish()
+    del source.pages["/two/resourcelist.xml"]
+    one.publish_description("two", "one", "three")
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    assert tree(dest) == {"one/x": b"1"}
+
+
+def test_a_base_of_ones_own(source: Source, site: Site, dest: Path) -> None:
+    assert go(source.base, dest, base=f"{source.base}/").status == DONE
+    assert set(tree(dest)) == {f"set/resources/{name}" for name in ALL}
+    assert go(source.base, dest, base=f"{source.base}/set/").status == USAGE
+
+
+def test_the_common_folder_is_the_base(source: Source, site: Site, dest: Path) -> None:
+    entries = []
+    for name in ("data/a/1", "data/b/2"):
+        source.pages[f"/{name}"] = Reply(name.encode())
+        entries.append(url(f"{source.base}/{name}"))
+    site.publish_list(entries)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == {"a/1": b"data/a/1", "b/2": b"data/b/2"}
