@@ -115,9 +115,52 @@ def md(draw: st.DrawFn) -> str:
     return f"<{draw(PREFIXES)}:md{text}{draw(st.sampled_from(['', ' ']))}/>"
 
 
-LINKS = st.sampled_from(
-    ["", "", "", '<rs:ln rel="duplicate" href="http://m.example.com/a" pri="1"/>', '<rs:ln rel="up"/>', "<rs:ln/>"]
+LINK_ATTRIBUTES = st.sampled_from(
+    [
+        'rel="duplicate"',
+        'rel="Duplicate"',
+        'rel="via up"',
+        'rel="http://www.openarchives.org/rs/terms/patch"',
+        'href="http://m.example.com/a?b=1&amp;c"',
+        'href="../a"',
+        'href="http:///a"',
+        'href=""',
+        'pri="1"',
+        'pri="0"',
+        'pri="999999"',
+        'pri="1000000"',
+        'modified="2024-01-02T03:04:05Z"',
+        'modified="2024-02-30T03:04:05Z"',
+        'modified="2024"',
+        f'hash="{MD5}"',
+        'hash="x"',
+        'length="5"',
+        'length="-5"',
+        'type="text/html"',
+        'type="html"',
+        'path="/a"',
+        'path="a"',
+        'encoding="gzip"',
+        'profile="http://example.com/p"',
+        "rel='via'",
+        'x:own="1" xmlns:x="http://example.com/x"',
+        'unknown="1"',
+    ]
 )
+
+
+@st.composite
+def link(draw: st.DrawFn) -> str:
+    attributes = draw(st.lists(LINK_ATTRIBUTES, max_size=4))
+    if draw(st.integers(0, 3)):
+        attributes = ['href="http://m.example.com/"', 'rel="via"', *attributes]
+    if draw(st.integers(0, 9)):
+        attributes = list({text.partition("=")[0]: text for text in attributes}.values())
+    separator = draw(st.sampled_from([" ", " ", "\n  "]))
+    return f"<{draw(PREFIXES)}:ln{''.join(separator + text for text in attributes)}{draw(st.sampled_from(['', ' ']))}/>"
+
+
+LINKS = st.lists(link(), max_size=3).map("".join)
 
 
 @st.composite

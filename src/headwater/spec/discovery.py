@@ -26,7 +26,7 @@ _RESOURCESYNC_AS_URI: Final = "http://www.openarchives.org/rs/terms/resourcesync
 _TARGET = re.compile(r"[ \t\r\n,]*<([^>]*)>")
 _PARAMETER = re.compile(
     r"""[ \t\r\n]*;[ \t\r\n]*([!#$&+\-.^_`|~0-9A-Za-z]*\*?)"""
-    r"""(?:[ \t\r\n]*=[ \t\r\n]*(?:"((?:[^"\\]|\\.)*+)"|([^ \t\r\n";,]*)))?""",
+    r"""(?:[ \t\r\n]*=[ \t\r\n]*(?:"([^"\\]*(?:\\.[^"\\]*)*)"|([^ \t\r\n";,]*)))?""",
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)

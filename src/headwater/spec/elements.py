@@ -147,6 +147,11 @@ class Assembly:
         return self._limits.entries - self.entry_count
 
     @property
+    def link_limit(self) -> int:
+        """How many links an entry may have."""
+        return self._limits.links
+
+    @property
     def takes_usual_entries(self) -> bool:
         """Whether a `url` of the usual shape means here what it means in a list of resources or changes."""
         return self.root is Root.URLSET and not self._expects_capability_lists

@@ -19,14 +19,14 @@ LONG_URI: Final = 2_047
 """Longer URIs break RS-DOC-19, a fact of sitemaps.org; they are written and counted, for a lost resource is worse."""
 
 _PLAIN_URI = re.compile(f"https?://[0-9A-Za-z][{URI_CHARACTERS}]{{0,2000}}").fullmatch
-_PLAIN_URIS = re.compile(f"(?:https?://[0-9A-Za-z][{URI_CHARACTERS}]{{0,2000}}\n)*+").fullmatch
+_PLAIN_URIS = re.compile(f"(?:https?://[0-9A-Za-z][{URI_CHARACTERS}]{{0,2000}}\n)*").fullmatch
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _RELATION = re.compile(r"[a-z][a-z0-9.\-]*").fullmatch
 _HASH = re.compile(HASH.replace("a-fA-F", "a-f")).fullmatch
 _HASH_ITEM = re.compile(r"([a-z0-9][a-z0-9.\-]*):([0-9a-f]+)").fullmatch
 _SHAPES: Final = {
     sum(len(f"{name}:") + HEX_LENGTH[name] + 1 for name in names) - 1: (
-        re.compile("(?:" + " ".join(f"{name}:[^\n]{{{HEX_LENGTH[name]}}}" for name in names) + "\n)*+").fullmatch,
+        re.compile("(?:" + " ".join(f"{name}:[^\n]{{{HEX_LENGTH[name]}}}" for name in names) + "\n)*").fullmatch,
         len(re.sub("[0-9a-f]", "", " ".join(f"{name}:" for name in names) + "\n")),
     )
     for names in (("md5", "sha-256"), ("md5",), ("sha-256",), ("md5", "sha-1", "sha-256"))

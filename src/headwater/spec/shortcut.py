@@ -12,12 +12,13 @@ import datetime as dt
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 
 from headwater.spec.elements import Assembly
 from headwater.spec.limits import ReadLimits
 from headwater.spec.namespaces import CHANGE_FREQUENCIES
-from headwater.spec.records import Change, Entry
+from headwater.spec.records import Change, Entry, Link
 from headwater.spec.values import HASH, TIME, URI_CHARACTERS
 
 BLOCK: Final = 1 << 16
@@ -36,9 +37,20 @@ _VALUES: Final = {
     "path": r"(?:/[ !#$%'()*+,\-.0-9:;=?@A-Z\[\]_a-z~]+)+",
     "type": r"[0-9A-Za-z.+_-]+/[0-9A-Za-z.+_-]+(?:; ?charset=[0-9A-Za-z._-]+)?",
 }
+_URI = f"https?://[0-9A-Za-z][{URI_CHARACTERS}]{{0,8192}}(?:&amp;[{URI_CHARACTERS}]*)*"
+_LINK_VALUES: Final = {name: _VALUES[name] for name in ("encoding", "hash", "length", "path", "type")} | {
+    "rel": r"[a-z][a-z0-9.\-]{0,64}",
+    "href": _URI,
+    "modified": TIME,
+    "pri": "[1-9][0-9]{0,5}",
+}
+_LINK_ATTRIBUTE = "|".join(f'{name}="(?:{value})"' for name, value in _LINK_VALUES.items())
+_LINK_PAIR = re.compile(r'([a-z]+)="([^"]*)"')
+_LINKS_KNOWN: Final = 1_000  # texts of links remembered: many documents repeat the same few
 _USUAL_ORDER: Final = ("change", "datetime", "encoding", "hash", "length", "path", "type")
 _CHANGES: Final = {"": None} | {change.value: change for change in Change}
-_MD = re.compile(r"<([A-Za-z_][A-Za-z0-9_.-]*):md(?=[ \t\r\n])([^<>]*)/>")
+_MD = re.compile(r"<[A-Za-z_][A-Za-z0-9_.-]*:md(?=[ \t\r\n])([^<>]*)/>")
+_PREFIX = re.compile(r"<([A-Za-z_][A-Za-z0-9_.-]*):(?:md|ln)(?=[ \t\r\n/>])")
 _NAME = re.compile(r"""[ \t\r\n]([A-Za-z:_.-]+)="[^"<&]*(?=")""")
 _RELEARNED: Final = 16  # orders that one document may teach: a hostile one must not have us compile for ever
 
@@ -47,18 +59,27 @@ class Irregular(Exception):
     """A run in which something needs the slow way: a time that is none, a deletion with a hash."""
 
 
+class Unreadable(Exception):
+    """The links of the entry at `index` are for the parser to judge: an attribute twice, a time that is none."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
 @lru_cache(maxsize=64)
 def _expression(prefix: str, order: tuple[str, ...]) -> re.Pattern[str]:
-    """Groups: loc, lastmod, changefreq, the attributes in their order; last, whatever is not covered."""
+    """Groups: loc, lastmod, changefreq, the attributes in their order, all links; last, whatever is not covered."""
     attributes = "".join(f'(?:{_S}+{name}="({_VALUES[name]})")?' for name in order)
-    uri = f"[{URI_CHARACTERS}]"
+    name = re.escape(prefix)
     return re.compile(
         f"{_S}*<url>"
-        f"{_S}*<loc>(https?://[0-9A-Za-z]{uri}{{0,8192}}(?:&amp;{uri}*)*)</loc>"
+        f"{_S}*<loc>({_URI})</loc>"
         f"{_S}*(?:<lastmod>({TIME})</lastmod>{_S}*)?"
         f"(?:<changefreq>({'|'.join(sorted(CHANGE_FREQUENCIES))})</changefreq>{_S}*)?"
         f"(?:<priority>[0-9.]{{0,16}}</priority>{_S}*)?"
-        f"(?:<{re.escape(prefix)}:md{attributes}{_S}*/>{_S}*)?</url>"
+        f"(?:<{name}:md{attributes}{_S}*/>{_S}*)?"
+        f"((?:<{name}:ln(?:{_S}+(?:{_LINK_ATTRIBUTE}))+{_S}*/>{_S}*)*)</url>"
         r"|([\s\S]+)",
         re.ASCII,
     )
@@ -84,6 +105,7 @@ class Shortcut:
         self._prefix = "rs"
         self._order: tuple[str, ...] = _USUAL_ORDER
         self._left_to_learn = _RELEARNED
+        self._links: dict[str, tuple[Link, ...]] = {"": ()}
 
     def bind(self, prefixes: frozenset[str]) -> None:
         """The prefixes that the root binds to the ResourceSync namespace; with none, only Sitemap elements match."""
@@ -102,28 +124,35 @@ class Shortcut:
             end -= len(rest)
             rows.pop()
         if rows:
-            self._add(rows)
+            try:
+                self._add(rows)
+            except Unreadable as found:
+                if found.index:
+                    self._add(rows[: found.index])
+                return next(islice(expression.finditer(text, start), found.index, None)).start()
         return end
 
     def learn(self, element: str) -> None:
         """Take the order of attributes, and the prefix, from an element that was not covered."""
-        match = _MD.search(element)
-        if match is None or not self._left_to_learn:
+        found, match = _PREFIX.search(element), _MD.search(element)
+        if found is None or not self._left_to_learn:
             return
-        names = [name for name in _NAME.findall(match[2]) if name in _VALUES]
-        order = _merged(self._order, names)
-        prefix = match[1] if match[1] in self._prefixes else self._prefix
+        order = self._order
+        if match is not None:
+            order = _merged(order, [name for name in _NAME.findall(match[1]) if name in _VALUES])
+        prefix = found[1] if found[1] in self._prefixes else self._prefix
         if (prefix, order) != (self._prefix, self._order):
             self._left_to_learn -= 1
             self._prefix, self._order = prefix, order
 
     def _add(self, rows: list[tuple[str, ...]]) -> None:
         assembly = self._assembly
+        links = self._links_of(rows)
         try:
-            entries = self._entries(rows)
+            entries = self._entries(rows, links)
         except Irregular:
-            for texts, md in self._raw(rows):
-                assembly.add(texts, md, ())
+            for (texts, md), linked in zip(self._raw(rows), links, strict=True):
+                assembly.add(texts, md, linked)
             return
         if len(entries) > (room := assembly.room):
             assembly.count(room)
@@ -132,7 +161,7 @@ class Shortcut:
         assembly.count(len(entries))
         assembly.entries += entries
 
-    def _entries(self, rows: list[tuple[str, ...]]) -> list[Entry]:
+    def _entries(self, rows: list[tuple[str, ...]], links: list[tuple[Link, ...]]) -> list[Entry]:
         columns = list(zip(*rows, strict=True))
         named: dict[str, Any] = dict(zip(self._order, columns[3:], strict=False))
         locs, lastmods = _locs(columns[0]), _moments(columns[1])
@@ -149,7 +178,12 @@ class Shortcut:
                 change and not lastmod for change, lastmod in zip(changes, lastmods, strict=True)
             )
         if not (
-            any(changes) or any(named["datetime"]) or any(columns[2]) or any(named["path"]) or any(named["encoding"])
+            any(links)
+            or any(changes)
+            or any(named["datetime"])
+            or any(columns[2])
+            or any(named["path"])
+            or any(named["encoding"])
         ):
             return [
                 Entry(loc=loc, lastmod=lastmod, hash=digest or None, length=length, type=kind or None)
@@ -167,8 +201,9 @@ class Shortcut:
                 length=length,
                 path=path or None,
                 type=kind or None,
+                links=linked,
             )
-            for loc, lastmod, frequency, change, moment, encoding, digest, length, path, kind in zip(
+            for loc, lastmod, frequency, change, moment, encoding, digest, length, path, kind, linked in zip(
                 locs,
                 lastmods,
                 columns[2],
@@ -179,9 +214,26 @@ class Shortcut:
                 lengths,
                 named["path"],
                 types,
+                links,
                 strict=True,
             )
         ]
+
+    def _links_of(self, rows: list[tuple[str, ...]]) -> list[tuple[Link, ...]]:
+        """The links of each row. Raises Unreadable at the first row whose links are not beyond doubt."""
+        known = self._links
+        linked = []
+        for index, text in enumerate(row[-2] for row in rows):
+            links = known.get(text)
+            if links is None:
+                links = _links(text)
+                if links is None or len(links) > self._assembly.link_limit:
+                    raise Unreadable(index)
+                if len(known) > _LINKS_KNOWN:
+                    known.clear()
+                known[text] = links
+            linked.append(links)
+        return linked
 
     def _raw(self, rows: list[tuple[str, ...]]) -> Iterator[tuple[dict[str, str], list[str]]]:
         """The same rows as the texts that the parser would have given."""
@@ -213,6 +265,27 @@ def _moments(column: tuple[str, ...]) -> Any:
 
 def _numbers(column: tuple[str, ...]) -> Any:
     return [int(text) if text else None for text in column]
+
+
+def _links(text: str) -> tuple[Link, ...] | None:
+    """The links in a text that the expression covers; None when one is not well-formed, or not complete."""
+    links = []
+    for element in text.split("<")[1:]:
+        pairs = _LINK_PAIR.findall(element)
+        found: dict[str, Any] = dict(pairs)
+        if len(found) < len(pairs) or "rel" not in found or "href" not in found:
+            return None
+        found["href"] = found["href"].replace("&amp;", "&")
+        try:
+            if "modified" in found:
+                found["modified"] = dt.datetime.fromisoformat(found["modified"])
+        except ValueError:
+            return None
+        for name in ("length", "pri"):
+            if name in found:
+                found[name] = int(found[name])
+        links.append(Link(**found))
+    return tuple(links)
 
 
 def _refuse_described_deletions(changes: list[Change | None], named: dict[str, Any]) -> None:
