@@ -15,8 +15,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "headwater"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-LONG_FOR_A_REASON: dict[str, str] = {}
-"""Modules over 400 lines, each with its reason."""
+LONG_FOR_A_REASON = {
+    "storage/database.py": "one class whose lock, statements and transactions cannot be told apart",
+    "sync/audit.py": "the audit's steps read from top to bottom, with the tables they share",
+    "sync/changes.py": "the walk over Change Lists, index and successor is one algorithm (DST-C)",
+    "sync/oneset.py": "a baseline and an increment of one set, step by step, position last",
+    "sync/plan.py": "the queries of the difference stand beside each other",
+    "sync/transfer.py": "the fate of one resource from request to record",
+}
+"""Modules over 400 lines, each with its reason; none may grow beyond 650."""
 
 ONE_HOME = {
     "apsw": "storage/database.py",
@@ -88,7 +95,7 @@ def test_a_module_opens_with_its_reason_and_stays_small(path: Path) -> None:
     text = path.read_text("utf-8")
     name = str(path.relative_to(SOURCE))
     assert ast.get_docstring(ast.parse(text)), "no docstring"
-    assert text.count("\n") <= 400 or name in LONG_FOR_A_REASON, "over 400 lines"
+    assert text.count("\n") <= (650 if name in LONG_FOR_A_REASON else 400), "too long"
     assert path.stem not in NAMELESS
     assert path.parent.name not in NAMELESS
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib import import_module
 
 import click
 import pytest
@@ -49,7 +50,7 @@ def test_version_is_the_package_s() -> None:
 
 @pytest.mark.parametrize("name", list(cli.COMMANDS))
 def test_every_command_has_help_that_matches_the_table(name: str) -> None:
-    module = cli.import_module(cli.COMMANDS[name][0])
+    module = import_module(cli.COMMANDS[name][0])
     assert isinstance(module.command, click.Command)
     done = headwater_command(name, "--help")
     assert done.returncode == 0, done.stderr
