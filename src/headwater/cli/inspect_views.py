@@ -45,6 +45,7 @@ class JsonView:
         self._target = target
         self._reader = reader
         self._started = False
+        self._any = False
 
     def entries(self, entries: list[Entry]) -> None:
         self._start()
@@ -77,7 +78,7 @@ class JsonView:
 
     def _start(self) -> None:
         if not self._started:
-            self._started, self._any = True, False
+            self._started = True
             _write(b'{"entries":[')
 
 
@@ -157,7 +158,7 @@ def _written(value: object) -> str:
         raise NotImplementedError(type(value).__name__)
     span = value.until - value
     if span <= dt.timedelta(minutes=1):
-        return value.strftime("%Y-%m-%dT%H:%MZ")
+        return value.isoformat(timespec="minutes")[:-6] + "Z"
     if span <= dt.timedelta(days=1):
         return f"{value.year:04d}-{value.month:02d}-{value.day:02d}"
     return f"{value.year:04d}-{value.month:02d}" if span <= dt.timedelta(days=31) else f"{value.year:04d}"

@@ -7,6 +7,7 @@ import re
 from enum import Enum
 
 UTC = dt.UTC
+_END = dt.datetime.max.replace(tzinfo=UTC)
 
 
 class Leniency(Enum):
@@ -71,7 +72,8 @@ def _timed(match: re.Match[str], year: int, month: int, day: int) -> tuple[dt.da
     except OverflowError as cause:
         raise ValueError("a time outside the years 1 to 9999") from cause
     if match["second"] is None:
-        return _coarse(moment, moment + dt.timedelta(minutes=1)), tuple(forgiven)
+        is_last = moment > _END - dt.timedelta(minutes=1)
+        return _coarse(moment, _END if is_last else moment + dt.timedelta(minutes=1)), tuple(forgiven)
     return moment, tuple(forgiven)
 
 
@@ -93,7 +95,7 @@ def _period_end(start: dt.datetime, has_month: bool, has_day: bool) -> dt.dateti
             return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
         return start.replace(year=start.year + 1)
     except (ValueError, OverflowError):
-        return dt.datetime.max.replace(tzinfo=UTC)
+        return _END
 
 
 def _coarse(start: dt.datetime, until: dt.datetime) -> Coarse:

@@ -6,7 +6,7 @@ it is complete. Names are `namespace name` with one space, as expat gives them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, Final
 
 from headwater.spec import values
@@ -28,38 +28,34 @@ _TEXTS: Final = {f"{SITEMAP} {name}": name for name in ("loc", "lastmod", "chang
 _SPACE: Final = " \t\r\n"
 
 _Parse = Callable[[str, Ledger], Any]
-_ENTRY_MD: Final[tuple[tuple[str, _Parse], ...]] = (
-    ("change", values.change),
-    ("datetime", values.moment),
-    ("hash", values.digests),
-    ("length", values.number),
-    ("type", values.media_type),
-    ("path", values.path),
-    ("capability", values.token),
-    ("at", values.moment),
-    ("completed", values.moment),
-    ("from", values.moment),
-    ("until", values.moment),
-    ("encoding", values.token),
-)
-_ROOT_MD: Final[tuple[tuple[str, _Parse], ...]] = (
-    ("capability", values.token),
-    ("at", values.moment),
-    ("completed", values.moment),
-    ("from", values.moment),
-    ("until", values.moment),
-)
-_LINK: Final[tuple[tuple[str, _Parse], ...]] = (
-    ("encoding", values.token),
-    ("hash", values.digests),
-    ("length", values.number),
-    ("modified", values.moment),
-    ("path", values.path),
-    ("pri", values.priority),
-    ("type", values.media_type),
-    ("profile", values.token),
-)
-_MD_NAMES: Final = frozenset(name for name, _ in _ENTRY_MD) | {"modified"}
+_ROOT_MD: Final[dict[str, _Parse]] = {
+    "capability": values.token,
+    "at": values.moment,
+    "completed": values.moment,
+    "from": values.moment,
+    "until": values.moment,
+}
+_ENTRY_MD: Final[dict[str, _Parse]] = _ROOT_MD | {
+    "change": values.change,
+    "datetime": values.moment,
+    "hash": values.digests,
+    "length": values.number,
+    "type": values.media_type,
+    "path": values.path,
+    "encoding": values.token,
+}
+_LINK: Final[dict[str, _Parse]] = {
+    "encoding": values.token,
+    "hash": values.digests,
+    "length": values.number,
+    "modified": values.moment,
+    "path": values.path,
+    "pri": values.priority,
+    "type": values.media_type,
+    "profile": values.token,
+}
+_MD_NAMES: Final = _ENTRY_MD.keys() | {"modified"}
+_LN_NAMES: Final = _LINK.keys() | {"href", "rel"}
 _OF_A_REPRESENTATION: Final = ("hash", "length", "type", "encoding")
 _STARTS_OF_HTML: Final = frozenset({"html", "head", "body"})
 
@@ -103,7 +99,12 @@ class Assembly:
                 raise LimitExceeded(f"elements nested more than {self._limits.depth} deep")
             return
         if depth == 3 and self._in_entry:
-            self._start_in_entry(name, attributes)
+            if (field := _TEXTS.get(name)) is not None and field not in self._texts and not attributes:
+                self._field = field
+            elif name == _MD and self._md is None:
+                self._md = attributes
+            else:
+                self._start_unusual_in_entry(name, attributes)
         elif depth == 2:
             self._start_below_root(name, attributes)
         elif depth == 1:
@@ -229,21 +230,17 @@ class Assembly:
         else:
             self._skip("RS-DOC-18", "an unknown element was skipped", name)
 
-    def _start_in_entry(self, name: str, attributes: Attributes) -> None:
+    def _start_unusual_in_entry(self, name: str, attributes: Attributes) -> None:
         field = _TEXTS.get(name)
         if field is not None:
             if field in self._texts:
                 rule = "RS-DOC-08" if field == "loc" else "RS-DOC-14"
                 self._skip(rule, "a second loc, lastmod or changefreq was ignored", field)
                 return
-            if attributes:
-                self._ledger.warn("RS-DOC-09", "attributes of a Sitemap element were ignored", attributes[0])
+            self._ledger.warn("RS-DOC-09", "attributes of a Sitemap element were ignored", attributes[0])
             self._field = field
         elif name == _MD:
-            if self._md is None:
-                self._md = attributes
-            else:
-                self._ledger.warn("RS-DOC-10", "a second rs:md in an entry was ignored")
+            self._ledger.warn("RS-DOC-10", "a second rs:md in an entry was ignored")
         elif name == _LN:
             self._links += self._links_of(attributes, len(self._links))
         else:
@@ -304,7 +301,7 @@ class Assembly:
         return plain
 
     def _sort_out(
-        self, found: dict[str, str], known: frozenset[str], fields: dict[str, Any], ledger: Ledger
+        self, found: dict[str, str], known: Set[str], fields: dict[str, Any], ledger: Ledger
     ) -> dict[str, str]:
         plain = {name: value for name, value in found.items() if name in known}
         extra = []
@@ -323,14 +320,14 @@ class Assembly:
 
     def _read(
         self,
-        table: tuple[tuple[str, _Parse], ...],
+        table: dict[str, _Parse],
         found: dict[str, str],
         fields: dict[str, Any],
         ledger: Ledger | None = None,
     ) -> None:
-        for name, parse in table:
-            if name in found:
-                fields["from_" if name == "from" else name] = parse(found[name], ledger or self._ledger)
+        for name, text in found.items():
+            if (parse := table.get(name)) is not None:
+                fields["from_" if name == "from" else name] = parse(text, ledger or self._ledger)
 
     def _links_of(self, attributes: Attributes, had: int) -> list[Link]:
         """The links of one `rs:ln`: one for each relation it names (AMB-42)."""
@@ -388,9 +385,6 @@ class Assembly:
             self.saw_datetime = True
         if change is not None and fields.get("lastmod") is None:
             self.saw_undated_change = True
-
-
-_LN_NAMES: Final = frozenset(name for name, _ in _LINK) | {"href", "rel"}
 
 
 def _wrong_root(name: str) -> NotSitemap:
