@@ -146,6 +146,25 @@ def test_a_folder_that_is_missing_is_waited_for(tmp_path: Path) -> None:
         assert list(look(fetch, base=url).state) == [f"{url}/files/resources/a"], "nothing is deleted for that"
 
 
+def test_a_set_that_fails_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "a.txt").write_text("a")
+    config = tmp_path / "source.toml"
+    config.write_text(
+        'state = "state"\nport = 0\n[[set]]\nname = "a"\nfiles = "a"\n[[set]]\nname = "b"\nfiles = "not-mounted"\n'
+    )
+    with Process(str(config)) as process:
+        url = process.listening()
+        until(lambda: request(url, "/.well-known/resourcesync").status == 200, what="the Source Description")
+        assert list(look(fetch, "a", url).state) == [f"{url}/a/resources/a.txt"]
+        assert request(url, "/b/resourcelist.xml").status == 503
+        assert request(url, "/health").status == 503
+        (tmp_path / "not-mounted").mkdir()
+        (tmp_path / "not-mounted" / "b.txt").write_text("b")
+        until(lambda: request(url, "/health").status == 200, what="the other set")
+        assert list(look(fetch, "b", url).state) == [f"{url}/b/resources/b.txt"]
+
+
 REFUSED = [
     ((), 2, "nothing to serve"),
     (("--files", "{files}", "--set", "Bad Name"), 2, "set name"),

@@ -212,7 +212,7 @@ class Follower:
 
     def _next(self) -> set[bytes] | None:
         """Wait for what is due: None for a full scan, paths to look at, nothing for the regular publication."""
-        tick = time.monotonic() + _TICK_SECONDS
+        tick = time.monotonic() + (0.0 if self._set.pages_left else _TICK_SECONDS)
         self.health.phase = "following"
         with self._wake:
             while not self._stopping.is_set():

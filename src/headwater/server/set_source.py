@@ -114,6 +114,8 @@ class SetSource:
         self.at: dt.datetime | None = None
         """All that had happened until then is recorded."""
         self._published_seq = 0
+        self.pages_left = 0
+        """What remains of a round of pages: the next publication goes on with it."""
 
     @property
     def is_open(self) -> bool:
@@ -149,6 +151,7 @@ class SetSource:
     def _print(self, *, force_pages: bool) -> Published:
         published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages)
         self._published_seq = published.seq
+        self.pages_left = published.pages_left
         return published
 
     def _known_at(self) -> dt.datetime:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import msgspec
 
 from headwater.catalog.interface import Limits, Resource
 from headwater.catalog.sqlite import SqliteCatalog
+from headwater.errors import HeadwaterError
 from headwater.ingest.readers import Stopped
 from headwater.ingest.survey import Survey, survey
 from headwater.progress import Listener, silent
@@ -141,7 +143,14 @@ class Source:
             rescan_seconds=config.rescan_seconds,
             clock=self._clock,
             listener=self._listener,
+            after_failure=self._name_the_published,
         )
+
+    def _name_the_published(self) -> None:
+        """A set that fails does not hide the others: the Source Description names those that are there."""
+        with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
+            if not self.is_site_published() and any(self.is_published(one.name) for one in self.config.sets):
+                self.publisher.publish_site()
 
     def stop(self, timeout: float = 10.0) -> bool:
         """End the threads; True when they have ended in time. What was recorded and published is safe either way."""
