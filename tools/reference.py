@@ -47,7 +47,7 @@ def render() -> str:
 
 def command_section(name: str) -> str:
     command = import_module(COMMANDS[name][0]).command
-    parent = click.Context(program, info_name="headwater")
+    parent = click.Context(program, info_name="headwater", **program.context_settings)
     context = click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100)
     return f"### headwater {name}\n\n```text\n{command.get_help(context)}\n```\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import http.server
+import io
 import json
 import os
 import subprocess
@@ -11,22 +12,26 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from headwater.cli import run
 from tests.spec.documents import CHANGES, EXAMPLES, LIST, url, urlset
 
 CHANGE_LIST = EXAMPLES / "core-1.1" / "resourcesync_ex_19.xml"
 
 
 def inspect(*arguments: str | Path, octets: bytes = b"") -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "headwater", "inspect", *map(str, arguments)],
-        input=octets,
-        capture_output=True,
-        timeout=60,
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    """Exit status, standard output and standard error of the command, run in this process."""
+    given, out, err = io.BytesIO(octets), io.BytesIO(), io.BytesIO()
+    with (
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(given)),
+        mock.patch.object(sys, "stdout", io.TextIOWrapper(out, "utf-8", write_through=True)),
+        mock.patch.object(sys, "stderr", io.TextIOWrapper(err, "utf-8", write_through=True)),
+    ):
+        status = run(["inspect", *map(str, arguments)])
+        return status, out.getvalue().decode(), err.getvalue().decode()
 
 
 def test_one_object() -> None:
