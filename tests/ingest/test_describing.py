@@ -47,7 +47,7 @@ def test_media_types_are_lower_case_essences() -> None:
 
 
 def described(mtime_ns: int, held: Metadata | None = None) -> Metadata:
-    return describe("a.txt", (3, mtime_ns, 0, 1), ("md5", "sha-256"), ("a" * 32, "b" * 64), held, NOW)
+    return describe("a.txt", (3, mtime_ns, 0, 1), "md5:" + "a" * 32 + " sha-256:" + "b" * 64, held, NOW)
 
 
 def test_metadata_of_a_file() -> None:

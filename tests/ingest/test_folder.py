@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import Exit
+from headwater.ingest import folder as folder_module
 from headwater.ingest import intake, reading
 from headwater.ingest.folder import LONG_URI, LONGEST_URI, FolderUnusable, Pass
 from headwater.ingest.guard import Reason
 from headwater.ingest.hints import meant, topmost
 from headwater.ingest.patterns import Selection
-from headwater.ingest.readers import Job, Readers, Stopped
+from headwater.ingest.readers import Readers, Stopped
 from tests.ingest.test_walk import ODD_NAMES
 from tests.ingest.world import SET, World, hashes, settle
 
@@ -195,7 +196,7 @@ def test_a_closed_file_that_is_new_is_only_noticed(world: World, monkeypatch: py
     world.put("a")
     world.scan()
     world.put("b")
-    monkeypatch.setattr(intake, "Readers", _readings({b"b": (reading.UNREADABLE, 13, (0, 0, 0, 0), 0, 0, ())}))
+    monkeypatch.setattr(intake, "Readers", _readings({b"b": (reading.UNREADABLE, 13, (0, 0, 0, 0), 0, 0, "")}))
     assert counts(world.scan()) == (0, 0, 0, 1)
     assert "b" not in world.held()
     assert world.rules() == {"HW-ING-20"}
@@ -203,8 +204,8 @@ def test_a_closed_file_that_is_new_is_only_noticed(world: World, monkeypatch: py
 
 def _readings(by_name: dict[bytes, reading.Reading]) -> type:
     class Scripted(Readers):
-        def _read_here(self, job: Job[object]) -> reading.Reading:  # type: ignore[override]
-            return by_name.get(os.path.basename(job.request[0])) or super()._read_here(job)
+        def _read_here(self, request: reading.Request) -> reading.Reading:
+            return by_name.get(os.path.basename(request[0])) or super()._read_here(request)
 
     return Scripted
 
@@ -239,7 +240,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_passed_over(world: World, mon
     world.put("a")
     world.scan()
     world.put("b")
-    monkeypatch.setattr(intake, "Readers", _readings({b"b": (reading.VANISHED, 0, (0, 0, 0, 0), 0, 0, ())}))
+    monkeypatch.setattr(intake, "Readers", _readings({b"b": (reading.VANISHED, 0, (0, 0, 0, 0), 0, 0, "")}))
     assert counts(world.scan()) == (0, 0, 0, 1)
     assert world.notices == []
 
@@ -480,25 +481,25 @@ def test_an_empty_folder_is_an_empty_set(world: World) -> None:
 
 
 def test_an_interrupted_load_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "BATCH", 10)
-    for number in range(50):
-        world.put(f"f{number:02}", b"%d" % number)
+    monkeypatch.setattr(folder_module, "LOAD_BATCH", 10)
+    for number in range(200):
+        world.put(f"f{number:03}", b"%d" % number)
     settle()
     breaths = [0]
 
     def stop() -> bool:
         breaths[0] += 1
-        return breaths[0] > 30  # asked after every file
+        return breaths[0] > 150  # asked after every file
 
     world.stop = stop
     with pytest.raises(Stopped):
         world.scan()
     assert world.catalog.state(SET).opened_at is None
     loaded = world.catalog.state(SET).count
-    assert 0 < loaded < 50
+    assert 0 < loaded < 200
     world.stop = lambda: False
-    world.remove("f00")
-    world.put("f01", b"changed")
+    world.remove("f000")
+    world.put("f001", b"changed")
     done = world.scan()
     assert done.opened
     assert done.unchanged == loaded - 2

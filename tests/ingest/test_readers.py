@@ -6,16 +6,19 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from headwater.ingest import readers as readers_module
 from headwater.ingest import reading
-from headwater.ingest.readers import Job, Readers, Stopped
+from headwater.ingest.readers import Readers, Stopped
 from headwater.ingest.reading import COPY, LINK, read_file
+from headwater.spec.hashes import HASHLIB
 
-BOTH = ("md5", "sha256")
+BOTH = ("md5", "sha-256")
 
 
 @pytest.fixture
@@ -39,7 +42,13 @@ def test_digests_of_one_read(base: bytes, data: bytes) -> None:
     assert (outcome, error) == (reading.READ, 0)
     assert state == (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
     assert changed == found.st_ctime_ns <= began <= time.time_ns()
-    assert digests == (hashlib.md5(data).hexdigest(), hashlib.sha256(data).hexdigest())
+    assert digests == f"md5:{hashlib.md5(data).hexdigest()} sha-256:{hashlib.sha256(data).hexdigest()}"
+
+
+def test_every_known_digest_can_be_computed(base: bytes) -> None:
+    path = put(base, b"file", b"abc" * 500_000)
+    for name, ours in HASHLIB.items():
+        assert read_file((path, None), (name,), None)[5] == f"{name}:{hashlib.new(ours, b'abc' * 500_000).hexdigest()}"
 
 
 def outcome(path: bytes) -> tuple[int, int]:
@@ -87,20 +96,31 @@ def test_a_file_that_shrinks_is_not_taken_for_whole(base: bytes, monkeypatch: py
     assert found[0] == reading.CHANGED or found[2][0] == 5
 
 
-def many(base: bytes, count: int) -> list[Job[int]]:
-    return [Job((put(base, b"%04d" % number, b"%d" % number), None), 4, number) for number in range(count)]
+class Job(NamedTuple):
+    path: bytes
+    octets: int
+    key: int
+
+
+def read(readers: Readers, jobs: list[Job]) -> Iterator[tuple[Job, reading.Reading]]:
+    for some, found in readers.read(jobs, lambda job: (job.path, None)):
+        yield from zip(some, found, strict=True)
+
+
+def many(base: bytes, count: int) -> list[Job]:
+    return [Job(put(base, b"%04d" % number, b"%d" % number), 4, number) for number in range(count)]
 
 
 def expected(number: int) -> str:
-    return hashlib.sha256(b"%d" % number).hexdigest()
+    return "sha-256:" + hashlib.sha256(b"%d" % number).hexdigest()
 
 
 @pytest.mark.parametrize("processes", [0, 1, 3])
 def test_readings_come_in_the_order_of_the_jobs(base: bytes, processes: int) -> None:
     jobs = many(base, readers_module.SERIAL_FILES + 700)
-    found = list(Readers(("sha256",), processes=processes).read(jobs))
+    found = list(read(Readers(("sha-256",), processes=processes), jobs))
     assert [job.key for job, _reading in found] == list(range(len(jobs)))
-    assert all(one[0] == reading.READ and one[5] == (expected(job.key),) for job, one in found)
+    assert all(one[0] == reading.READ and one[5] == expected(job.key) for job, one in found)
 
 
 def test_work_of_a_process_that_dies_is_done_here(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,13 +134,13 @@ def test_work_of_a_process_that_dies_is_done_here(base: bytes, monkeypatch: pyte
 
     monkeypatch.setattr("headwater.ingest.readers.subprocess.Popen", popen)
     found = []
-    for one in Readers(("sha256",), processes=2).read(jobs):
+    for one in read(Readers(("sha-256",), processes=2), jobs):
         found.append(one)
         if len(found) == readers_module.SERIAL_FILES + 1:
             started[0].kill()
         if len(found) == readers_module.SERIAL_FILES + 300:
             started[1].kill()
-    assert [one[5] for _job, one in found] == [(expected(number),) for number in range(len(jobs))]
+    assert [one[5] for _job, one in found] == [expected(number) for number in range(len(jobs))]
     assert all(process.poll() is not None for process in started)
 
 
@@ -130,18 +150,18 @@ def test_no_process_to_be_had(base: bytes, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("headwater.ingest.readers.subprocess.Popen", refuse)
     jobs = many(base, readers_module.SERIAL_FILES + 100)
-    assert len(list(Readers(("sha256",), processes=2).read(jobs))) == len(jobs)
+    assert len(list(read(Readers(("sha-256",), processes=2), jobs))) == len(jobs)
 
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_stopping_does_not_wait_for_a_large_file(base: bytes, processes: int) -> None:
     path = put(base, b"large", b"")
     os.truncate(path, 40 << 30)
-    jobs = [*many(base, readers_module.SERIAL_FILES), Job((path, None), 40 << 30, 0)]
+    jobs = [*many(base, readers_module.SERIAL_FILES), Job(path, 40 << 30, 0)]
     began = time.monotonic()
     readers = Readers(BOTH, processes=processes, stop=lambda: time.monotonic() - began > 1)
     with pytest.raises(Stopped):
-        list(readers.read(jobs))
+        list(read(readers, jobs))
     assert time.monotonic() - began < 5
 
 
@@ -155,7 +175,7 @@ def test_the_reading_program_needs_nothing_but_the_standard_library(base: bytes)
     assert process.stdout is not None
     reading.send(process.stdin, [(path, None), (b"/nowhere", None)])
     first, second = reading.receive(process.stdout)
-    assert first[5] == (hashlib.md5(b"abc").hexdigest(),)
+    assert first[5] == f"md5:{hashlib.md5(b'abc').hexdigest()}"
     assert second[0] == reading.VANISHED
     process.stdin.close()
     assert process.wait(5) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,6 +112,8 @@ def _publish(config: SourceConfig, tree: Tree, as_json: bool) -> Exit:
     from headwater.server.source import Source
 
     began = time.monotonic()
+    gc.freeze()  # what is imported stays; records by the hundred thousand make no cycles worth looking for
+    gc.set_threshold(100_000, 50, 50)
     with listening() as listener, Source(config, tree=tree, listener=listener) as source:
         worked = source.run_once()[0]
         count = source.catalog.state(worked.name).count

@@ -41,6 +41,9 @@ LONGEST_URI = 8_000
 LONG_URI = 2_047
 """RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss."""
 
+LOAD_BATCH = 5_000
+"""Files of one transaction of the first load, which nobody waits to see."""
+
 _ROWS = 5_000
 _BREATH = 1_000
 
@@ -328,7 +331,7 @@ class FolderScanner:
                 self._before_change()
                 seen = walk.everything()
                 candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)
-                for batch in self._intake.batches(candidates, lambda _uris: {}):
+                for batch in self._intake.batches(candidates, lambda _uris: {}, LOAD_BATCH):
                     self._catalog.load(self._name, batch.events)
                     result.add(batch)
                     self._listener(Progress("read", result.read, None, result.octets))

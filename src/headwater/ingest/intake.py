@@ -15,11 +15,10 @@ from headwater.errors import StoreFault
 from headwater.ingest import reading
 from headwater.ingest.comparison import Candidate
 from headwater.ingest.metadata import describe
-from headwater.ingest.readers import Job, Readers
-from headwater.ingest.reading import LINK, Reading
+from headwater.ingest.readers import Readers
+from headwater.ingest.reading import LINK, Reading, Request
 from headwater.ingest.signature import rules_mark, settled_note
 from headwater.ingest.walk import Remark, path_of
-from headwater.spec.hashes import HASHLIB
 
 BATCH = 2_000
 """Events of one transaction: enough to be fast, few enough that a change is seen soon."""
@@ -74,26 +73,41 @@ class Intake:
         self._remark = remark
 
     def batches(
-        self, candidates: Iterable[Candidate], held: Callable[[list[str]], dict[str, Resource]]
+        self, candidates: Iterable[Candidate], held: Callable[[list[str]], dict[str, Resource]], size: int = BATCH
     ) -> Iterator[Batch]:
-        """The files in batches, in order; `held` tells what the set says of some URIs. Raises Stopped, PlaceFault."""
+        """The files in batches of `size` or a little more, in order; `held` tells what the set says of some URIs.
+
+        Raises Stopped, PlaceFault.
+        """
         readers = Readers(
-            tuple(HASHLIB[name] for name in self._algorithms),
+            self._algorithms,
             mode=self._place_mode if self._place is not None else None,
             processes=self._processes,
             stop=self._stop,
         )
-        for readings in batched(readers.read(self._job(one) for one in candidates), BATCH):
-            known = held([job.key.uri for job, _reading in readings])
-            batch = Batch()
-            now = self._clock()
-            for job, found in readings:
-                self._take(job.key, found, known.get(job.key.uri), batch, now)
-            yield batch
+        items: list[Candidate] = []
+        readings: list[Reading] = []
+        for block, found in readers.read(candidates, self._request):
+            items += block
+            readings += found
+            if len(items) >= size:
+                yield self._batch(items, readings, held)
+                items, readings = [], []
+        if items:
+            yield self._batch(items, readings, held)
 
-    def _job(self, one: Candidate) -> Job[Candidate]:
-        place = None if self._place is None else os.path.join(self._place, path_of(one.uri))
-        return Job((one.path, place), one.octets, one)
+    def _batch(
+        self, items: list[Candidate], readings: list[Reading], held: Callable[[list[str]], dict[str, Resource]]
+    ) -> Batch:
+        known = held([one.uri for one in items])
+        now = self._clock()
+        batch = Batch()
+        for one, found in zip(items, readings, strict=True):
+            self._take(one, found, known.get(one.uri), batch, now)
+        return batch
+
+    def _request(self, one: Candidate) -> Request:
+        return one.path, None if self._place is None else os.path.join(self._place, path_of(one.uri))
 
     def _take(self, one: Candidate, found: Reading, known: Resource | None, batch: Batch, now: dt.datetime) -> None:
         outcome, error, state, read_at_ns, changed_ns, digests = found
@@ -106,7 +120,7 @@ class Intake:
         was = known.metadata if known is not None else None
         event = Upsert(
             one.uri,
-            describe(one.uri, state, self._algorithms, digests, was, now),
+            describe(one.uri, state, digests, was, now),
             settled_note(self.mark, state, read_at_ns, changed_ns),
         )
         if known is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
 
 from headwater.catalog.interface import Metadata
 from headwater.ingest.mediatypes import media_type
@@ -14,15 +13,13 @@ _EARLIEST = dt.datetime.min.replace(tzinfo=dt.UTC)
 _LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
-def describe(
-    uri: str, state: State, algorithms: Sequence[str], digests: Sequence[str], held: Metadata | None, now: dt.datetime
-) -> Metadata:
+def describe(uri: str, state: State, digests: str, held: Metadata | None, now: dt.datetime) -> Metadata:
     """The metadata of a file that was read in this state; `held` is what the set says of it so far.
 
-    `hash` lists the digests in the order given (RS-MD-05), `type` is an essence (AMB-09), `lastmod` has whole seconds,
-    as HTTP's Last-Modified has.
+    `digests` is the text of `hash`, `type` is an essence (AMB-09), `lastmod` has whole seconds as HTTP's Last-Modified
+    has.
     """
-    digest = " ".join([f"{name}:{value}" for name, value in zip(algorithms, digests, strict=True)]) or None
+    digest = digests or None
     return Metadata(
         lastmod=_lastmod(state[1], now, held if held is not None and held.hash == digest else None),
         hash=digest,

@@ -11,11 +11,9 @@ import selectors
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import IO, Generic, TypeVar
-
-import msgspec
+from typing import IO, Generic, Protocol, TypeVar
 
 from headwater.ingest import reading
 from headwater.ingest.reading import Reading, Request, read_file
@@ -28,15 +26,17 @@ SERIAL_OCTETS = 16 << 20
 _AHEAD = 2
 _POLL_SECONDS = 0.2
 
-T = TypeVar("T")
+
+class Weighed(Protocol):
+    """Something to read, of an expected size."""
+
+    @property
+    def octets(self) -> int:
+        """How much there is to read."""
+        ...
 
 
-class Job(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One file to read: the request, its expected size, and what the caller wants back with the reading."""
-
-    request: Request
-    octets: int
-    key: T
+T = TypeVar("T", bound=Weighed)
 
 
 class Stopped(Exception):
@@ -44,13 +44,15 @@ class Stopped(Exception):
 
 
 class _Block(Generic[T]):
-    def __init__(self) -> None:
-        self.jobs: list[Job[T]] = []
-        self.octets = 0
-        self.answer: list[Reading] | None = None
+    """Some files that are read together."""
 
-    def full(self) -> bool:
-        return len(self.jobs) >= BLOCK_FILES or self.octets >= BLOCK_OCTETS
+    __slots__ = ("answer", "items", "octets", "requests")
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self.octets = 0
+        self.requests: list[Request] = []
+        self.answer: list[Reading] | None = None
 
 
 class _Process(Generic[T]):
@@ -73,7 +75,7 @@ class _Process(Generic[T]):
         assert self._popen.stdin is not None
         self.outstanding.append(block)
         try:
-            reading.send(self._popen.stdin, [job.request for job in block.jobs])
+            reading.send(self._popen.stdin, block.requests)
         except OSError:
             return False
         return True
@@ -104,55 +106,56 @@ class Readers:
         self._count = len(os.sched_getaffinity(0)) if processes is None else processes
         self._stop = stop
 
-    def read(self, jobs: Iterable[Job[T]]) -> Iterator[tuple[Job[T], Reading]]:
-        """Each job with its reading, in the order of the jobs. Raises Stopped soon after `stop` says so."""
-        todo = iter(jobs)
-        octets = 0
-        for number, job in enumerate(todo, 1):
-            yield job, self._read_here(job)
-            octets += job.octets
-            if self._count > 0 and (number >= SERIAL_FILES or octets >= SERIAL_OCTETS):
+    def read(
+        self, items: Iterable[T], request: Callable[[T], Request]
+    ) -> Iterator[tuple[Sequence[T], Sequence[Reading]]]:
+        """Blocks of items with their readings, in the order of the items. Raises Stopped soon after `stop` says so."""
+        blocks = _blocks(iter(items), request)
+        files = octets = 0
+        for block in blocks:
+            yield block.items, [self._read_here(one) for one in block.requests]
+            files += len(block.items)
+            octets += block.octets
+            if self._count > 0 and (files >= SERIAL_FILES or octets >= SERIAL_OCTETS):
                 break
         else:
             return
-        yield from self._read_elsewhere(todo)
+        yield from self._read_elsewhere(blocks)
 
-    def _read_here(self, job: Job[T]) -> Reading:
-        found = read_file(job.request, self._algorithms, self._mode, self._stop)
+    def _read_here(self, request: Request) -> Reading:
+        found = read_file(request, self._algorithms, self._mode, self._stop)
         if found[0] == reading.STOPPED or self._stop():
             raise Stopped
         return found
 
-    def _read_elsewhere(self, jobs: Iterator[Job[T]]) -> Iterator[tuple[Job[T], Reading]]:
-        blocks = _blocks(jobs)
-        first = next(blocks, None)
-        if first is None:
+    def _read_elsewhere(self, blocks: Iterator[_Block[T]]) -> Iterator[tuple[Sequence[T], Sequence[Reading]]]:
+        following = next(blocks, None)
+        if following is None:
             return
         crew = _Crew[T](self._count, [self._mode or "", *self._algorithms], self._read_here, self._stop)
         try:
             waiting: deque[_Block[T]] = deque()
-            following: _Block[T] | None = first
             while following is not None or waiting:
                 while following is not None and len(waiting) < _AHEAD * self._count:
                     crew.give(following)
                     waiting.append(following)
                     following = next(blocks, None)
                 block = waiting.popleft()
-                answer = crew.answer(block)
-                yield from zip(block.jobs, answer, strict=True)
+                yield block.items, crew.answer(block)
         finally:
             crew.close()
 
 
-def _blocks(jobs: Iterator[Job[T]]) -> Iterator[_Block[T]]:
+def _blocks(items: Iterator[T], request: Callable[[T], Request]) -> Iterator[_Block[T]]:
     block = _Block[T]()
-    for job in jobs:
-        block.jobs.append(job)
-        block.octets += job.octets
-        if block.full():
+    for item in items:
+        block.items.append(item)
+        block.requests.append(request(item))
+        block.octets += item.octets
+        if len(block.items) >= BLOCK_FILES or block.octets >= BLOCK_OCTETS:
             yield block
             block = _Block[T]()
-    if block.jobs:
+    if block.items:
         yield block
 
 
@@ -163,7 +166,7 @@ class _Crew(Generic[T]):
         self,
         count: int,
         arguments: list[str],
-        read_here: Callable[[Job[T]], Reading],
+        read_here: Callable[[Request], Reading],
         stop: Callable[[], bool],
     ) -> None:
         self._read_here = read_here
@@ -187,7 +190,7 @@ class _Crew(Generic[T]):
             if self._stop():
                 raise Stopped
             if not any(block in process.outstanding for process in self._alive):
-                return [self._read_here(job) for job in block.jobs]
+                return [self._read_here(request) for request in block.requests]
             for key, _events in self._selector.select(_POLL_SECONDS):
                 self._take(key.data)
         return block.answer

@@ -7,6 +7,7 @@ the standard library, so that such a process starts in milliseconds. Requests an
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import marshal
 import os
@@ -33,8 +34,8 @@ State = tuple[int, int, int, int]
 Request = tuple[bytes, "bytes | None"]
 """The path to read, and the path to place it at."""
 
-Reading = tuple[int, int, State, int, int, tuple[str, ...]]
-"""Outcome, errno, the file's state, when reading began, when the file last changed before, the digests in hex.
+Reading = tuple[int, int, State, int, int, str]
+"""Outcome, errno, the file's state, when reading began, when the file last changed before, its `hash` (RS-MD-05).
 
 Times are nanoseconds. The change is the file's ctime, except that a link which we made ourselves does not count: a
 write in the same tick would show in mtime.
@@ -44,7 +45,16 @@ _NOTHING: State = (0, 0, 0, 0)
 _ATTEMPTS = 3
 _CHUNK = 1 << 18
 _SMALL = 1 << 20
-_CONSTRUCTORS = {name: getattr(hashlib, name) for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
+_CONSTRUCTORS = {
+    "md5": hashlib.md5,
+    "sha-1": hashlib.sha1,
+    "sha-224": hashlib.sha224,
+    "sha-256": hashlib.sha256,
+    "sha-384": hashlib.sha384,
+    "sha-512": hashlib.sha512,
+}
+"""By the names that `hash` uses; a test holds them to those of `spec.hashes`, which a reading process cannot import."""
+
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
 _GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -68,7 +78,7 @@ class _Unplaced(Exception):
 def read_file(
     request: Request, algorithms: tuple[str, ...], mode: str | None, stop: Callable[[], bool] | None = None
 ) -> Reading:
-    """Read one file; never raises for what the file system does. `algorithms` are names of `hashlib`."""
+    """Read one file; never raises for what the file system does. `algorithms` are names as in `hash`."""
     path, place = request
     if place is None and (found := _read_quickly(path, algorithms)) is not None:
         return found
@@ -78,14 +88,14 @@ def read_file(
         except _Changed:
             continue
         except _Unplaced as cause:
-            return UNPLACED, cause.errno, _NOTHING, 0, 0, ()
+            return UNPLACED, cause.errno, _NOTHING, 0, 0, ""
         except _Stopped:
-            return STOPPED, 0, _NOTHING, 0, 0, ()
+            return STOPPED, 0, _NOTHING, 0, 0, ""
         except _GONE:
-            return VANISHED, 0, _NOTHING, 0, 0, ()
+            return VANISHED, 0, _NOTHING, 0, 0, ""
         except OSError as cause:
-            return UNREADABLE, cause.errno or 0, _NOTHING, 0, 0, ()
-    return CHANGED, 0, _NOTHING, 0, 0, ()
+            return UNREADABLE, cause.errno or 0, _NOTHING, 0, 0, ""
+    return CHANGED, 0, _NOTHING, 0, 0, ""
 
 
 def _read_quickly(path: bytes, algorithms: tuple[str, ...]) -> Reading | None:
@@ -109,8 +119,8 @@ def _read_quickly(path: bytes, algorithms: tuple[str, ...]) -> Reading | None:
     mtime, ctime = before.st_mtime_ns, before.st_ctime_ns
     if len(data) != size or after.st_ctime_ns != ctime or after.st_mtime_ns != mtime or after.st_size != size:
         return None
-    digests = tuple([_CONSTRUCTORS[name](data, usedforsecurity=False).hexdigest() for name in algorithms])
-    return READ, 0, (size, mtime, ctime, before.st_ino), began, ctime, digests
+    digests = [f"{name}:{_CONSTRUCTORS[name](data, usedforsecurity=False).hexdigest()}" for name in algorithms]
+    return READ, 0, (size, mtime, ctime, before.st_ino), began, ctime, " ".join(digests)
 
 
 def _read_once(
@@ -126,7 +136,7 @@ def _read_once(
     try:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode):
-            return SPECIAL, 0, _NOTHING, 0, 0, ()
+            return SPECIAL, 0, _NOTHING, 0, 0, ""
         hashes = [_CONSTRUCTORS[name](usedforsecurity=False) for name in algorithms]
         copy = _Copy(place, before) if place is not None and not _placed(place, before, mode) else None
         try:
@@ -144,7 +154,8 @@ def _read_once(
     changed = before.st_ctime_ns
     if unlinked is not None and _state(unlinked)[:2] == _state(before)[:2] and unlinked.st_ino == before.st_ino:
         changed = max(unlinked.st_ctime_ns, before.st_mtime_ns)
-    return READ, 0, _state(before), began, changed, tuple(one.hexdigest() for one in hashes)
+    digests = [f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)]
+    return READ, 0, _state(before), began, changed, " ".join(digests)
 
 
 def _feed(descriptor: int, size: int, hashes: list[Any], copy: _Copy | None, stop: Callable[[], bool] | None) -> int:
@@ -321,6 +332,7 @@ def send(stream: IO[bytes], value: Any) -> None:
 def _serve() -> None:
     """Answer blocks of requests until the other end is closed, which is also how the parent's death looks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interruption means
+    gc.disable()  # nothing here makes cycles
     mode = sys.argv[1] or None
     algorithms = tuple(sys.argv[2:])
     while (block := receive(sys.stdin.buffer)) is not None:

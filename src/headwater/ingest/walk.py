@@ -11,7 +11,8 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -176,14 +177,31 @@ class Walk:
                 except OSError as cause:
                     frames.pop()
                     yield from self._closed(frame.prefix, frame.path, cause)
-            elif not frame.keys:
+                    continue
+            folder = yield from self._files(frame, frame.keys)
+            if folder is None:
                 frames.pop()
-            elif (key := frame.keys.pop()).endswith("/"):
-                yield from self._enter(frame, key, frames)
             else:
-                seen = self._file(frame, key)
-                if seen is not None:
-                    yield seen
+                yield from self._enter(frame, folder, frames)
+
+    def _files(self, frame: _Frame, keys: list[str]) -> Generator[Seen, None, str | None]:
+        """The files up to the next folder, which is returned; None when there is no more."""
+        lstat, base, prefix, simple = os.lstat, frame.path + b"/", frame.prefix, self._selection.everything
+        while keys:
+            key = keys.pop()
+            if key.endswith("/"):
+                return key
+            if simple:  # nearly every file of nearly every folder: no more is done for it than must be
+                path = base + (unquote_to_bytes(key) if "%" in key else key.encode("ascii"))
+                with suppress(OSError):
+                    state = lstat(path)
+                    if state.st_mode & _KIND == stat.S_IFREG:
+                        yield Found(prefix + key, path, state)
+                        continue
+            seen = self._file(frame, key)
+            if seen is not None:
+                yield seen
+        return None
 
     def _enter(self, frame: _Frame, key: str, frames: list[_Frame]) -> Iterator[Unreadable]:
         """Push a frame for the folder `key` unless it is left out or cannot be looked at."""
@@ -238,8 +256,6 @@ class Walk:
         uri = frame.prefix + key
         try:
             found = os.lstat(path)
-            if found.st_mode & _KIND == stat.S_IFREG:
-                return Found(uri, path, found)
             if stat.S_ISLNK(found.st_mode):
                 real = self._inside(path)
                 if real is None or any(real.startswith(avoided + b"/") for avoided in self._avoid):
