@@ -48,6 +48,7 @@ class Reply:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Source  # type: ignore[assignment]
 
     def do_GET(self) -> None:

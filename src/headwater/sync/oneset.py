@@ -32,6 +32,7 @@ from headwater.sync.position import Position
 from headwater.sync.state import (
     SetRow,
     forget_documents,
+    intend,
     keep_offer,
     keep_position,
     keep_validators,
@@ -282,7 +283,7 @@ class OneSet:
             reading = self._read_changes()
         if reading.pending_count:
             self._note("increment")
-            self._carry_out(lambda t, planner: planner.increment(t, self._digest_of), table="changed")
+            self._carry_out(lambda t, planner: planner.increment(t, self._intact, self._digest_of), table="changed")
         else:
             if reading.outcome is Outcome.READ:
                 self._note("increment")
@@ -404,21 +405,23 @@ class OneSet:
             with database.write() as t:
                 rows = list(
                     t.rows(
-                        "SELECT d.id, r.path, d.at FROM temp.doomed d JOIN resources r ON r.id = d.id"
+                        "SELECT d.id, r.path, d.at, r.uri FROM temp.doomed d JOIN resources r ON r.id = d.id"
                         " WHERE d.id > ? AND r.path IS NOT NULL ORDER BY d.id LIMIT ?",
                         (last, _DELETIONS),
                     )
                 )
-            if not rows:
-                return
-            for _, path, _ in rows:
+                if not rows:
+                    return
+                intent = intend(t, self._row.id, [(uri, path) for _, path, _, uri in rows])
+            for _, path, _, _ in rows:
                 tree.remove(path)
             last = rows[-1][0]
             with database.write() as t:
+                t.run("DELETE FROM intents WHERE id = ?", (intent,))
                 t.many(
                     "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"
                     " doomed_at = NULL, changed_at = coalesce(?, changed_at, 0) WHERE id = ?",
-                    [(at, key) for key, _, at in rows],
+                    [(at, key) for key, _, at, _ in rows],
                 )
             planner.counts.deleted += len(rows)
             self._kit.listener(Progress("deleting", planner.counts.deleted))

@@ -288,11 +288,12 @@ class Planner:
     def increment(
         self,
         t: Transaction,
+        intact: Callable[[bytes, int, int], bool],
         digest_of: Callable[[bytes, str], str | None],
     ) -> None:
         """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (5.3)."""
         confirmed = _Updates(t, _CONFIRM)
-        t.many(ADD_WORK, self._changed(t, digest_of, confirmed))
+        t.many(ADD_WORK, self._changed(t, intact, digest_of, confirmed))
         confirmed.flush()
         t.many(
             "INSERT OR REPLACE INTO temp.doomed(id, at) VALUES (?, ?)",
@@ -316,19 +317,20 @@ class Planner:
     def _changed(
         self,
         t: Transaction,
+        intact: Callable[[bytes, int, int], bool],
         digest_of: Callable[[bytes, str], str | None],
         confirmed: _Updates,
     ) -> Iterator[Row]:
         query = """
             SELECT c.uri, coalesce(c.loc, c.uri), c.lastmod, c.length, c.hash, c.type, c.encoding, c.mirrors, c.at,
-                   c.exact, r.id, r.path, r.size, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer, r.etag,
-                   r.last_modified, f.tries
+                   c.exact, r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer,
+                   r.etag, r.last_modified, f.tries
             FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
             WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""
         for (
             uri, loc, lastmod, length, hash_, type_, coding, mirrors, at,
-            exact, key, path, size, digest, listed_hash, held_lastmod, changed_at, newer, etag,
+            exact, key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer, etag,
             last_modified, tries,
         ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
             if exact and changed_at is not None and at is not None and changed_at > at:
@@ -347,7 +349,7 @@ class Planner:
             listed = Listed(hash_, length, lastmod, type_, coding, at)
             held = Held(digest, size, held_lastmod, listed_hash, bool(newer))
             same = compare_with_file(listed, held, path, digest_of)
-            if same is Same.YES and hash_ is not None:
+            if same is Same.YES and hash_ is not None and intact(path, size, mtime_ns):
                 self.counts.unchanged += 1
                 confirmed.add((hash_, length, lastmod, known, key))
                 continue

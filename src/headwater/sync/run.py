@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.errors import Exit, SourceFault
 from headwater.progress import Listener, Notice, silent
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Transaction
 from headwater.sync.discover import Discovery, Found, offer_of, starting_uri
 from headwater.sync.documents import Documents
 from headwater.sync.faults import AnotherSource, UnknownSetName
@@ -33,6 +33,7 @@ from headwater.sync.state import (
     add_set,
     borrowed_state,
     fact,
+    intents,
     keep_fact,
     keep_offer,
     keep_validators,
@@ -309,6 +310,7 @@ class _Run:
         boot, now = boot_id(), micros(self._now()) or 0
         if self._options.dry_run or tree is None:
             return 0
+        self._recover(tree)
         with self._database.write() as t:
             doubtful = list(t.rows("SELECT id, boot FROM runs WHERE durable = 0"))
         lost = [number for number, at in doubtful if not boot or at != boot]
@@ -321,6 +323,16 @@ class _Run:
             t.run("UPDATE runs SET durable = 1")
             t.run("INSERT INTO runs(began_at, boot, durable) VALUES (?, ?, 0)", (now, boot))
             return int(t.value("SELECT max(id) FROM runs"))
+
+    def _recover(self, tree: Tree) -> None:
+        """Find out what a killed run did between a file and its row: what lies there now is what the row says."""
+        with self._database.write() as t:
+            left = intents(t)
+        for number, set_id, files in left:
+            with self._database.write() as t:
+                for uri, path in files:
+                    _recover_file(t, tree, set_id, uri, path)
+                t.run("DELETE FROM intents WHERE id = ?", (number,))
 
     def _check_again(self, tree: Tree, number: int, now: int) -> None:
         """Hash what a run before a power loss wrote; what is not as recorded is fetched again."""
@@ -353,6 +365,25 @@ class _Run:
                 "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?",
                 (micros(self._now()), int(flushed), number),
             )
+
+
+def _recover_file(t: Transaction, tree: Tree, set_id: int, uri: str, path: bytes) -> None:
+    found, digest = tree.stat(path), digest_of_path(tree, path, "sha-256")
+    row = t.one("SELECT id, uri, digest, size, mtime_ns FROM resources WHERE path = ?", (path,))
+    if found is None or digest is None:
+        t.run("UPDATE resources SET digest = NULL, listed_hash = NULL, size = -1 WHERE path = ?", (path,))
+    elif row is None:
+        t.run(
+            "INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, run) VALUES (?, ?, ?, ?, ?, ?, 0)"
+            " ON CONFLICT(set_id, uri) DO UPDATE SET path = excluded.path, size = excluded.size,"
+            " mtime_ns = excluded.mtime_ns, digest = excluded.digest, listed_hash = NULL WHERE path IS NULL",
+            (set_id, uri, path, found.st_size, found.st_mtime_ns, f"sha-256:{digest}"),
+        )
+    elif (row[3], row[4]) != (found.st_size, found.st_mtime_ns):
+        t.run(
+            "UPDATE resources SET size = ?, mtime_ns = ?, digest = ?, listed_hash = NULL WHERE id = ?",
+            (found.st_size, found.st_mtime_ns, f"sha-256:{digest}", row[0]),
+        )
 
 
 def _flush(root: Path) -> None:

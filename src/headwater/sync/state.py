@@ -71,6 +71,7 @@ CREATE TABLE failures(
   lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, mirrors TEXT, changed_at INTEGER,
   PRIMARY KEY(set_id, uri)
 ) WITHOUT ROWID;
+CREATE TABLE intents(id INTEGER PRIMARY KEY, set_id INTEGER NOT NULL, rows BLOB NOT NULL);
 CREATE TABLE runs(
   id INTEGER PRIMARY KEY, began_at INTEGER NOT NULL, ended_at INTEGER, boot TEXT NOT NULL, durable INTEGER NOT NULL
 );
@@ -229,6 +230,21 @@ def keep_validators(transaction: Transaction, set_id: int, uri: str, etag: str |
 def forget_documents(transaction: Transaction, set_id: int) -> None:
     """Forget all validators of a set: its documents are to be read again."""
     transaction.run("DELETE FROM documents WHERE set_id = ?", (set_id,))
+
+
+def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]]) -> int:
+    """Note which files (URI, path) are about to be placed or removed, and return the note's number.
+
+    A run that is killed between a file and its row is found out by the note that is left (`recover`).
+    """
+    transaction.run("INSERT INTO intents(set_id, rows) VALUES (?, ?)", (set_id, msgspec.msgpack.encode(rows)))
+    return int(transaction.value("SELECT last_insert_rowid()"))
+
+
+def intents(transaction: Transaction) -> list[tuple[int, int, list[tuple[str, bytes]]]]:
+    """The notes that a killed run has left: number, set, files."""
+    rows = transaction.rows("SELECT id, set_id, rows FROM intents ORDER BY id")
+    return [(row[0], row[1], msgspec.msgpack.decode(row[2], type=list[tuple[str, bytes]])) for row in rows]
 
 
 class Home:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,9 +24,9 @@ from headwater.sync.moments import SECOND
 from headwater.sync.naming import escaped_path
 from headwater.sync.place import InTheWay, Tree
 from headwater.sync.plan import Counts
-from headwater.sync.state import SetRow
+from headwater.sync.state import SetRow, intend
 from headwater.sync.transport import FailureKind, Fetch, Fetched, Transport
-from headwater.sync.verify import Form, Judgement, Listed, Verdict, digests_of, http_micros, judge
+from headwater.sync.verify import Form, Judgement, Listed, Verdict, digests_of, http_micros, judge, strongest_of
 
 _CHUNK = 1_000
 _BATCH = 500
@@ -83,6 +84,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     tries: int | None
     step: int
     reason: str | None
+    intent: int = 0
 
 
 class Transfer:
@@ -123,6 +125,7 @@ class Transfer:
         self._cleared: list[Row] = []
         self._flushed_at = time.monotonic()
         self._distrusted: set[str] = set()
+        self._open: dict[int, int] = {}
         self._done = 0
         self._total = 0
         self._round = 0
@@ -156,13 +159,16 @@ class Transfer:
     def _chunk(self) -> list[Work]:
         query = f"SELECT {_COLUMNS} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
         with self._database.write() as t:
-            found = [Work(*row) for row in t.rows(query, (self._last_n, self._round))]
-        if found:
-            self._last_n = found[-1].n
-        return found
+            rows = list(t.rows(query, (self._last_n, self._round)))
+            if not rows:
+                return []
+            intent = intend(t, self._set.id, [(row[1], row[3]) for row in rows])
+        self._open[intent] = len(rows)
+        self._last_n = rows[-1][0]
+        return [Work(*row, intent=intent) for row in rows]
 
     def _fetch(self, work: Work) -> Fetch:
-        digests = digests_of(work.hash)
+        wanted = strongest_of(work.hash)
         headers: list[tuple[str, str]] = []
         if work.encoding:
             headers.append(("Accept-Encoding", work.encoding))
@@ -178,27 +184,26 @@ class Transfer:
             uri,
             tuple(headers),
             into=f"{self._temp}/{work.n}-{work.step}",
-            algorithms=(digests[0].algorithm if digests else "sha-256",),
+            algorithms=(wanted.algorithm if wanted else "sha-256",),
             max_octets=bound(work.length, self._largest),
-            key=work,
+            key=(work, wanted),
         )
 
     # what came
 
     def _settle(self, fetched: Fetched) -> None:
-        work = fetched.fetch.key
-        assert isinstance(work, Work)
+        work, wanted = cast("tuple[Work, Digest | None]", fetched.fetch.key)
         failure = fetched.failure
         if failure is not None and failure.kind is FailureKind.STORE:
             raise DestinationUnusable(f"cannot write: {failure.text}", where=str(self._temp))
         if failure is None and fetched.status in _GOOD:
-            self._arrived(work, fetched)
+            self._arrived(work, wanted, fetched)
         elif failure is None and fetched.status == 304 and (work.etag or work.last_modified) and work.held:
             self._counts.updated -= 1
             self._counts.unchanged += 1
             self._confirmed.append((work.hash, work.length, work.lastmod, work.changed_at, work.held))
             self._cleared.append((self._set.id, work.uri))
-            self._count(0)
+            self._count(work)
         else:
             if fetched.ok:
                 self._tree.discard(self._name(work))
@@ -208,9 +213,7 @@ class Transfer:
     def _name(self, work: Work) -> str:
         return f"{work.n}-{work.step}"
 
-    def _arrived(self, work: Work, fetched: Fetched) -> None:
-        digests = digests_of(work.hash)
-        wanted = digests[0] if digests else None
+    def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched) -> None:
         listed = Listed(work.hash, work.length, work.lastmod, work.type, work.encoding, work.known_at)
         algorithm = fetched.fetch.algorithms[0]
         found = fetched.digests[algorithm]
@@ -330,7 +333,7 @@ class Transfer:
         )
         if work.tries is not None:
             self._cleared.append((self._set.id, work.uri))
-        self._count(size)
+        self._count(work)
 
     # what did not come
 
@@ -341,7 +344,7 @@ class Transfer:
             self._fail(work, work.reason or reason, fetched)
         else:
             self._again.append((step, self._round + 1, work.reason or reason, work.n))
-            self._count(0, done=0)
+            self._count(work, done=0)
 
     def _fail(self, work: Work, reason: str, fetched: Fetched) -> None:
         now = self._now()
@@ -373,7 +376,7 @@ class Transfer:
                 work.changed_at,
             )
         )
-        self._count(0)
+        self._count(work)
 
     # what is there already
 
@@ -410,7 +413,8 @@ class Transfer:
 
     # recording
 
-    def _count(self, octets: int, done: int = 1) -> None:
+    def _count(self, work: Work, done: int = 1) -> None:
+        self._open[work.intent] -= 1
         self._done += done
         waiting = len(self._placed) + len(self._failed) + len(self._again)
         if waiting >= _BATCH or time.monotonic() - self._flushed_at > _BATCH_SECONDS:
@@ -431,6 +435,10 @@ class Transfer:
         t.many("DELETE FROM failures WHERE set_id = ? AND uri = ?", self._cleared)
         t.many(_FAILED, self._failed)
         t.many(_CONFIRMED, self._confirmed)
+        over = [(intent,) for intent, left in self._open.items() if left == 0]
+        t.many("DELETE FROM intents WHERE id = ?", over)
+        for (intent,) in over:
+            del self._open[intent]
         t.many("UPDATE temp.work SET step = ?, round = ?, reason = ? WHERE n = ?", self._again)
 
 

@@ -6,6 +6,8 @@ and can be computed decides; only where none was listed do length and time stand
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from enum import Enum
@@ -52,9 +54,6 @@ class Verdict(msgspec.Struct, frozen=True):
     """False when the list gave nothing to verify with: the copy is what the server sent."""
 
 
-_LISTED_DIGESTS: dict[str | None, tuple[Digest, ...]] = {None: ()}
-
-
 def digests_of(text: str | None) -> tuple[Digest, ...]:
     """The digests of a `hash` attribute that can be computed, strongest first (AMB-28)."""
     if text is None:
@@ -63,6 +62,19 @@ def digests_of(text: str | None) -> tuple[Digest, ...]:
     if len(found) == 1:
         return found if found[0].algorithm in STRONGEST else ()
     return tuple(sorted((d for d in found if d.algorithm in STRONGEST), key=lambda d: STRONGEST.index(d.algorithm)))
+
+
+_USUAL = re.compile(r"(?:md5:[0-9a-f]{32} )?sha-256:([0-9a-f]{64})\Z")
+
+
+def strongest_of(text: str | None) -> Digest | None:
+    """The strongest digest of a `hash` attribute that can be computed; quick for the usual text."""
+    if text is None:
+        return None
+    usual = _USUAL.match(text)
+    if usual is not None:
+        return Digest("sha-256", usual[1])
+    return next(iter(digests_of(text)), None)
 
 
 def judge(
@@ -100,23 +112,34 @@ def is_newer(listed: Listed, last_modified: str | None) -> bool:
     return modified > max(moments) // SECOND * SECOND
 
 
+_IMF_DATE = re.compile(
+    r"[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) ([01]\d|2[0-3]):([0-5]\d):([0-5]\d) GMT\Z", re.ASCII
+)
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), start=1
+    )
+}
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+
+
 def http_micros(value: str | None) -> int | None:
     """An HTTP date as a number, or None when it is absent or no date."""
     if not value:
         return None
+    usual = _IMF_DATE.match(value)
+    if usual is not None and (month := _MONTHS.get(usual[2])):
+        try:
+            days = dt.date(int(usual[3]), month, int(usual[1])).toordinal() - _EPOCH_DAY
+        except ValueError:
+            return None
+        return (days * 86_400 + int(usual[4]) * 3_600 + int(usual[5]) * 60 + int(usual[6])) * SECOND
     try:
         at = parsedate_to_datetime(value)
         return micros(at) if at.tzinfo is not None else None
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
-
-
-class Step(Enum):
-    """One way to get a resource (5.3, DST-S2)."""
-
-    LISTED = "listed"
-    FRESH = "fresh"
-    MIRROR = "mirror"
 
 
 class Same(Enum):
