@@ -136,6 +136,9 @@ class Tokens:
         line = cause.lineno + self._skipped_lines
         if final and self._blank and cause.code == _NO_ELEMENTS:
             return EmptyDocument("the document is empty")
+        if self._assembly.root is not None and self._assembly.depth == 0:
+            # expat names this differently from one cut into pieces to the next
+            return NotXml("something that is no XML follows the end of the document", line=line)
         what = pyexpat.ErrorString(cause.code)
         if final and cause.code in _CUT_OFF:
             return Truncated(f"the document ends before its end ({what})", line=line)
