@@ -240,13 +240,14 @@ class FolderScanner:
             yield one
 
     def _rows(self, prefix: str = "") -> Iterator[Resource]:
-        after = prefix
-        while rows := self._catalog.resources(self._name, after, _ROWS):
+        # Below a file lies nothing: a hint for one must not read thousands of its neighbours to find that out.
+        after, limit = prefix, 1 if prefix else _ROWS
+        while rows := self._catalog.resources(self._name, after, limit):
             if not rows[-1].uri.startswith(prefix):
                 yield from takewhile(lambda row: row.uri.startswith(prefix), rows)
                 return
             yield from rows
-            after = rows[-1].uri
+            after, limit = rows[-1].uri, min(8 * limit, _ROWS)
 
     def _unreadable(self, one: Unreadable) -> None:
         self._remarks.add(unreadable(one.path, one.error))
