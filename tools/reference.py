@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
-import click
-
 import headwater
-from headwater.cli import COMMANDS, program
+from headwater.cli import COMMANDS
 from headwater.errors import Exit, HeadwaterError
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
@@ -46,10 +47,10 @@ def render() -> str:
 
 
 def command_section(name: str) -> str:
-    command = import_module(COMMANDS[name][0]).command
-    parent = click.Context(program, info_name="headwater", **program.context_settings)
-    context = click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100)
-    return f"### headwater {name}\n\n```text\n{command.get_help(context)}\n```\n"
+    command = [sys.executable, "-m", "headwater", name, "--help"]
+    environment = {**os.environ, "COLUMNS": "102"}
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    return f"### headwater {name}\n\n```text\n{said}```\n"
 
 
 def status_table() -> str:
