@@ -34,9 +34,16 @@ def _class(text: str, start: int) -> tuple[str, int]:
         return re.escape("["), start + 1
     inner = text[start + 1 : end]
     negated, inner = inner.startswith("!"), inner.removeprefix("!")
-    ranges = re.sub(r"([\\^\[&~|])", r"\\\1", inner)
+    members = []
+    while inner:
+        if inner[1:2] == "-" and inner[2:]:
+            members.append(f"{re.escape(inner[0])}-{re.escape(inner[2])}")
+            inner = inner[3:]
+        else:
+            members.append(re.escape(inner[0]))
+            inner = inner[1:]
     # A class never matches the slash, as in the shell.
-    return f"(?![/])[{'^' if negated else ''}{ranges}]", end + 1
+    return f"(?![/])[{'^' if negated else ''}{''.join(members)}]", end + 1
 
 
 def _segment(text: str) -> str:

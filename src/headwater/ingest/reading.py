@@ -186,13 +186,29 @@ def _link(path: bytes, place: bytes) -> os.stat_result | None:
     None when nothing was linked: it is a link already, or links cannot be here and a copy will be made.
     """
     source = os.lstat(path)
-    if not stat.S_ISREG(source.st_mode) or _same(place, source):
+    if not stat.S_ISREG(source.st_mode):
         return None
+    try:
+        try:
+            os.link(path, place, follow_symlinks=False)
+        except _GONE:
+            os.lstat(path)  # when it is the source that vanished, say so
+            _room(place)
+            os.link(path, place, follow_symlinks=False)
+    except FileExistsError:
+        return None if _same(place, source) else _relink(path, place, source)
+    except _GONE:
+        raise
+    except OSError:
+        return None
+    return source
+
+
+def _relink(path: bytes, place: bytes, source: os.stat_result) -> os.stat_result | None:
     aside = _aside(place)
     try:
         os.link(path, aside, follow_symlinks=False)
     except _GONE:
-        os.lstat(path)  # when it is the source that vanished, say so; otherwise the folder was made just now
         raise
     except OSError:
         return None
@@ -218,12 +234,15 @@ def _same(place: bytes, source: os.stat_result) -> bool:
 
 def _aside(place: bytes) -> bytes:
     """A name beside `place` for a half-placed file, in a folder that exists when this returns."""
-    folder = os.path.dirname(place)
+    _room(place)
+    return os.path.join(os.path.dirname(place), os.fsencode(PLACING + secrets.token_hex(8)))
+
+
+def _room(place: bytes) -> None:
     try:
-        make_room(folder)
+        make_room(os.path.dirname(place))
     except OSError as cause:
         raise _Unplaced(cause) from cause
-    return os.path.join(folder, os.fsencode(PLACING + secrets.token_hex(8)))
 
 
 def make_room(folder: bytes) -> None:
