@@ -165,7 +165,7 @@ class Transfer:
             intent = intend(t, self._set.id, [(row[1], row[3]) for row in rows])
         self._open[intent] = len(rows)
         self._last_n = rows[-1][0]
-        return [Work(*row, intent=intent) for row in rows]
+        return [Work(*(*row, intent)) for row in rows]
 
     def _fetch(self, work: Work) -> Fetch:
         wanted = strongest_of(work.hash)

@@ -1,0 +1,255 @@
+"""`sync`, `audit` and `explore` as people and programs use them: real processes against `headwater serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.sync.torture import Site, Source
+
+NAMES = [
+    b"plain.txt",
+    b"a b/with space",
+    b"a b/100%",
+    b"a b/%41",
+    b"a b/%41%",
+    b"a b/new\nline",
+    b"a b/q?x=1&y=2",
+    b"a b/h#f",
+    b"back\\slash",
+    b"a b/\xff\xfe raw",
+    "a b/ü/naïve.txt".encode(),
+    "日本語/ファイル".encode(),
+    b"x" * 255,
+    b"semi;colon&amp;<tag>\"quote'",
+    b"%uri",
+    b".hidden",
+    b"tab\t",
+    b"+plus",
+    b"~tilde",
+    b"empty",
+    b"[b]",
+    b"colon:x",
+    b"...",
+    b"..a",
+    b" lead and trail ",
+    b"A",
+    b"a",
+    b"deep/" * 60 + b"end",
+]
+
+
+def headwater(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", "from headwater.cli import main; main()", *map(str, arguments)]
+
+
+def run(*arguments: object, status: int = 0) -> str:
+    done = subprocess.run(headwater(*arguments), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def same_trees(one: Path, other: Path) -> str:
+    """What `diff -r` finds, our state aside."""
+    command = ["diff", "-r", "--exclude=.headwater", str(one), str(other)]
+    return subprocess.run(command, capture_output=True, check=False).stdout.decode("utf-8", "replace")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    root = tmp_path / "files"
+    for name in NAMES:
+        path = os.fsencode(root) + b"/" + name
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(b"" if name == b"empty" else name * 7)
+    return root
+
+
+@pytest.fixture
+def served(files: Path, tmp_path: Path) -> Iterator[str]:
+    command = headwater("serve", "--files", files, "--port", 0, "--state", tmp_path / "state")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        url = ""
+        for line in process.stdout:
+            if "http://" in line:
+                url = "http://" + line.split("http://", 1)[1].split()[0].rstrip(".,/")
+                break
+        try:
+            wait_for(lambda: _answers(f"{url}/.well-known/resourcesync"))
+            yield url
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.stdout.read()
+            process.wait(20)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def wait_for(ready, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+
+
+def test_a_served_folder_comes_back_whatever_its_names_hold(served: str, files: Path, tmp_path: Path) -> None:
+    """The whole way: copy, change, copy again, audit; equal under `diff -r` each time."""
+    copy = tmp_path / "copy"
+    first = json.loads(run("sync", served, copy, "--json"))
+    assert first["sets"][0]["created"] == len(NAMES)
+    assert same_trees(files, copy) == ""
+    assert "in sync" in run("audit", served, copy)
+    os.unlink(os.fsencode(files) + b"/a b/new\nline")
+    (files / "plain.txt").write_text("changed")
+    (files / "a b" / "added").write_text("added")
+
+    def followed() -> bool:
+        run("sync", served, copy)
+        return same_trees(files, copy) == ""
+
+    wait_for(followed)
+    again = json.loads(run("sync", served, copy, "--json"))
+    assert again["sets"][0]["process"] == "none"
+    assert again["requests"] <= 3
+    report = json.loads(run("audit", served, copy, "--json"))
+    assert report["verdict"] == "in sync"
+    (copy / "plain.txt").write_text("tampered")
+    assert "different: plain.txt" in run("audit", served, copy, status=1)
+    run("sync", served, copy, "--repair")
+    assert same_trees(files, copy) == ""
+
+
+def test_explore_shows_the_tree(source: Source, site: Site) -> None:
+    shown = run("explore", source.base)
+    for word in ("Source Description", "Capability List set", "Resource List", "Change List", "5 entries"):
+        assert word in shown
+    tree = json.loads(run("explore", source.base, "--json"))
+    assert tree["sets"] == 1
+    assert tree["tree"]["children"][0]["children"][0]["kind"] == "resource-list"
+    del source.pages["/set/changelist.xml"]
+    assert "cannot be read" in run("explore", source.base, status=1)
+    run("explore", "http://127.0.0.1:1/", status=3)
+
+
+def test_the_plan_is_shown(source: Source, site: Site, dest: Path) -> None:
+    shown = run("sync", source.base, dest, "--dry-run")
+    assert "create f0.txt" in shown
+    assert not dest.exists()
+    plan = json.loads(run("sync", source.base, dest, "--dry-run", "--json"))["sets"][0]["plan"]
+    assert {"action": "create", "uri": site.uri("f0.txt"), "path": "f0.txt"} in plan
+
+
+def test_consent_is_a_share(source: Source, site: Site, dest: Path) -> None:
+    run("sync", source.base, dest)
+    for name in list(site.files):
+        site.drop(name)
+    site.publish_changes(10)
+    held_back = subprocess.run(headwater("sync", source.base, dest), capture_output=True, text=True, check=False)
+    assert held_back.returncode == 4
+    assert "--max-delete" in held_back.stderr
+    run("sync", source.base, dest, "--max-delete", "nonsense", status=2)
+    run("sync", source.base, dest, "--max-delete", "100%")
+    assert [path.name for path in dest.iterdir()] == [".headwater"]
+
+
+def test_errors_say_what_to_do(dest: Path) -> None:
+    done = subprocess.run(headwater("sync", "http://127.0.0.1:1/", dest), capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert "do:" in done.stderr
+    assert "code: HW-SYN-01" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_following(number: int, status: int, source: Source, site: Site, dest: Path) -> None:
+    """`--follow`: what changes is there soon; a signal ends it between runs."""
+    with subprocess.Popen(
+        headwater("sync", source.base, dest, "--follow", "0.2", "--json"), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["sets"][0]["created"] == 5
+        site.put("later.txt", b"later")
+        site.publish_changes(10)
+        wait_for(lambda: (dest / "later.txt").exists())
+        process.send_signal(number)
+        process.stdout.read()
+        assert process.wait(20) == status
+
+
+def test_an_audit_changes_nothing(source: Source, site: Site, dest: Path) -> None:
+    """DST-Q: neither files nor times nor state, also when a killed run has left its log behind."""
+    run("sync", source.base, dest)
+    (dest / "stray").write_bytes(b"x")
+    (dest / "f1.txt").write_bytes(b"other!\n")
+    os.unlink(dest / "f2.txt")
+
+    def picture() -> list[tuple[str, int, int]]:
+        return sorted((str(p), p.lstat().st_mtime_ns, p.lstat().st_size) for p in [dest, *dest.rglob("*")])
+
+    before = picture()
+    report = json.loads(run("audit", source.base, dest, "--json", status=1))
+    assert picture() == before
+    one = report["sets"][0]
+    assert (one["same"], one["missing"], one["different"], one["extra"]) == (3, 1, 1, 1)
+    assert {(f["verdict"], f["path"]) for f in one["findings"]} == {
+        ("missing", "f2.txt"),
+        ("different", "f1.txt"),
+        ("extra", "stray"),
+    }
+
+
+def test_an_audit_of_a_copy_by_another_tool(source: Source, site: Site, dest: Path) -> None:
+    dest.mkdir()
+    for name, body in site.files.items():
+        (dest / name).write_bytes(body)
+    assert "in sync" in run("audit", source.base, dest)
+    assert not (dest / ".headwater").exists()
+
+
+def test_an_audit_that_cannot_be_sure(source: Source, site: Site, dest: Path) -> None:
+    run("sync", source.base, dest)
+    source.pages.pop("/set/changelist.xml")
+    assert "undetermined" in run("audit", source.base, dest, status=5)
+    site.publish_capabilities("changelist")
+    site.publish_changes(10)
+    run("audit", source.base, dest, status=5)
+
+
+def test_what_changes_during_an_audit_is_no_finding(source: Source, site: Site, dest: Path) -> None:
+    run("sync", source.base, dest)
+    (dest / "f1.txt").write_bytes(b"one, new")
+    listing = source.pages["/set/changelist.xml"]
+    site.put("f1.txt", b"one, new")
+    site.publish_changes(10)
+    changed = source.pages["/set/changelist.xml"]
+    asked = iter([listing])
+    source.pages["/set/changelist.xml"] = lambda _handler: next(asked, changed)
+    report = json.loads(run("audit", source.base, dest, "--json", status=5))
+    assert report["sets"][0]["changed_during_audit"] == 1
+    assert "in sync" in run("audit", source.base, dest)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys; from headwater.cli import run; run(['sync', '--help']); "
+        "sys.exit(any(name in sys.modules for name in ('pycurl', 'apsw', 'msgspec', 'rich')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.returncode == 0

@@ -1,0 +1,212 @@
+"""The rules of the position as tables, and its law: however a list grows and is read, every change is done (5.1, 5.2)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.sync.position import (
+    DAY,
+    Close,
+    Fingerprint,
+    Interval,
+    Part,
+    Position,
+    Style,
+    Style10,
+    Times,
+    advance,
+    closedness,
+    effective,
+    is_gap,
+    mark_of,
+    select,
+    unprocessed,
+)
+
+NOW = 1_000
+
+
+def exact(*times: int | None) -> list[Times]:
+    return [Times(t, t) for t in times]
+
+
+SELECTIONS = [
+    ("closed before T is skipped", [Part("a", 0, 5), Part("b", 5, None)], 7, ["b"], False),
+    ("until = T is read (AMB-11)", [Part("a", 0, 7), Part("b", 7, None)], 7, ["a", "b"], False),
+    ("unstated is always read", [Part("a"), Part("b", 5, 6)], 9, ["a"], False),
+    ("document order, never sorted (H3)", [Part("z", 0, 9), Part("a", 9, None)], 1, ["z", "a"], False),
+    ("the oldest begins after T", [Part("a", 8, 9), Part("b", 9, None)], 7, ["a", "b"], True),
+    ("from = T is no gap", [Part("a", 7, None)], 7, ["a"], False),
+    ("a hole after T (AMB-23)", [Part("a", 0, 5), Part("b", 9, None)], 7, ["b"], True),
+    ("a hole further on", [Part("a", 0, 8), Part("b", 9, None)], 7, ["a", "b"], True),
+    ("everything is past", [Part("a", 0, 5)], 7, [], False),
+    ("nothing known: everything", [Part("a", 8, 9)], None, ["a"], False),
+]
+
+
+@pytest.mark.parametrize(("what", "parts", "since", "uris", "gap"), SELECTIONS)
+def test_select(what: str, parts: list[Part], since: int | None, uris: list[str], gap: bool) -> None:
+    selection = select(parts, None, since)
+    assert [part.uri for part in selection.parts] == uris, what
+    assert selection.gap is gap, what
+
+
+def test_gap() -> None:
+    assert is_gap(8, 7)
+    assert not is_gap(7, 7)
+    assert not is_gap(None, 7)
+    assert not is_gap(8, None)
+
+
+EFFECTIVE = [
+    ("explicit", exact(1, 2), Style.DATETIME, [(1, 1, True), (2, 2, True)], []),
+    (
+        "unknown lies between its neighbours",
+        exact(1, None, 3),
+        Style.DATETIME,
+        [(1, 1, True), (1, 3, False), (3, 3, True)],
+        [],
+    ),
+    ("unknown at the ends", exact(None, 2, None), Style.DATETIME, [(0, 2, False), (2, 2, True), (2, NOW, False)], []),
+    ("backwards is unknown (DST-C9)", exact(5, 2), Style.DATETIME, [(5, 5, True), (5, NOW, False)], [1]),
+    ("far future is unknown (AMB-27)", exact(5, NOW + 2 * DAY), Style.DATETIME, [(5, 5, True), (5, NOW, False)], [1]),
+    ("a coarse time is an interval", [Times(5, 9)], Style.DATETIME, [(5, 9, False)], []),
+    ("lastmod, 1.0", [Times(None, None, 4)], Style.LASTMOD, [(4, 4, True)], []),
+    (
+        "lastmod never beside datetime (AMB-18)",
+        [Times(None, None, 4), *exact(5)],
+        Style.DATETIME,
+        [(0, 5, False), (5, 5, True)],
+        [],
+    ),
+    ("no style", [Times(None, None, 4)], Style.NONE, [(0, NOW, False)], []),
+]
+
+
+@pytest.mark.parametrize(("what", "times", "style", "intervals", "odd"), EFFECTIVE)
+def test_effective(what: str, times: list[Times], style: Style, intervals: list, odd: list[int]) -> None:
+    found, strange = effective(times, style, 0, None, NOW)
+    assert [(i.low, i.high, i.exact) for i in found] == intervals, what
+    assert strange == odd, what
+
+
+STYLES = [
+    ([Times(1, 1, 1)], Style.DATETIME),
+    ([Times(None, None, 1), Times(None, None, 1)], Style.LASTMOD),
+    ([Times(None, None, 2), Times(None, None, 1)], Style.NONE),
+    ([Times(None, None, 99)], Style.NONE),
+    ([Times(None, None, 1), Times(None, None, None)], Style.LASTMOD),
+    ([Times(None, None, 1), Times(3, 3, None)], Style.DATETIME),
+    ([Times()], Style.NONE),
+]
+
+
+@pytest.mark.parametrize(("times", "style"), STYLES)
+def test_style(times: list[Times], style: Style) -> None:
+    watch = Style10(0, 10)
+    for one in times:
+        watch.see(one)
+    assert watch.style() is style
+
+
+UNPROCESSED = [
+    ("earlier is done", [Interval(4, 4, True)], {}, 0, []),
+    ("later is not", [Interval(6, 6, True)], {}, 0, [0]),
+    ("at T and not counted", [Interval(5, 5, True)], {}, 0, [0]),
+    ("at T and counted", [Interval(5, 5, True)], {"m": 1}, 0, []),
+    ("at T twice, counted once", [Interval(5, 5, True)] * 2, {"m": 1}, 0, [1]),
+    ("unknown that may be later", [Interval(1, 5, False)], {}, 0, [0]),
+    ("unknown that cannot be", [Interval(1, 4, False)], {}, 0, []),
+    ("known front is done whatever its time", [Interval(9, 9, True), Interval(1, 1, True)], {}, 1, [1]),
+]
+
+
+@pytest.mark.parametrize(("what", "intervals", "at_time", "done", "left"), UNPROCESSED)
+def test_unprocessed(what: str, intervals: list, at_time: dict[str, int], done: int, left: list[int]) -> None:
+    position = Position(time=5, at_time=at_time)
+    assert list(unprocessed(intervals, ["m"] * len(intervals), position, done)) == left, what
+
+
+def test_t_never_goes_back() -> None:
+    """DST-F12; the multiset is that of T, and only of T."""
+    position = Position(time=5, at_time={"a": 1})
+    assert advance(position, [Interval(3, 3, True)], ["b"]) == (5, {"a": 1})
+    assert advance(position, [Interval(5, 5, True)], ["b"]) == (5, {"a": 1, "b": 1})
+    assert advance(position, [Interval(7, 7, True), Interval(7, 7, True)], ["b", "b"]) == (7, {"b": 2})
+    assert advance(position, [Interval(6, 9, False)], ["b"]) == (6, {})
+
+
+CLOSES = [
+    ((0, None, 5), Close.OPEN),
+    ((0, 6, 5), Close.CLOSED),
+    ((0, 5, 5), Close.CLOSED),
+    ((0, NOW + DAY, 5), Close.DOUBTFUL),
+    ((7, 6, None), Close.DOUBTFUL),
+    ((0, 4, 5), Close.DOUBTFUL),
+]
+
+
+@pytest.mark.parametrize(("values", "close"), CLOSES)
+def test_closedness(values: tuple[int, int | None, int | None], close: Close) -> None:
+    """DST-C7."""
+    found, remark = closedness(*values, NOW)
+    assert found is close
+    assert (remark is not None) == (close is Close.DOUBTFUL)
+
+
+class Log:
+    """A list that grows, read as the destination reads it."""
+
+    def __init__(self, times: list[int | None]) -> None:
+        self.times = times
+        self.position = Position(time=0)
+        self.done: list[int] = []
+
+    def poll(self, count: int, *, known: bool) -> None:
+        seen = [Times(t, t) for t in self.times[:count]]
+        marks = [mark_of(str(n), "updated") for n in range(count)]
+        uri = "list" if known else f"list{count}"
+        fingerprint = Fingerprint(self.position, uri, 0)
+        for number in range(count):
+            fingerprint.see(str(number), "updated", self.times[number], None, None)
+        intervals, _ = effective(seen, Style.DATETIME, 0, None, 10_000)
+        self.done += list(unprocessed(intervals, marks, self.position, fingerprint.done))
+        time, at_time = advance(self.position, intervals, marks)
+        self.position = Position(
+            time=time,
+            at_time=at_time,
+            list_uri=uri,
+            list_from=0,
+            count=count,
+            fingerprint=fingerprint.hexdigest(),
+            open=True,
+        )
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.one_of(st.none(), st.integers(1, 30)), max_size=25),
+    st.lists(st.integers(0, 25), max_size=6),
+)
+def test_a_known_list_is_done_once(times: list[int | None], stops: list[int]) -> None:
+    """Every entry exactly once, whatever times it has or lacks, in whatever steps the list grows."""
+    log = Log(times)
+    for stop in sorted(min(stop, len(times)) for stop in stops):
+        log.poll(stop, known=True)
+    log.poll(len(times), known=True)
+    assert log.done == list(range(len(times)))
+
+
+@settings(max_examples=300)
+@given(st.lists(st.one_of(st.none(), st.integers(1, 30)), max_size=25), st.lists(st.integers(0, 25), max_size=6))
+def test_a_list_that_moves_loses_nothing(times: list[int | None], stops: list[int]) -> None:
+    """Under ever new addresses only the times count: nothing is lost, though it may be done again (replay is harmless)."""
+    known = [t for t in times if t is not None]
+    ordered = iter(sorted(known))
+    log = Log([None if t is None else next(ordered) for t in times])
+    for stop in sorted(min(stop, len(times)) for stop in stops):
+        log.poll(stop, known=False)
+    log.poll(len(times), known=False)
+    assert set(log.done) == set(range(len(times)))

@@ -1,0 +1,195 @@
+"""The rules of verification, comparison, guarding and waiting, as tables (DST-V, 4.3, 5.3, DST-B4, DST-C6, DST-F6)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.sync.audit import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
+from headwater.sync.filters import Choice, Refusal, Scope, origin_of
+from headwater.sync.follow import next_wait
+from headwater.sync.moments import SECOND
+from headwater.sync.plan import guard
+from headwater.sync.transfer import backoff_seconds, bound, mtime_ns
+from headwater.sync.verify import (
+    Form,
+    Held,
+    Judgement,
+    Listed,
+    Same,
+    compare,
+    digests_of,
+    http_micros,
+    judge,
+    strongest_of,
+)
+
+A, B = "a" * 64, "b" * 64
+MD5 = "c" * 32
+
+
+@pytest.mark.parametrize(
+    ("listed", "forms", "modified", "expected"),
+    [
+        (Listed(f"sha-256:{A}", 3), {Form.RECEIVED: (3, A)}, None, (Judgement.GOOD, Form.RECEIVED)),
+        (Listed(f"sha-256:{A}", 3), {Form.RECEIVED: (3, B)}, None, (Judgement.DIFFERENT, Form.RECEIVED)),
+        (Listed(f"sha-256:{A}", 4), {Form.RECEIVED: (3, A)}, None, (Judgement.DIFFERENT, Form.RECEIVED)),
+        (
+            Listed(f"sha-256:{A}", 3),
+            {Form.RECEIVED: (2, B), Form.DECODED: (3, A)},
+            None,
+            (Judgement.GOOD, Form.DECODED),
+        ),
+        (Listed(), {Form.RECEIVED: (3, A)}, None, (Judgement.GOOD, Form.RECEIVED)),
+        (
+            Listed(f"sha-256:{A}", known_at=0),
+            {Form.RECEIVED: (3, B)},
+            "Thu, 01 Jan 1970 00:00:01 GMT",
+            (Judgement.NEWER, Form.RECEIVED),
+        ),
+        (
+            Listed(f"sha-256:{A}", known_at=1_500_000),
+            {Form.RECEIVED: (3, B)},
+            "Thu, 01 Jan 1970 00:00:01 GMT",
+            (Judgement.DIFFERENT, Form.RECEIVED),
+        ),
+    ],
+)
+def test_judge(listed: Listed, forms: dict, modified: str | None, expected: tuple[Judgement, Form]) -> None:
+    verdict = judge(listed, strongest_of(listed.hash), forms, modified)
+    assert (verdict.judgement, verdict.form) == expected
+
+
+@pytest.mark.parametrize(
+    ("listed", "held", "same"),
+    [
+        (Listed(f"sha-256:{A}"), Held(f"sha-256:{A}", 3, None), Same.YES),
+        (Listed(f"sha-256:{A}"), Held(f"sha-256:{B}", 3, None), Same.NO),
+        (Listed(f"md5:{MD5}"), Held(f"sha-256:{A}", 3, None), Same.ASK),
+        (Listed(length=3, lastmod=1), Held(None, 3, 1), Same.YES),
+        (Listed(length=4, lastmod=1), Held(None, 3, 1), Same.NO),
+        (Listed(length=3, lastmod=2), Held(None, 3, 1), Same.ASK),
+        (Listed(lastmod=1), Held(None, 3, 1), Same.ASK),
+        (Listed(), Held(None, 3, 1), Same.ASK),
+    ],
+)
+def test_compare(listed: Listed, held: Held, same: Same) -> None:
+    assert compare(listed, held) is same
+
+
+@pytest.mark.parametrize(
+    ("length", "hash_", "lastmod", "newer", "size", "mtime", "own", "verdict"),
+    [
+        (3, f"sha-256:{A}", None, False, 3, 0, f"sha-256:{A}", SAME),
+        (3, f"sha-256:{A}", None, False, None, 0, "", MISSING),
+        (3, f"sha-256:{A}", None, False, 3, 0, f"sha-256:{B}", DIFFERENT),
+        (3, f"sha-256:{A} md5:{MD5}", None, False, 3, 0, f"sha-256:{A} md5:{'d' * 32}", DIFFERENT),
+        (4, f"sha-256:{A}", None, False, 3, 0, f"sha-256:{A}", DIFFERENT),
+        (3, None, SECOND, False, 3, 1_000_000_000, "", SAME),
+        (3, None, SECOND, False, 3, 2_000_000_000, "", DIFFERENT),
+        (None, None, None, False, 3, 0, "", UNVERIFIABLE),
+        (3, None, SECOND, True, 3, 1_000_000_000, "", DIFFERENT),
+    ],
+)
+def test_judge_file(length, hash_, lastmod, newer, size, mtime, own, verdict) -> None:
+    """DST-Q: all listed digests that can be computed; what was newer than listed is not in sync until confirmed."""
+    assert judge_file(length, hash_, lastmod, newer, size, mtime, own) == verdict
+
+
+@given(st.binary(max_size=20))
+def test_the_quick_way_agrees(body: bytes) -> None:
+    md5, sha = hashlib.md5(body).hexdigest(), hashlib.sha256(body).hexdigest()
+    for text in (f"md5:{md5} sha-256:{sha}", f"sha-256:{sha}", f"sha-256:{sha} md5:{md5}", f"md5:{md5}"):
+        assert strongest_of(text) == digests_of(text)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Thu, 01 Jan 1970 00:00:01 GMT", 1),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 784_111_777),
+        ("Sun, 31 Feb 1994 08:49:37 GMT", None),
+        ("2013-01-01T00:00:00Z", None),
+        ("", None),
+        ("x" * 10_000, None),
+    ],
+)
+def test_http_dates(text: str, seconds: int | None) -> None:
+    assert http_micros(text) == (None if seconds is None else seconds * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("doomed", "held", "consent", "may"),
+    [
+        (0, 0, None, True),
+        (1, 1, None, False),
+        (10, 11, None, True),
+        (11, 54, None, False),
+        (11, 55, None, True),
+        (55, 55, 1.0, True),
+        (55, 55, 0.99, False),
+        (1, 100, 0.0, False),
+    ],
+)
+def test_guard(doomed: int, held: int, consent: float | None, may: bool) -> None:
+    assert guard(doomed, held, consent) is may
+
+
+def test_waiting() -> None:
+    """DST-C6: as asked while there are changes, growing to the longest, Retry-After honoured, jitter up to a tenth."""
+    quiet = {"failed": False, "retry_after": None, "chance": 0.0}
+    assert next_wait(60, 0, longest=None, **quiet) == 60
+    assert next_wait(60, 50, longest=None, **quiet) == 60
+    assert next_wait(60, 2, longest=3600, **quiet) == 135
+    assert next_wait(60, 50, longest=3600, **quiet) == 3600
+    assert next_wait(60, 0, longest=None, failed=False, retry_after=500, chance=0.0) == 500
+    assert next_wait(60, 99, longest=None, failed=True, retry_after=None, chance=0.0) == 86_400
+    assert next_wait(60, 0, longest=None, failed=False, retry_after=None, chance=1.0) == pytest.approx(66)
+
+
+def test_backoff_and_bounds() -> None:
+    assert [backoff_seconds(tries) for tries in (1, 2, 3, 99)] == [60, 120, 240, 86_400]
+    assert bound(None, 7) == 7
+    assert bound(10, 1 << 40) == 64 << 20
+    assert bound(1 << 30, 1 << 40) == 4 << 30
+    assert mtime_ns(-1, None) is None
+    assert mtime_ns(1, None) == 1000
+
+
+@pytest.mark.parametrize(
+    ("uri", "refusal"),
+    [
+        ("http://h/x", None),
+        ("https://h/x", None),
+        ("http://h:80/x", None),
+        ("http://H/x", None),
+        ("http://h:81/x", Refusal.HOST),
+        ("http://i/x", Refusal.HOST),
+        ("http://allowed/x", None),
+        ("http://allowed:99/x", None),
+        ("ftp://h/x", Refusal.SCHEME),
+        ("http://a@h/x", Refusal.USERINFO),
+        ("http://h/\r\nHost: x", Refusal.MALFORMED),
+        ("http://h/" + "x" * 40_000, Refusal.MALFORMED),
+    ],
+)
+def test_scope(uri: str, refusal: Refusal | None) -> None:
+    """DST-S12."""
+    scope = Scope(frozenset(filter(None, [origin_of("http://h/")])), frozenset(["allowed"]))
+    found = scope.refusal(uri)
+    if uri == "http://allowed:99/x":
+        assert found is None
+    else:
+        assert found is refusal
+
+
+def test_choice() -> None:
+    choice = Choice(("*.pdf", "docs/*"), ("*secret*",))
+    assert choice.takes("http://h/a.pdf", b"a.pdf")
+    assert choice.takes("http://h/docs/deep/x", b"docs/deep/x")
+    assert not choice.takes("http://h/b.txt", b"b.txt")
+    assert not choice.takes("http://h/docs/secret.pdf", b"docs/secret.pdf")
