@@ -637,3 +637,10 @@ def test_the_common_folder_is_the_base(source: Source, site: Site, dest: Path) -
     site.publish_list(entries)
     assert go(source.base, dest).status == DONE
     assert tree(dest) == {"a/1": b"data/a/1", "b/2": b"data/b/2"}
+
+
+@pytest.mark.parametrize("name", ["resourcelist.xml", "changelist.xml"])
+def test_a_304_that_nobody_asked_for_is_no_document(name: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-B1, DST-C1: an unconditional request that is answered "unchanged" has told nothing."""
+    source.pages[f"/set/{name}"] = Reply(b"", 304)
+    assert go(source.base, dest).status == SOURCE

@@ -142,11 +142,12 @@ class Documents:
             headers.append(("Cache-Control", "no-cache"))
         elif validators:
             headers.extend(validators.headers())
+        asked = any(name.lower().startswith("if-") for name, _ in headers)
         self.requests += 1
         with self._transport.stream(Fetch(uri, tuple(headers), max_octets=LARGEST_DOCUMENT)) as answer:
             if answer.failure is not None:
                 raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
-            if answer.status == 304:
+            if answer.status == 304 and asked:
                 return Unchanged(uri)
             if answer.status in (404, 410):
                 return Missing(uri, answer.status)

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from typing import cast
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -231,7 +230,7 @@ class Transfer:
         if verdict.judgement is Judgement.DIFFERENT:
             self._tree.discard(name)
             if work.step >= 2:
-                self._distrusted.add(urlsplit(fetched.fetch.uri).netloc)
+                self._distrusted.add(mirror_base(work.loc, fetched.fetch.uri))
             self._next(work, verdict.reason, fetched, mismatch=True)
             return
         self._advise(work, fetched)
@@ -459,9 +458,21 @@ def next_step(work: Work, distrusted: set[str], *, mismatch: bool) -> int | None
         return None
     mirrors = mirrors_of(work)
     for number in range(max(work.step - 1, 0), len(mirrors)):
-        if urlsplit(mirrors[number]).netloc not in distrusted:
+        if mirror_base(work.loc, mirrors[number]) not in distrusted:
             return number + 2
     return None
+
+
+def mirror_base(loc: str, href: str) -> str:
+    """Which mirror a link leads to: its URI without the names at the end that it has in common with `loc`.
+
+    One host may hold several mirrors, and only the one that sent something else is distrusted (DST-F11).
+    """
+    own, theirs = loc.split("/"), href.split("/")
+    while len(theirs) > 3 and own and theirs[-1] == own[-1]:
+        own.pop()
+        theirs.pop()
+    return "/".join(theirs)
 
 
 def backoff_seconds(tries: int) -> int:
