@@ -76,8 +76,8 @@ for _ in range(int(sys.argv[1]) // 50_000 or 1):
 
 
 def resource_list(path: Path, count: int, *, links: bool = False) -> None:
-    """A Resource List with all that matters: loc, lastmod, two digests, length, type; `links` makes it unusual."""
-    link = '<rs:ln rel="describedby" href="http://example.org/about"/>' if links else ""
+    """A Resource List with all that matters: loc, lastmod, two digests, length, type; perhaps a link in each entry."""
+    link = '<rs:ln rel="describedby" href="http://example.org/about/{}"/>' if links else ""
     with path.open("w") as file:
         file.write(
             '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -90,7 +90,7 @@ def resource_list(path: Path, count: int, *, links: bool = False) -> None:
                 f"<url><loc>http://example.org/resources/{number // 1000:05d}/item-{number:08d}.xml</loc>"
                 f"<lastmod>2024-03-{number % 28 + 1:02d}T{number % 24:02d}:{number % 60:02d}:11Z</lastmod>"
                 f'<rs:md hash="md5:{hashlib.md5(octets).hexdigest()} sha-256:{hashlib.sha256(octets).hexdigest()}" '
-                f'length="{number}" type="application/xml"/>{link}</url>\n'
+                f'length="{number}" type="application/xml"/>{link.format(number)}</url>\n'
             )
         file.write("</urlset>\n")
 
@@ -105,22 +105,26 @@ def run(quick: bool) -> list[Row]:
     """The rows of the codec; `quick` only shows that it runs."""
     count, many, rounds = (5_000, 20_000, 1) if quick else (50_000, 1_000_000, 5)
     with tempfile.TemporaryDirectory(prefix="headwater-codec-") as folder:
-        small, large, linked = (Path(folder) / name for name in ("small.xml", "large.xml", "linked.xml"))
+        small, large, linked, odd = (Path(folder) / f"{name}.xml" for name in ("small", "large", "linked", "odd"))
         resource_list(small, count)
         resource_list(large, many)
         resource_list(linked, count, links=True)
+        odd.write_text(small.read_text().replace('"', "'"))
         return [
-            *_speed(small, linked, count, rounds),
+            *_speed(small, linked, odd, count, rounds),
             *_size(small, large, count, many),
         ]
 
 
-def _speed(small: Path, linked: Path, count: int, rounds: int) -> list[Row]:
+def _speed(small: Path, linked: Path, odd: Path, count: int, rounds: int) -> list[Row]:
     ours, kept, peer = in_turns(
         [partial(reported, code, str(small), str(count)) for code in (READ_OURS, KEEP_OURS, READ_RESYNC)], rounds
     )
     linked_ours, linked_peer = in_turns(
         [partial(reported, code, str(linked), str(count)) for code in (READ_OURS, READ_RESYNC)], rounds
+    )
+    odd_ours, odd_peer = in_turns(
+        [partial(reported, code, str(odd), str(count)) for code in (READ_OURS, READ_RESYNC)], rounds
     )
     written, peer_written = in_turns(
         [partial(reported, code, str(small)) for code in (WRITE_OURS, WRITE_RESYNC)], rounds
@@ -130,6 +134,7 @@ def _speed(small: Path, linked: Path, count: int, rounds: int) -> list[Row]:
         row(f"read a {listed}", ours, "resync", peer, bar=8, goal=20, note=f"{count / ours:,.0f} entries/s"),
         row(f"read a {listed}, all entries kept", kept, "resync", peer, bar=8, goal=20),
         row("read it with a link in each entry", linked_ours, "resync", linked_peer, goal=8),
+        row("read one of an unusual shape (single quotes)", odd_ours, "resync", odd_peer, goal=8, note="expat alone"),
         row(
             f"write a {listed}",
             written,

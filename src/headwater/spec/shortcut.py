@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
+from headwater.spec.datetimes import parse_datetime
 from headwater.spec.elements import Assembly
 from headwater.spec.limits import ReadLimits
 from headwater.spec.namespaces import CHANGE_FREQUENCIES
@@ -28,9 +29,12 @@ HELD: Final = 1 << 14
 """Octets of an incomplete element that are kept back; a longer one goes to the parser."""
 
 _S = "[ \t\r\n]"
+_DATED = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2}))?"
+"""The forms of a time in which there is nothing to forgive, but for the two that hardly occur."""
+
 _VALUES: Final = {
     "change": "created|updated|deleted",
-    "datetime": TIME,
+    "datetime": _DATED,
     "encoding": "[0-9A-Za-z._+-]{1,64}",
     "hash": HASH,
     "length": "[0-9]{1,18}",
@@ -75,7 +79,7 @@ def _expression(prefix: str, order: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(
         f"{_S}*<url>"
         f"{_S}*<loc>({_URI})</loc>"
-        f"{_S}*(?:<lastmod>({TIME})</lastmod>{_S}*)?"
+        f"{_S}*(?:<lastmod>({_DATED})</lastmod>{_S}*)?"
         f"(?:<changefreq>({'|'.join(sorted(CHANGE_FREQUENCIES))})</changefreq>{_S}*)?"
         f"(?:<priority>[0-9.]{{0,16}}</priority>{_S}*)?"
         f"(?:<{name}:md{attributes}{_S}*/>{_S}*)?"
@@ -253,14 +257,23 @@ def _locs(column: tuple[str, ...]) -> list[str] | tuple[str, ...]:
     return column
 
 
-def _moments(column: tuple[str, ...]) -> Any:
+def _moments(column: tuple[str, ...]) -> list[dt.datetime | None]:
     if not any(column):
         return [None] * len(column)
-    read = dt.datetime.fromisoformat
+    read, utc = dt.datetime.fromisoformat, dt.UTC
     try:
-        return [read(text) if text else None for text in column]
+        moments = [read(text) if text else None for text in column]
+        if all(moment is None or moment.tzinfo is utc for moment in moments):
+            return moments
+        return [_moment(text) if text else None for text in column]
     except ValueError:
         raise Irregular from None
+
+
+@lru_cache(maxsize=4_096)
+def _moment(text: str) -> dt.datetime:
+    """A day, or a time in another zone; days repeat."""
+    return parse_datetime(text)[0]
 
 
 def _numbers(column: tuple[str, ...]) -> Any:
