@@ -83,6 +83,19 @@ def test_a_folder_becomes_a_source(bench: Bench) -> None:
     assert (bench.out / "robots.txt").read_text().count("Sitemap:") == 1
 
 
+def test_a_robots_txt_of_somebody_else_is_left_alone(bench: Bench) -> None:
+    """Only its owner may change it; the run says which lines it lacks (RS-DISC-05)."""
+    bench.put("a.txt")
+    bench.out.mkdir()
+    theirs = "User-agent: *\nDisallow: /private/\n"
+    (bench.out / "robots.txt").write_text(theirs)
+    for _run in range(2):
+        bench.run()
+        assert (bench.out / "robots.txt").read_text() == theirs
+        assert f"Sitemap: {BASE}/files/resourcelist.xml" in bench.stderr
+        bench.put("b.txt")
+
+
 def test_each_run_does_what_is_new(bench: Bench) -> None:
     for name in ("keep", "edit", "drop", "sub/file"):
         bench.put(name, name.encode())

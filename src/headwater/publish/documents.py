@@ -136,9 +136,13 @@ def change_entries(rows: Iterable[Recorded], prefix: str, profile: Profile) -> I
         )
 
 
+ROBOTS_MARK = "# Written by Headwater, and anew with each publication."
+"""The first line of a robots.txt of ours: one without it is somebody else's, and is left alone."""
+
+
 def robots(site: Site, published: Iterable[str]) -> bytes:
     """robots.txt: one absolute `Sitemap:` line for each Resource List (RS-DISC-05, RS-DISC-07)."""
-    lines = ["User-agent: *", "Disallow:", ""]
+    lines = [ROBOTS_MARK, "User-agent: *", "Disallow:", ""]
     lines += [f"Sitemap: {site.url(resource_list_name(name))}" for name in published]
     return ("\n".join(lines) + "\n").encode("ascii")
 

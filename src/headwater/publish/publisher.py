@@ -24,7 +24,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import UsageFault
-from headwater.progress import Listener, silent
+from headwater.progress import Listener, Notice, silent
 from headwater.publish import documents, plan
 from headwater.publish.change_lists import ChangeLists
 from headwater.publish.note import Note, fingerprint, read_note, write_note
@@ -113,9 +113,21 @@ class Publisher:
             published = tuple(one.name for one in self._site.sets if self.is_published(one.name))
             press = self._press()
             press.document(SOURCE_DESCRIPTION, *documents.source_description(self._site, published))
-            press.blocks(ROBOTS, [documents.robots(self._site, published)])
+            if self._owns_robots():
+                press.blocks(ROBOTS, [documents.robots(self._site, published)])
+            else:
+                lines = documents.robots(self._site, published).decode().splitlines()
+                missing = "; ".join(line for line in lines if line.startswith("Sitemap:"))
+                self._listener(Notice("RS-DISC-05", f"robots.txt is not ours and stays as it is; add to it: {missing}"))
             self._named = published
             return tuple(press.written)
+
+    def _owns_robots(self) -> bool:
+        held = self._store.open(ROBOTS)
+        if held is None:
+            return True
+        with held[1] as file:
+            return file.readline(200).startswith(documents.ROBOTS_MARK.encode())
 
     def is_published(self, name: str) -> bool:
         """Whether all documents of the set are in the store, in the shape that this site gives them."""
