@@ -1,13 +1,15 @@
 """Reads a Resource List, or its index with all components, into the staging table (4.2, DST-F13).
 
 The set is the union of the components. What cannot be read makes the snapshot incomplete; what changes while it is read
-is read again, and what then still does not fit together makes it unsettled.
+is read again, and what then still does not fit together makes it unsettled. That index and components are of one moment
+is known by asking for them again: what is the same before and after the last one was read was so when that was read.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 
 import msgspec
@@ -20,7 +22,7 @@ from headwater.storage.database import Database, Transaction
 from headwater.sync.documents import Answer, Documents, Missing, Unchanged
 from headwater.sync.faults import PlainSitemap, Unreachable, WrongDocument
 from headwater.sync.filters import Scope
-from headwater.sync.intake import Intake
+from headwater.sync.intake import Intake, Staged
 from headwater.sync.moments import micros
 from headwater.sync.position import FUTURE
 from headwater.sync.state import Validators
@@ -30,6 +32,7 @@ _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 _READINGS = 3
 _PAUSE_SECONDS = 0.5
+_LINES = msgspec.json.Encoder()
 _INSERT = (
     "INSERT INTO temp.listed(uri, loc, lastmod, length, hash, type, encoding, mirrors, refused)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -75,6 +78,14 @@ class OtherKind(msgspec.Struct, frozen=True):
     kind: Kind
 
 
+class _Read(msgspec.Struct, frozen=True):
+    """One component as it was read: what asks for it again, and what tells it from another state."""
+
+    uri: str
+    validators: Validators | None
+    fingerprint: str
+
+
 class _Known(Exception):
     pass
 
@@ -96,13 +107,19 @@ class Listing:
         listener: Listener,
         *,
         sitemap: bool,
+        doubt: Callable[[], bool] = lambda: True,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """`doubt`: asked when all is staged, whether a component may cost a second reading to be sure of it.
+
+        What a conditional request can tell is asked in any case.
+        """
         self._documents = documents
         self._database = database
         self._scope = scope
         self._listener = listener
         self._sitemap = sitemap
+        self._doubt = doubt
         self._sleep = sleep
 
     def read(
@@ -151,7 +168,7 @@ class Listing:
             return self._finish(
                 Snapshot(uri=uri, at=at, stated_at=stated, etag=answer.etag, last_modified=answer.last_modified), intake
             )
-        return self._components(answer, at, intake, head.fingerprint(answer.document))
+        return self._components(answer, at, intake, head.fingerprint())
 
     def _check_sitemap(self, answer: Answer) -> None:
         if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self._sitemap:
@@ -170,6 +187,7 @@ class Listing:
     def _components(self, index: Answer, at: int | None, intake: Intake, fingerprint: str) -> Snapshot:
         faults: list[str] = []
         misfits: list[str] = []
+        read: list[_Read] = []
         moments = [at]
         count = done = 0
         indexes = {index.uri, index.final}
@@ -179,26 +197,31 @@ class Listing:
             try:
                 if uri in indexes:
                     raise WrongDocument("an index lists itself", where=uri, rule="AMB-65")
-                component = self._component(uri, depth, intake)
+                component, print_ = self._component(uri, depth, intake)
             except SourceFault as fault:
                 faults.append(str(fault))
                 self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
                 continue
             if component.document.kind in _INDEXES:
                 indexes.update((uri, component.final))
+            read.append(_Read(uri, _telling(component), print_))
             moments.append(self._believed(component))
             own = micros(component.document.at)
             if stated is not None and own is not None and own != stated:
                 misfits.append(uri)
-        changed = self._index_changed(index, fingerprint) if count else False
-        settled = not changed and not misfits
+        if not count:
+            faults.append("an index without components")
+        if count and self._changed(_Read(index.uri, _telling(index), fingerprint)):
+            misfits.append(index.uri)
+        elif not faults and not misfits:
+            misfits.extend(self._changed_components(read))
         known = [moment for moment in moments if moment is not None]
         snapshot = Snapshot(
             uri=index.uri,
             at=min(known) if known else None,
             stated_at=micros(index.document.at),
             complete=not faults,
-            settled=settled,
+            settled=not misfits,
             etag=index.etag,
             last_modified=index.last_modified,
             faults=tuple(faults[:20]) + tuple(f"{uri} does not fit its index" for uri in misfits[:20]),
@@ -211,7 +234,7 @@ class Listing:
             row = t.one("SELECT n, uri, at, depth FROM temp.parts WHERE n > ? ORDER BY n LIMIT 1", (done,))
         return None if row is None else (row[0], row[1], row[2], row[3])
 
-    def _component(self, uri: str, depth: int, intake: Intake) -> Answer:
+    def _component(self, uri: str, depth: int, intake: Intake) -> tuple[Answer, str]:
         if refusal := self._scope.refusal(uri):
             raise Unreachable(f"a component is refused: {refusal.value}", where=uri, rule="DST-S12")
         head = _Head(self._database, intake, self._listener, None, depth)
@@ -225,16 +248,26 @@ class Listing:
             raise Unreachable("a component was answered with 304 unasked", where=uri)
         if answer.document.kind not in _LISTS + _INDEXES:
             raise WrongDocument(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
-        return answer
+        return answer, head.fingerprint()
 
-    def _index_changed(self, index: Answer, fingerprint: str) -> bool:
-        """Whether the index is another one after its components were read than before (DST-F13)."""
-        validators = Validators(index.etag, index.last_modified)
-        again = _Fingerprint()
-        answer = self._documents.read(index.uri, again, validators if index.etag else None)
+    def _changed_components(self, read: list[_Read]) -> list[str]:
+        """Components that are others by now than when they were read (DST-F13); the last one needs no question."""
+        asked = read[:-1]
+        if any(one.validators is None for one in asked) and not self._doubt():
+            asked = [one for one in asked if one.validators is not None]
+        return [one.uri for one in asked if self._changed(one)]
+
+    def _changed(self, before: _Read) -> bool:
+        """Whether a document is another one by now: by its validators, else by what it lists."""
+        again = _Again(Intake(self._scope))
+        try:
+            answer = self._documents.read(before.uri, again, before.validators)
+        except SourceFault as fault:
+            self._documents.warn(fault.rule or fault.code, f"cannot be read again: {fault.what}", before.uri)
+            return True
         if isinstance(answer, Unchanged):
             return False
-        return isinstance(answer, Missing) or again.hexdigest(answer.document) != fingerprint
+        return isinstance(answer, Missing) or again.fingerprint() != before.fingerprint
 
     def _finish(self, snapshot: Snapshot, intake: Intake) -> Snapshot:
         with self._database.write() as t:
@@ -252,21 +285,60 @@ class Listing:
         return msgspec.structs.replace(snapshot, count=total - doubled, duplicates=doubled, refused=intake.refused)
 
 
+def _telling(answer: Answer) -> Validators | None:
+    """What tells this state of a document from every other.
+
+    An ETag; a `Last-Modified` only when the answer is later by more than the second that it is precise to.
+    """
+    if answer.etag:
+        return Validators(answer.etag, answer.last_modified)
+    try:
+        modified = parsedate_to_datetime(answer.last_modified) if answer.last_modified else None
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    if modified is None or modified.tzinfo is None or (answer.read_at - modified).total_seconds() < 2:
+        return None
+    return Validators(None, answer.last_modified)
+
+
 class _Fingerprint:
-    """Tells one state of an index from another."""
+    """Tells one state of an index or a list from another by what it lists, however it came in pieces."""
 
     def __init__(self) -> None:
         self._digest = blake2b(digest_size=16)
 
-    def begin(self) -> None:
-        self._digest = blake2b(digest_size=16)
-
-    def take(self, _document: Document, entries: list[Entry]) -> None:
+    def take_parts(self, document: Document, entries: list[Entry]) -> None:
+        """Take the next entries of an index, whose own `at` counts too: it stands for all of its components."""
         for entry in entries:
-            self._digest.update(f"{entry.loc} {entry.at} {entry.lastmod}\n".encode("utf-8", "surrogatepass"))
+            line = f"{document.at} {document.completed} {entry.loc} {entry.at} {entry.lastmod}\n"
+            self._digest.update(line.encode("utf-8", "surrogatepass"))
 
-    def hexdigest(self, document: Document) -> str:
-        return f"{document.at} {document.completed} {self._digest.hexdigest()}"
+    def take_rows(self, rows: list[Staged]) -> None:
+        """Take the next resources of a list; not its `at`, which a source may make anew for each answer."""
+        self._digest.update(_LINES.encode_lines(rows))
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+class _Again:
+    """Reads a document only to see whether it is still what it was."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._print = _Fingerprint()
+
+    def begin(self) -> None:
+        self._print = _Fingerprint()
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        if document.kind in _INDEXES:
+            self._print.take_parts(document, entries)
+        else:
+            self._print.take_rows([self._intake.row(entry) for entry in entries])
+
+    def fingerprint(self) -> str:
+        return self._print.hexdigest()
 
 
 class _Head:
@@ -289,7 +361,7 @@ class _Head:
                 self._start = (_last(t, "listed"), _last(t, "parts"))
             t.run("DELETE FROM temp.listed WHERE n > ?", (self._start[0],))
             t.run("DELETE FROM temp.parts WHERE n > ?", (self._start[1],))
-        self._print.begin()
+        self._print = _Fingerprint()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         if document.kind not in _LISTS + _INDEXES:
@@ -299,24 +371,26 @@ class _Head:
         if document.kind in _INDEXES:
             self._take_parts(document, entries)
             return
-        row = self._intake.row
+        rows = [self._intake.row(entry) for entry in entries]
+        if self._depth:
+            self._print.take_rows(rows)
         with self._database.write() as t:
-            t.many(_INSERT, [row(entry) for entry in entries])
+            t.many(_INSERT, rows)
             count = _last(t, "listed")
         self._listener(Progress("listing", count))
 
     def _take_parts(self, document: Document, entries: list[Entry]) -> None:
         if self._depth >= _DEEPEST:
             raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
-        self._print.take(document, entries)
+        self._print.take_parts(document, entries)
         with self._database.write() as t:
             t.many(
                 "INSERT OR IGNORE INTO temp.parts(uri, at, depth) VALUES (?, ?, ?)",
                 [(entry.loc, micros(entry.at), self._depth + 1) for entry in entries],
             )
 
-    def fingerprint(self, document: Document) -> str:
-        return self._print.hexdigest(document)
+    def fingerprint(self) -> str:
+        return self._print.hexdigest()
 
 
 def _last(t: Transaction, table: str) -> int:
