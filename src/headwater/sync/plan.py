@@ -206,16 +206,16 @@ class Planner:
     def _new(self, t: Transaction, at: int | None) -> Iterator[Row]:
         query = """
             SELECT l.uri, coalesce(l.loc, l.uri), l.lastmod, l.length, l.hash, l.type, l.encoding, l.mirrors,
-                   r.changed_at, r.id, f.tries, f.wait_until
+                   r.changed_at, f.changed_at, f.tries
             FROM temp.listed l
             LEFT JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
             WHERE NOT l.refused AND (r.id IS NULL OR r.path IS NULL) ORDER BY l.n"""
-        for uri, loc, lastmod, length, hash_, type_, coding, mirrors, deleted_at, _id, tries, _wait in t.rows(
+        for uri, loc, lastmod, length, hash_, type_, coding, mirrors, deleted_at, failed_at, tries in t.rows(
             query, {"set": self._set.id}
         ):
-            if deleted_at is not None and at is not None and deleted_at > at:
-                continue  # DST-B2: deleted after this list was made
+            if at is not None and max(deleted_at or at, failed_at or at) > at:
+                continue  # DST-B2: deleted, or remembered as failed, after this list was made
             path = self.path(uri)
             if not self.takes(uri, path):
                 self.counts.left_out += 1
@@ -234,18 +234,21 @@ class Planner:
         query = """
             SELECT l.uri, coalesce(l.loc, l.uri), l.lastmod, l.length, l.hash, l.type, l.encoding, l.mirrors,
                    r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer,
-                   r.doomed_at, r.etag, r.last_modified, r.listed_length
-            FROM temp.listed l JOIN resources r ON r.set_id = ? AND r.uri = l.uri
+                   r.doomed_at, r.etag, r.last_modified, r.listed_length, f.changed_at
+            FROM temp.listed l JOIN resources r ON r.set_id = :set AND r.uri = l.uri
+            LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
             WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""
         for (
             uri, loc, lastmod, length, hash_, type_, coding, mirrors,
             key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer,
-            doomed_at, etag, last_modified, listed_length,
-        ) in t.rows(query, (self._set.id,)):  # fmt: skip
+            doomed_at, etag, last_modified, listed_length, failed_at,
+        ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
             if not self.takes(uri, path):
                 self.counts.left_out += 1
                 continue
-            if changed_at is not None and at is not None and changed_at > at:
+            if at is not None and (failed_at or at) > at:
+                continue  # DST-B2: a later state of it has failed, and is tried again from what is remembered
+            if at is not None and (changed_at or at) > at:
                 self.counts.unchanged += 1  # DST-B2: what is held is newer than this list
                 continue
             present = intact(path, size, mtime_ns)
@@ -267,20 +270,33 @@ class Planner:
                 etag if ask else None, last_modified if ask else None, None,
             )  # fmt: skip
 
-    def gone(self, t: Transaction, at: int | None) -> None:
-        """Mark for deletion what a complete snapshot no longer lists (4.4)."""
+    def gone(self, t: Transaction, at: int | None, *, again: bool = False) -> None:
+        """Mark for deletion what a complete snapshot no longer lists (4.4), and forget such failures (DST-B2).
+
+        What a change later than `at` brought, or failed to bring, is not the snapshot's to judge. A change without a
+        time may be as late as the position. `again`: the list is that of the last baseline, which has removed what
+        it does not list; what is held by now and has no time came later.
+        """
+        position = self._set.position.time if self._set.position else None
+        beyond = at is not None and position is not None and position > at
         query = """
             SELECT r.id, r.uri, r.path FROM resources r
-            WHERE r.set_id = ? AND r.path IS NOT NULL AND (?2 IS NULL OR r.changed_at IS NULL OR r.changed_at <= ?2)
+            WHERE r.set_id = ? AND r.path IS NOT NULL
+              AND (?2 IS NULL OR (r.changed_at IS NULL AND NOT ?3) OR r.changed_at <= ?2)
               AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri)"""
         t.many(
             "INSERT OR IGNORE INTO temp.doomed(id, at) VALUES (?, ?)",
-            ((key, at) for key, uri, path in t.rows(query, (self._set.id, at)) if self.takes(uri, path)),
+            (
+                (key, at)
+                for key, uri, path in t.rows(query, (self._set.id, at, int(again and beyond)))
+                if self.takes(uri, path)
+            ),
         )
         t.run(
-            "DELETE FROM failures WHERE set_id = ? AND NOT EXISTS"
-            " (SELECT 1 FROM temp.listed l WHERE l.uri = failures.uri)",
-            (self._set.id,),
+            "DELETE FROM failures WHERE set_id = ?1"
+            " AND (?2 IS NULL OR (changed_at IS NULL AND NOT ?3) OR changed_at <= ?2)"
+            " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = failures.uri)",
+            (self._set.id, at, int(beyond)),
         )
 
     # an increment
@@ -401,12 +417,13 @@ class Planner:
     def skip_waiting(self, t: Transaction, now: int) -> None:
         """Take out of the plan what a server asked us not to try before a moment that has not come."""
         waiting = (
-            "SELECT w.n FROM temp.work w JOIN failures f ON f.set_id = ? AND f.uri = w.uri"
+            "SELECT w.n, w.held FROM temp.work w JOIN failures f ON f.set_id = ? AND f.uri = w.uri"
             " WHERE f.wait_until > ? AND f.hash IS w.hash AND f.lastmod IS w.lastmod"
         )
-        rows = [(n,) for (n,) in t.rows(waiting, (self._set.id, now))]
-        t.many("DELETE FROM temp.work WHERE n = ?", rows)
-        self.counts.created -= len(rows)
+        rows = list(t.rows(waiting, (self._set.id, now)))
+        t.many("DELETE FROM temp.work WHERE n = ?", [(n,) for n, _ in rows])
+        self.counts.created -= sum(held is None for _, held in rows)
+        self.counts.updated -= sum(held is not None for _, held in rows)
 
     def held_back_again(self, t: Transaction) -> None:
         """Bring back the deletions that earlier runs were not allowed (DST-B4)."""
