@@ -1,12 +1,14 @@
 """Reads the Change Lists that can hold changes after the position, into the staging table, oldest first (DST-C).
 
 Reading decides nothing that `position` does not decide. Lists are read in document order; the first one that cannot be
-read ends the reading there, so that the position never moves past what was not seen.
+read ends the reading there, so that the position never moves past what was not seen. Lists may overlap: each of them is
+judged by the position with which the reading began, and what two of them tell is done once.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
@@ -45,6 +47,12 @@ _INSERT = (
     "INSERT INTO temp.changed(list, ordinal, uri, loc, lastmod, length, hash, type, encoding, mirrors, pending, change,"
     " at, exact) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, NULL, 0)"
 )
+_OVERTAKEN = """
+UPDATE temp.changed SET pending = 0 WHERE pending AND exact AND EXISTS (
+  SELECT 1 FROM temp.changed AS earlier WHERE earlier.uri = changed.uri AND earlier.n < changed.n AND earlier.pending
+  AND earlier.exact AND earlier.list < changed.list AND earlier.at > changed.at)"""
+"""Of two lists that overlap the first may tell the later change: there the time decides, not the place."""
+
 _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
 _BACKWARDS_POLLS = 3
@@ -121,6 +129,8 @@ class Changes:
         reading = self._reading
         with self._database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, n)")
+            if self._lists > 1:
+                t.run(_OVERTAKEN)
             t.run(
                 "UPDATE temp.changed SET pending = 0 WHERE pending AND EXISTS (SELECT 1 FROM temp.changed AS later"
                 " WHERE later.uri = changed.uri AND later.n > changed.n AND later.pending)"
@@ -160,7 +170,7 @@ class Changes:
         return self._successor(answer)
 
     def _consumer(self, uri: str) -> _ListHead:
-        return _ListHead(self._database, self._intake, self._listener, self._reading.position, self._lists, uri)
+        return _ListHead(self._database, self._intake, self._listener, self._start, self._lists, uri)
 
     def _unchanged(self, uri: str) -> bool:
         """A 304: nothing new here. A closed list may have a successor all the same (DST-C2)."""
@@ -198,6 +208,7 @@ class Changes:
         parts = head.parts
         reading = self._reading
         selection = select(parts, micros(answer.document.from_), reading.position.time)
+        chosen = select(parts, None, self._start.time).parts
         known = [part.from_ for part in parts if part.from_ is not None]
         if selection.gap:
             reading.outcome = Outcome.GAP
@@ -205,11 +216,25 @@ class Changes:
             reading.reason = "the Change Lists leave out changes after the position"
             return False
         reading.outcome = Outcome.READ
-        for part in selection.parts:
+        for number, part in enumerate(chosen):
             if not self._part(part):
+                self._hold_before(chosen[number:])
                 return False
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         return True
+
+    def _hold_before(self, unread: Sequence[Part]) -> None:
+        """Lists were not read: the position stays before the first change that they may hold."""
+        reading, start = self._reading, self._start
+        begins = [part.from_ for part in unread]
+        reached = reading.position.time
+        if reached is None or all(begin is not None and begin >= reached for begin in begins):
+            return
+        known = [begin for begin in begins if begin is not None]
+        if start.time is None or len(known) < len(begins) or min(known) <= start.time:
+            reading.position = start
+        else:
+            reading.position = Position(time=min(known))
 
     def _part(self, part: Part) -> bool:
         uri = part.uri
@@ -286,7 +311,7 @@ class Changes:
 
     def _list(self, answer: Answer, head: _ListHead) -> None:
         """Decide which entries of one list are to be done, and move the provisional position over it (5.2)."""
-        reading, position, document = self._reading, self._reading.position, answer.document
+        reading, start, position, document = self._reading, self._start, self._reading.position, answer.document
         from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
         times = head.times()
         style = head.style.style() if head.style else Style.NONE
@@ -297,7 +322,7 @@ class Changes:
             self._documents.warn("DST-C4", "the Change List was rewritten", answer.final)
         if style is Style.NONE and times:
             self._documents.warn("AMB-17", "changes without a time: their place in the list decides", answer.final)
-        pending = list(unprocessed(intervals, head.marks, position, head.print.done))
+        pending = list(unprocessed(intervals, head.marks, start, head.print.done))
         time, at_time = advance(position, intervals, head.marks)
         newest = max((i.low for i in intervals if i.exact and i.low is not None), default=None)
         close, remark = closedness(from_, until, newest, clock)
@@ -305,8 +330,8 @@ class Changes:
             self._documents.warn("DST-C7", remark, answer.final)
         backwards = 0
         if close is Close.CLOSED and until is not None:
-            if position.time is not None and until < position.time and position.list_uri is not None:
-                backwards = position.backwards + (position.list_uri != answer.uri or position.list_from != from_)
+            if start.time is not None and until < start.time and start.list_uri is not None:
+                backwards = start.backwards + (start.list_uri != answer.uri or start.list_from != from_)
             if time is None or until > time:
                 time, at_time = until, {}
         self._mark(intervals, pending)
