@@ -28,7 +28,7 @@ from headwater.sync.moments import text
 from headwater.sync.options import Action, Failed, Options, SetReport, gravest
 from headwater.sync.place import Tree
 from headwater.sync.plan import Planner, clear, first_base, guard
-from headwater.sync.position import Position
+from headwater.sync.position import FUTURE, Position
 from headwater.sync.state import (
     SetRow,
     forget_documents,
@@ -80,6 +80,7 @@ class OneSet:
         self._statuses: list[int] = []
         self._held_before: int | None = None
         self._baseline_tried = False
+        self._since: Position | None = None
         self._refreshed = False
         self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
 
@@ -112,9 +113,11 @@ class OneSet:
         offer, row = self._offer, self._row
         if offer.resource_list is None and offer.change_list is None:
             raise NothingToCopy("the source offers no Resource List and no Change List", where=offer.identity)
-        wanted = self._kit.options.baseline or row.scope not in (None, self._signature)
+        wanted = self._kit.options.baseline or self._kit.options.repair or self._rescoped()
+        if self._rescoped() and offer.resource_list is None:
+            self._start_over()
         if offer.resource_list is not None and (row.position is None or wanted):
-            if not self._baseline(force=wanted or not row.baseline_done) or self._kit.options.dry_run:
+            if not self._first_of_all(force=wanted or not row.baseline_done) or self._kit.options.dry_run:
                 return
         elif offer.change_list is None:
             self._baseline(force=False)
@@ -122,12 +125,37 @@ class OneSet:
         if self._offer.change_list is not None:
             self._increments()
 
+    def _first_of_all(self, *, force: bool) -> bool:
+        """The baseline; a repair does what it can without one."""
+        try:
+            return self._baseline(force=force)
+        except SourceFault as fault:
+            if self._row.position is None or self._kit.options.baseline or self._rescoped():
+                raise
+            self._say(fault)
+            self._left_over()
+            return True
+
+    def _rescoped(self) -> bool:
+        """Whether another choice of resources holds than for all that was done so far."""
+        return self._row.scope not in (None, self._signature)
+
+    def _start_over(self) -> None:
+        """Without a Resource List only the changes themselves tell what another choice lets in: all are read again."""
+        with self._kit.database.write() as t:
+            forget_documents(t, self._row.id)
+            keep_position(t, self._row.id, Position())
+        self._reload()
+
     def _increments(self) -> None:
         """Increments from the position; a gap leads to a baseline, once (5.1, DST-C4, DST-C5)."""
         hole = self._row.hole_until
         if hole is not None and not self._baseline_tried and self._offer.resource_list is not None:
             self._baseline(force=False)
         reading = self._increment()
+        if reading.outcome is Outcome.GAP and self._since is not None:
+            self._since = None  # those since the Resource List are not on offer any more, and had been done once
+            reading = self._increment()
         if reading.outcome is Outcome.MISSING and self._refresh_offer():
             reading = self._increment()
         if reading.outcome in (Outcome.GAP, Outcome.MISSING):
@@ -188,7 +216,12 @@ class OneSet:
     def _read_list(self, uri: str, *, force: bool) -> Snapshot | Same | OtherKind | Missing:
         row = self._row
         listing = Listing(
-            self._kit.documents, self._kit.database, self._scope, self._kit.listener, sitemap=self._offer.is_sitemap
+            self._kit.documents,
+            self._kit.database,
+            self._scope,
+            self._kit.listener,
+            sitemap=self._offer.is_sitemap,
+            doubt=lambda: self._offer.change_list is None or self._would_remove(),
         )
         if force or not row.baseline_done or row.baseline_uri != uri:
             return listing.read(uri)
@@ -196,11 +229,23 @@ class OneSet:
             held = validators(t, row.id, uri)
         return listing.read(uri, held, row.baseline_at)
 
+    def _would_remove(self) -> bool:
+        """Whether something held is not in what was listed."""
+        with self._kit.database.write() as t:
+            query = (
+                "SELECT 1 FROM resources r WHERE r.set_id = ? AND r.path IS NOT NULL"
+                " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri) LIMIT 1"
+            )
+            t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
+            return t.one(query, (self._row.id,)) is not None
+
     def _other_kind(self, uri: str, kind: Kind) -> bool:
         """The Capability List called it a Resource List; the document decides (DST-A7)."""
         self._warn("DST-A7", f"listed as a Resource List, but it is a {kind.value}", uri)
         if kind in (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX):
             change_list = self._offer.change_list or uri
+            if self._rescoped():
+                self._start_over()
             self._offer = msgspec.structs.replace(self._offer, resource_list=None, change_list=change_list)
             return True
         raise WrongDocument(f"this is a {kind.value}, not a Resource List", where=uri, rule="DST-A7")
@@ -221,16 +266,42 @@ class OneSet:
         if due or doomed:
             self._carry_out(lambda _t, _planner: None)
 
+    def _is_stale(self, snapshot: Snapshot) -> bool:
+        """Whether a list that was made before the one of the last baseline came back, from a cache perhaps."""
+        known, stated = self._row.baseline_at, snapshot.stated_at
+        if known is None or stated is None or known > self._kit.now() + FUTURE:
+            return False
+        return stated < known
+
+    def _keep_newer(self, snapshot: Snapshot) -> bool:
+        """A stale list: what is held is newer than all it says, so nothing of it is done (DST-B2, DST-F12)."""
+        message = f"the Resource List of {text(snapshot.stated_at)} is older than that of the last baseline"
+        self._warn("DST-F12", message, snapshot.uri)
+        self._left_over()
+        if self._kit.options.baseline or self._rescoped():
+            stale = Moving(
+                message,
+                where=snapshot.uri,
+                rule="DST-F12",
+                advice="Run the same command again when there is a newer list; where the source was really set back,"
+                " copy into a new folder.",
+            )
+            self._say(stale)
+        return True
+
     def _apply(self, snapshot: Snapshot) -> bool:
+        if self._is_stale(snapshot):
+            return self._keep_newer(snapshot)
         self._note("baseline")
         self.report.refused += snapshot.refused
         self.report.at = text(snapshot.at)
         may_remove = snapshot.complete and snapshot.settled
+        again = self._row.baseline_done and snapshot.stated_at == self._row.baseline_at and not self._rescoped()
 
         def plan(t: Transaction, planner: Planner) -> None:
             planner.baseline(t, snapshot.at, self._intact, self._digest_of)
             if may_remove:
-                planner.gone(t, snapshot.at)
+                planner.gone(t, snapshot.at, again=again)
 
         self._carry_out(plan, table="listed")
         if self._kit.options.dry_run:
@@ -245,11 +316,20 @@ class OneSet:
         return True
 
     def _keep_baseline(self, snapshot: Snapshot) -> None:
-        """The position after a baseline: T is the snapshot's `at` (4.5), and never goes back."""
-        row = self._row
+        """The position after a baseline: T is the snapshot's `at` (4.5), and goes back only for another choice.
+
+        What was passed over under the choice before may be in changes that were read long ago. For a baseline or a
+        repair that was asked for they are read again too, but what is remembered stays where it was. To do changes
+        again does no harm (5.3, DST-B2).
+        """
+        row, rescoped = self._row, self._rescoped()
         before = row.position.time if row.position else None
         times = [moment for moment in (before, snapshot.at) if moment is not None]
-        position = Position(time=max(times) if times and snapshot.at is not None else before)
+        position = since = Position(time=snapshot.at)
+        if not rescoped:
+            position = Position(time=max(times) if times and snapshot.at is not None else before)
+            asked = self._kit.options.baseline or self._kit.options.repair
+            self._since = since if asked and since != position else None
         closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
         with self._kit.database.write() as t:
             forget_documents(t, row.id)
@@ -297,21 +377,30 @@ class OneSet:
             raise Unreachable(
                 f"the Change List is refused: {refusal.value}", where=self._offer.change_list, rule="DST-S12"
             )
-        position = self._row.position or Position()
+        position = self._since or self._row.position or Position()
         kit = self._kit
         changes = Changes(kit.documents, kit.database, self._scope, kit.listener, self._row.id, self._offer, position)
         return changes.read()
 
     def _keep_reading(self, reading: Reading) -> None:
         """The position moves last, over what was applied or is remembered as failed (DST-F6)."""
+        whole = reading.outcome in (Outcome.READ, Outcome.UNCHANGED)
         with self._kit.database.write() as t:
-            keep_position(t, self._row.id, reading.position)
-            if reading.outcome in (Outcome.READ, Outcome.UNCHANGED):
+            if whole or self._since is None:
+                keep_position(t, self._row.id, self._not_back(reading.position))
+            if whole:
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, self._row.id, uri, etag, modified)
-                if self._row.scope is None:
+                if self._row.scope is None or self._offer.resource_list is None:
                     t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._signature, self._row.id))
         self._reload()
+
+    def _not_back(self, reached: Position) -> Position:
+        """Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12)."""
+        held = self._row.position
+        if self._since is None or held is None or held.time is None:
+            return reached
+        return held if reached.time is None or reached.time < held.time else reached
 
     def _refresh_offer(self) -> bool:
         """Read the Capability List anew, and say whether it names other documents by now (DST-C5)."""
