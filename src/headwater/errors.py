@@ -81,3 +81,11 @@ class StoreFault(HeadwaterError):
     code = "HW-STO-01"
     exit_status = Exit.STORE
     advice = "Free space, fix permissions, or end the other process, then run the same command again."
+
+
+class Interrupted(HeadwaterError):
+    """The run was told to stop and has stopped in between; nothing is half done that the next run would not finish."""
+
+    code = "HW-INT-01"
+    exit_status = Exit.INTERRUPTED
+    advice = "Run the same command again: it carries on where this one stopped."

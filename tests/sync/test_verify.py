@@ -149,6 +149,10 @@ def test_waiting() -> None:
     assert next_wait(60, 0, longest=None, failed=False, retry_after=500, chance=0.0) == 500
     assert next_wait(60, 99, longest=None, failed=True, retry_after=None, chance=0.0) == 86_400
     assert next_wait(60, 0, longest=None, failed=False, retry_after=None, chance=1.0) == pytest.approx(66)
+    assert next_wait(60, 0, longest=None, max_age=600, **quiet) == 600
+    assert next_wait(60, 0, longest=None, max_age=1e9, **quiet) == 86_400
+    assert next_wait(60, 0, longest=300, max_age=600, **quiet) == 300
+    assert next_wait(60, 0, longest=300, max_age=600, failed=False, retry_after=900, chance=0.0) == 900
 
 
 def test_backoff_and_bounds() -> None:

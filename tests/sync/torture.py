@@ -67,7 +67,8 @@ class Handler(BaseHTTPRequestHandler):
         tag = reply.headers.get("ETag")
         if tag and self.headers.get("If-None-Match") == tag and reply.status == 200:
             self.send_response(304)
-            self.send_header("ETag", tag)
+            for name in reply.headers.keys() & {"ETag", "Cache-Control"}:
+                self.send_header(name, reply.headers[name])
             self.end_headers()
             return
         self.send_response(reply.status)

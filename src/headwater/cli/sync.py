@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,9 +54,18 @@ class Share(click.ParamType[float]):
 @click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would do.")
 @click.option("--repair", is_flag=True, help="Hash every held file, and fetch again what is missing or changed.")
 @click.option("--max-size", type=click.IntRange(1), metavar="OCTETS", help="The largest resource without a length.")
+@click.option(
+    "--timeout", type=click.IntRange(1), default=30, show_default=True, help="Seconds that an answer may stand still."
+)
 @click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
 @click.option(
     "--follow", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stay, and look for changes so often."
+)
+@click.option(
+    "--longest",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="With --follow: look this seldom while nothing changes, and never more seldom, whatever Cache-Control says.",
 )
 @json_option
 def command(
@@ -76,8 +86,10 @@ def command(
     baseline: bool,
     repair: bool,
     max_size: int | None,
+    timeout: int,
     token: str | None,
     follow: float | None,
+    longest: float | None,
     as_json: bool,
 ) -> int:
     """Copy the source behind URL into the folder DEST, verified, and keep it current.
@@ -87,6 +99,8 @@ def command(
     """
     from headwater.sync.options import Options
 
+    if longest is not None and longest < (follow or longest + 1):
+        raise click.UsageError("--longest goes with --follow, and is not shorter")
     options = Options(
         sets=sets,
         delete=delete,
@@ -103,11 +117,12 @@ def command(
         baseline=baseline,
         repair=repair,
         largest=max_size or Options().largest,
+        stall_seconds=timeout,
         authorization=f"Bearer {token}" if token else None,
         patient=follow is not None,
     )
     if follow is not None:
-        return _follow(url, dest, options, follow, as_json=as_json)
+        return _follow(url, dest, options, follow, longest, as_json=as_json)
     from headwater.sync.run import sync
 
     with listening() as listener:
@@ -119,17 +134,18 @@ def command(
     return report.exit_status
 
 
-def _follow(url: str, dest: Path, options: Options, seconds: float, *, as_json: bool) -> int:
+def _follow(url: str, dest: Path, options: Options, seconds: float, longest: float | None, *, as_json: bool) -> int:
     from headwater.sync.follow import follow
 
     def tell(report: Report) -> None:
         if as_json:
             json_line(report)
+            sys.stdout.flush()
         elif any(report.total(name) for name in ("created", "updated", "deleted", "failed", "held_back")):
             _show(report)
 
     def run(listener: Listener) -> int:
-        return follow(url, dest, options, seconds, tell, listener=listener)
+        return follow(url, dest, options, seconds, tell, listener=listener, longest=longest)
 
     with listening() as listener:
         return run(listener)

@@ -21,13 +21,14 @@ from headwater.errors import Exit, SourceFault, Undetermined
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.changes import Changes, Outcome
-from headwater.sync.discover import Discovery, starting_uri
+from headwater.sync.discover import Discovery, Found, starting_uri
 from headwater.sync.documents import Documents
 from headwater.sync.faults import DestinationLocked, DestinationUnusable, NothingToCompare, UnknownSetName
 from headwater.sync.filters import Choice, Scope
 from headwater.sync.hashing import PARALLEL_FROM, Hashed, Wanted, hash_all
 from headwater.sync.intake import scope_origins
 from headwater.sync.listing import Listing, Snapshot
+from headwater.sync.matching import match, redirects_of
 from headwater.sync.moments import SECOND, text
 from headwater.sync.options import Options, gravest
 from headwater.sync.plan import ADD_WORK, Planner, clear, first_base
@@ -47,6 +48,7 @@ CREATE TEMP TABLE IF NOT EXISTS expected(
 CREATE TEMP TABLE IF NOT EXISTS found(
   path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digests TEXT
 ) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS verdicts(uri TEXT, verdict TEXT);
 CREATE TEMP TABLE IF NOT EXISTS walked(path BLOB PRIMARY KEY) WITHOUT ROWID;
 """
@@ -113,9 +115,9 @@ def audit(
     options = options or Options()
     began = time.monotonic()
     root = Path(os.path.abspath(destination))
+    url = starting_uri(url)
     if not root.is_dir():
         raise DestinationUnusable("there is no such folder", where=str(root))
-    url = starting_uri(url)
     home = Home(root)
     with _unlocked(home), open_transport(url, options, transport) as wire, borrowed_state(home) as database:
         documents = Documents(wire, listener, now=now)
@@ -173,7 +175,7 @@ class _Audit:
         early = _EarlyHashing(self._root, self._database, known)
         found = Discovery(self._documents, sitemap=self._options.sitemap).find(self._url)
         self._final = found.final
-        rows = self._rows(known, found.offers)
+        rows = self._rows(known, found)
         hashed = False
         for row in rows:
             audit = _SetAudit(
@@ -185,6 +187,7 @@ class _Audit:
             hashed = True
         if not hashed:
             early.collect()
+        self._report.sets += [one for one in map(self._not_offered, self._gone) if one is not None]
         self._report.requests = self._documents.requests
         statuses = [_status(one.verdict) for one in self._report.sets]
         if found.faults:
@@ -193,25 +196,39 @@ class _Audit:
         self._report.verdict = _VERDICTS[self._report.exit_status]
         return self._report
 
-    def _rows(self, known: list[SetRow], offers: tuple[Offer, ...]) -> list[SetRow]:
-        by_identity = {row.offer.identity: row for row in known}
+    def _rows(self, known: list[SetRow], found: Found) -> list[SetRow]:
+        offers = found.offers
+        matches = match(known, offers, redirects_of(self._documents))
         several = len(offers) > 1 or len(known) > 1
         rows = []
         with self._database.write() as t:
             for offer in offers:
-                row = by_identity.get(offer.identity)
+                row = matches.rows.get(offer.identity)
                 if row is None:
                     row = add_set(t, offer, self._folder(offer, several=several, known=bool(known)))
                 rows.append(msgspec.structs.replace(row, offer=offer))
-        self._all = rows
+        self._gone = matches.gone
+        self._unread = dict(found.faults)
+        self._described = found.description is not None
+        self._all = [*rows, *matches.gone]
         wanted = self._options.sets
         if not wanted:
             return rows
         chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
-        if not chosen:
+        if not chosen and not any(row.name in wanted or row.offer.identity in wanted for row in self._gone):
             names = ", ".join(row.name for row in rows)
             raise UnknownSetName(f"no set {', '.join(wanted)}; the sets are: {names}", where=self._url)
         return chosen
+
+    def _not_offered(self, row: SetRow) -> SetAudit | None:
+        """The verdict on a set that is held and not offered now; None where the user asked for another."""
+        offer, wanted = row.offer, self._options.sets
+        why = self._unread.get(offer.capability_list or "")
+        if (why is None and not self._described) or (wanted and not {row.name, offer.identity} & set(wanted)):
+            return None
+        reason = "the source no longer offers this set" if why is None else f"its Capability List cannot be read: {why}"
+        self._listener(Notice("DST-Q", f"{row.name}: {reason}", offer.identity))
+        return SetAudit(name=row.name, folder=row.folder, reason=reason)
 
     def _folder(self, offer: Offer, *, several: bool, known: bool) -> str:
         return offer.name if several or known else ""
@@ -400,9 +417,16 @@ class _SetAudit:
             t.run("CREATE INDEX IF NOT EXISTS temp.expected_path ON expected(path)")
 
     def _leave_out(self, t: Transaction, planner: Planner) -> None:
-        left = [(uri,) for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not planner.takes(uri, path)]
-        t.many("DELETE FROM temp.expected WHERE uri = ?", left)
-        self.result.left_out = len(left)
+        """What the filters of the last run leave out is neither expected nor, where a file is held, one too many."""
+        held = "SELECT uri, path FROM resources WHERE set_id = ? AND path IS NOT NULL"
+        spared = {uri: path for uri, path in t.rows(held, (self._row.id,)) if not planner.takes(uri, path)}
+        left = {
+            uri: path for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not planner.takes(uri, path)
+        }
+        t.run("DELETE FROM temp.spared")
+        t.many("INSERT OR IGNORE INTO temp.spared(path) VALUES (?)", ((path,) for path in (spared | left).values()))
+        t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in left))
+        self.result.left_out = len(spared | left)
 
     # what is there
 
@@ -537,7 +561,10 @@ class _SetAudit:
             result.verdict = "in sync"
 
 
-_EXTRA = "SELECT w.path FROM temp.walked w WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = w.path)"
+_EXTRA = (
+    "SELECT w.path FROM temp.walked w WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = w.path)"
+    " AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = w.path)"
+)
 
 
 def judge_file(

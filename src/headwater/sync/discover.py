@@ -27,12 +27,13 @@ _MOST_SETS = 10_000
 _MOST_SITEMAPS = 50
 _SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
 _DESCRIPTIONS = (Kind.SOURCE_DESCRIPTION, Kind.SOURCE_DESCRIPTION_INDEX)
-_CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
+CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
 _RESOURCE_LISTS = (Kind.RESOURCE_LIST, Kind.RESOURCE_LIST_INDEX)
 _CHANGE_LISTS = (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX)
 _GENERIC = re.compile(
     r"(capability[-_]?list|capabilities|caps?|resource[-_]?list|change[-_]?list|sitemap|index|)\Z", re.I
 )
+_NO_HOST = re.compile(r"[@\s\x00-\x1f\x7f\"<>\\^`{|}]")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -127,7 +128,7 @@ class Discovery:
         elif document.kind in _DESCRIPTIONS:
             self._remember(look)
             yield from self._from_description(look, 0)
-        elif document.kind in _CAPABILITY_LISTS:
+        elif document.kind in CAPABILITY_LISTS:
             yield from self._from_capability_list(look, whole=whole)
         elif document.kind in _SITEMAPS:
             yield from self._from_sitemap(look)
@@ -174,7 +175,7 @@ class Discovery:
             if depth < _HIGHEST:
                 yield from self._from_description(target, depth + 1)
             return
-        if document.kind in _CAPABILITY_LISTS:
+        if document.kind in CAPABILITY_LISTS:
             yield from self._offer(target, above.uri)
             return
         self._documents.warn("DST-A7", f"listed as a Capability List, but it is a {document.kind.value}", target.final)
@@ -206,7 +207,7 @@ class Discovery:
             target = next(self._look(up.href), None) if up is not None else None
             if target is None or target.document is None:
                 break
-            if target.document.kind in _CAPABILITY_LISTS:
+            if target.document.kind in CAPABILITY_LISTS:
                 offers = list(self._from_capability_list(target, whole=whole))
                 if offers:
                     yield from offers
@@ -285,7 +286,7 @@ def starting_uri(url: str) -> str:
         _ = parts.port
     except ValueError:
         host = None
-    if not host or parts.scheme.lower() not in ("http", "https") or "@" in parts.netloc:
+    if not host or parts.scheme.lower() not in ("http", "https") or _NO_HOST.search(parts.netloc):
         raise UsageFault("the source must be an http or https address, without a user name", where=url)
     text = text.partition("#")[0]
     return text if parts.path else resolve(text, "/")

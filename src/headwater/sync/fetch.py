@@ -90,7 +90,8 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `concurrency` bounds the requests in flight in all, `per_host` those to one host, `rate_per_second` their number.
     A failed request is tried `retries` times more; a `Retry-After` beyond `longest_wait_seconds` is not waited for but
-    returned. The last four are for tests: time that passes, time of day, sleep, and chance (0 to 1).
+    returned. Once `stopped` says so, whatever is under way is given up (`Interrupted`). The last four are for tests:
+    time that passes, time of day, sleep, and chance (0 to 1).
     """
 
     concurrency: int = 64
@@ -103,6 +104,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait_seconds: float = 60.0
     user_agent: str = f"headwater/{__version__} (ResourceSync destination)"
     credentials: Credentials | None = None
+    stopped: Callable[[], bool] | None = None
     monotonic: Callable[[], float] = time.monotonic
     time_of_day: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep

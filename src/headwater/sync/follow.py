@@ -5,31 +5,47 @@ from __future__ import annotations
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.errors import Exit, SourceFault
+from headwater.errors import Exit, Interrupted, SourceFault
 from headwater.progress import Listener, Notice, silent
 from headwater.sync.options import Options, Report
 from headwater.sync.run import sync
+from headwater.sync.wishes import Wishes
 
 LONGEST_SECONDS = 86_400.0
 JITTER = 0.1
+GRACE_SECONDS = 1.5
+"""How long a run may take to stop by itself, before it is broken off wherever it is."""
+
 _GROWTH = 1.5
+_LOOK_SECONDS = 0.25
 
 
 def next_wait(
-    wanted: float, quiet: int, *, failed: bool, retry_after: float | None, longest: float | None, chance: float
+    wanted: float,
+    quiet: int,
+    *,
+    failed: bool,
+    retry_after: float | None,
+    longest: float | None,
+    chance: float,
+    max_age: float | None = None,
 ) -> float:
     """Seconds until the next poll.
 
     `wanted` while there are changes; up to `longest` after `quiet` polls without any, and after failures (to a day at
-    most); never sooner than the source has asked for (`Retry-After`); spread by a tenth with `chance` in 0 to 1.
+    most); never sooner than the source has asked for (`Retry-After`), nor while what it sent is fresh (`max_age`, which
+    `longest` bounds); spread by a tenth with `chance` in 0 to 1.
     """
     ceiling = min(longest if longest is not None else wanted, LONGEST_SECONDS)
     if failed:
         ceiling = LONGEST_SECONDS
     wait = min(wanted * _GROWTH ** min(quiet, 60), max(ceiling, wanted))
+    if max_age is not None:
+        wait = max(wait, min(max_age, LONGEST_SECONDS if longest is None else longest))
     if retry_after is not None:
         wait = max(wait, min(retry_after, LONGEST_SECONDS))
     return wait * (1 + JITTER * chance)
@@ -48,7 +64,8 @@ def follow(
 ) -> int:
     """Synchronise until stopped by SIGINT or SIGTERM (or `stop`); `tell` gets the report of each run.
 
-    Returns the exit status: 130 after SIGINT, else 0. A fault of the source does not end it, any other is raised.
+    A run under way is given up at once; what it has done holds, and the next call continues. Returns the exit status:
+    130 after SIGINT, else 0. A fault of the source does not end it, any other is raised.
     """
     ended = stop or threading.Event()
     received: list[int] = []
@@ -56,8 +73,9 @@ def follow(
     quiet = failures = 0
     try:
         while not ended.is_set():
+            wishes = Wishes()
             try:
-                report = sync(url, destination, options, listener=listener)
+                report = sync(url, destination, options, listener=listener, stopped=ended.is_set, wishes=wishes)
             except SourceFault as fault:
                 listener(Notice(fault.rule or fault.code, f"{fault.what}; it is tried again", fault.where))
                 failures += 1
@@ -70,30 +88,48 @@ def follow(
                 seconds,
                 max(quiet, failures),
                 failed=failures > 0,
-                retry_after=None,
+                retry_after=wishes.retry_after_seconds,
+                max_age=wishes.max_age_seconds,
                 longest=longest,
                 chance=random.random(),
             )
-            ended.wait(wait)
+            _rest(wait, ended)
+    except (Interrupted, KeyboardInterrupt):
+        if not ended.is_set():
+            raise
     finally:
         restore()
     return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE
 
 
+def _rest(seconds: float, ended: threading.Event) -> None:
+    """Wait, until the end at most. Not by `Event.wait`: a signal that came inside of it could not set the event."""
+    until = time.monotonic() + seconds
+    while not ended.is_set() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK_SECONDS))
+
+
 def _catch_signals(ended: threading.Event, received: list[int]) -> Callable[[], None]:
-    """Let SIGINT and SIGTERM end the following after the run under way; a second one interrupts it."""
+    """Let SIGINT and SIGTERM end the following: transfers at once, anything else after a moment, or on a second one."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
 
     def caught(number: int, _frame: object) -> None:
-        if ended.is_set():
-            raise KeyboardInterrupt
+        again = ended.is_set()
         received.append(number)
         ended.set()
+        if again:
+            raise KeyboardInterrupt
+        signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
 
-    before = {number: signal.signal(number, caught) for number in (signal.SIGINT, signal.SIGTERM)}
+    def broken_off(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    handlers = {signal.SIGINT: caught, signal.SIGTERM: caught, signal.SIGALRM: broken_off}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
 
     def restore() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 

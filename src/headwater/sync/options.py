@@ -35,6 +35,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     largest: int = 16 << 30
     """Octets of the largest resource whose list states no length."""
 
+    stall_seconds: int = 30
+    """How long an answer may stand still before it counts as lost."""
+
+    retries: int = 2
+    """How often what may pass is tried again before it is remembered as failed."""
+
     authorization: str | None = None
     """Value of an `Authorization` header for the origin of the address, and for no other."""
 
@@ -99,6 +105,12 @@ class Report(msgspec.Struct, kw_only=True):
     requests: int = 0
     document_octets: int = 0
     seconds: float = 0.0
+    retry_after_seconds: float | None = None
+    """How long the source has asked, by a document's `Retry-After`, not to be asked again (DST-C6)."""
+
+    max_age_seconds: float | None = None
+    """How long the polled documents stay fresh by their `Cache-Control` (DST-C6)."""
+
     exit_status: int = Exit.DONE
 
     def total(self, name: str) -> int:

@@ -15,11 +15,12 @@ import msgspec
 from headwater.errors import Exit, SourceFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database, Transaction
-from headwater.sync.discover import Discovery, Found, offer_of, starting_uri
+from headwater.sync.discover import CAPABILITY_LISTS, Discovery, Found, offer_of, starting_uri
 from headwater.sync.documents import Documents
 from headwater.sync.faults import AnotherSource, UnknownSetName
 from headwater.sync.filters import Scope, origin_of
 from headwater.sync.intake import scope_origins
+from headwater.sync.matching import Matches, match, move_set, redirects_of
 from headwater.sync.moments import micros
 from headwater.sync.oneset import Kit, OneSet, digest_of_path, remember_damage
 from headwater.sync.options import Options, Report, SetReport, gravest
@@ -41,7 +42,9 @@ from headwater.sync.state import (
     validators,
 )
 from headwater.sync.transport import Credentials, Transport, TransportOptions
+from headwater.sync.wishes import Wishes
 
+_OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
 _SOURCE = 0  # the "set" whose documents are those of the source as a whole
 
 
@@ -58,26 +61,35 @@ def sync(
     listener: Listener = silent,
     transport: Transport | None = None,
     now: Callable[[], dt.datetime] = utcnow,
+    stopped: Callable[[], bool] | None = None,
+    wishes: Wishes | None = None,
 ) -> Report:
     """Bring the copy in `destination` up to date with the source behind `url`.
 
     Faults of the source and failed transfers are in the report (`exit_status`); a fault that leaves nothing to report
     on is raised as a HeadwaterError: no ResourceSync there (SourceFault), a wrong call (UsageFault), our own disk or
-    another run on the same folder (StoreFault). Killed at any moment, the next call continues.
+    another run on the same folder (StoreFault). Killed at any moment, the next call continues; so it does after this
+    one was `stopped`, which ends it with Interrupted. `wishes` learns how long the source does not want to be asked
+    again, also when a fault is raised.
     """
     options = options or Options()
     began = time.monotonic()
     root = Path(os.path.abspath(destination))
     url = starting_uri(url)
-    with open_transport(url, options, transport) as wire, _opened(root, options) as database:
-        run = _Run(url, root, options, listener, wire, database, now)
+    wishes = wishes or Wishes()
+    with open_transport(url, options, transport, stopped) as wire, _opened(root, options) as database:
+        wire.heard = wishes.hear
+        run = _Run(url, root, options, listener, wire, database, now, wishes)
         report = run.go()
     report.seconds = round(time.monotonic() - began, 3)
     return report
 
 
 @contextlib.contextmanager
-def open_transport(url: str, options: Options, given: Transport | None) -> Iterator[Transport]:
+def open_transport(
+    url: str, options: Options, given: Transport | None, stopped: Callable[[], bool] | None = None
+) -> Iterator[Transport]:
+    """The transport given, or one made as the options say."""
     if given is not None:
         yield given
         return
@@ -86,7 +98,10 @@ def open_transport(url: str, options: Options, given: Transport | None) -> Itera
         concurrency=options.concurrency,
         per_host=options.concurrency,
         rate_per_second=options.rate,
+        stall_timeout_seconds=options.stall_seconds,
+        retries=options.retries,
         credentials=credentials,
+        stopped=stopped,
     )
     with Transport(settings) as made:
         yield made
@@ -117,7 +132,9 @@ class _Run:
         transport: Transport,
         database: Database,
         now: Callable[[], dt.datetime],
+        wishes: Wishes,
     ) -> None:
+        self._wishes = wishes
         self._url = url
         self._root = root
         self._options = options
@@ -128,20 +145,26 @@ class _Run:
         self._documents = Documents(transport, listener, now=now)
         self._report = Report(source=url, destination=str(root), dry_run=options.dry_run)
         self._final = url
+        self._unread: set[str] = set()
 
     def go(self) -> Report:
         with self._database.write() as t:
             t.run(TEMPORARY)
         fresh = _is_empty(self._root)
-        offers = self._offers()
-        rows = self._chosen(self._known(offers))
-        statuses = [Exit.SOURCE.value] if self._report.faults else []
+        offered = self._offered()
+        rows = self._chosen(self._remembered() if offered is None else offered)
+        statuses: list[int] = []
         with self._tree() as tree:
             number = self._begin(tree)
             for row in rows:
                 kit = self._kit(tree, number, adopt=not fresh)
                 statuses.append(self._one(kit, row).exit_status)
             self._end(number)
+        if self._report.faults:
+            statuses.append(Exit.SOURCE)
+        self._wishes.poll(self._polled(rows))
+        self._report.retry_after_seconds = self._wishes.retry_after_seconds
+        self._report.max_age_seconds = self._wishes.max_age_seconds
         self._report.requests = self._documents.requests
         self._report.document_octets = self._documents.octets
         self._report.exit_status = gravest(statuses)
@@ -149,8 +172,8 @@ class _Run:
 
     # which sets
 
-    def _offers(self) -> list[Offer] | None:
-        """What the source offers by now; None: what is remembered still holds (DST-C1, RS-DST-09)."""
+    def _offered(self) -> list[SetRow] | None:
+        """The sets that the source offers by now; None: what is remembered still holds (DST-C1, RS-DST-09)."""
         with self._database.write() as t:
             known = sets(t)
             same = fact(t, "url") == self._url
@@ -172,7 +195,7 @@ class _Run:
         with self._database.write() as t:
             return fact(t, "final") or self._url
 
-    def _discover(self, known: bool) -> list[Offer] | None:
+    def _discover(self, known: bool) -> list[SetRow] | None:
         try:
             found = Discovery(self._documents, sitemap=self._options.sitemap).find(self._url)
         except SourceFault as fault:
@@ -182,20 +205,31 @@ class _Run:
             return None
         self._final = found.final
         for where, what in found.faults:
-            self._listener(Notice("DST-A6", f"a set cannot be read: {what}", where))
+            self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
+        return self._remember(found)
+
+    def _unreadable(self, rule: str, what: str, where: str) -> None:
+        """A fault of one set's Capability List: everything else goes on."""
+        if where not in self._unread:
+            self._unread.add(where)
+            self._listener(Notice(rule, what, where))
             self._report.faults.append(f"{where}: {what}")
-        self._remember(found)
-        return list(found.offers)
 
     def _same_url(self) -> bool:
         with self._database.write() as t:
             return fact(t, "url") == self._url
 
-    def _remember(self, found: Found) -> None:
+    def _remember(self, found: Found) -> list[SetRow]:
+        """Remember what was found, and give the sets: those known, also where they have moved, and those that are new.
+
+        Known sets whose Capability List cannot be read now are among them, as they are remembered.
+        """
         with self._database.write() as t:
             known = sets(t)
+        matches = match(known, found.offers, redirects_of(self._documents))
+        with self._database.write() as t:
             origins = {origin_of(row.offer.identity) for row in known}
-            if known and not origins & {origin_of(offer.identity) for offer in found.offers}:
+            if known and not matches.rows and not origins & {origin_of(one.identity) for one in found.offers}:
                 raise AnotherSource(
                     f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}", where=str(self._root)
                 )
@@ -207,30 +241,53 @@ class _Run:
                     keep_validators(t, _SOURCE, found.description, found.description_etag, found.description_modified)
             else:
                 t.run("DELETE FROM facts WHERE name = 'description'")
+            rows = self._rows(t, known, found.offers, matches)
+            rows += [row for row in matches.gone if row.offer.capability_list in self._unread]
+            keep_fact(t, _OFFERED, msgspec.json.encode([row.id for row in rows]).decode())
+            keep_fact(t, _GONE, "yes" if found.description else "")
+        self._miss(known, rows, told=bool(found.description))
+        return rows
 
-    def _known(self, offers: list[Offer] | None) -> list[SetRow]:
-        """The sets as remembered, with new ones added, each in its own folder when there are several."""
+    def _rows(self, t: Transaction, known: list[SetRow], offers: tuple[Offer, ...], matches: Matches) -> list[SetRow]:
+        """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
+        names = {row.name for row in known}
+        folders = {row.folder.lower() for row in known}
+        several = len(offers) > 1 or len(known) > 1 or bool(known and not matches.rows)
+        found = []
+        for offer in offers:
+            row = matches.rows.get(offer.identity)
+            if row is None:
+                offer = msgspec.structs.replace(offer, name=_free(offer.name, names))
+                folder = offer.name if several else ""
+                names.add(offer.name)
+                found.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
+                continue
+            if row.offer.identity != offer.identity:
+                self._listener(Notice("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity))
+            found.append(move_set(t, row, offer))
+        return found
+
+    def _remembered(self) -> list[SetRow]:
+        """The sets that the source offered when it was last looked at."""
         with self._database.write() as t:
-            rows = sets(t)
-            if offers is None:
-                return rows
-            by_identity = {row.offer.identity: row for row in rows}
-            names = {row.name for row in rows}
-            folders = {row.folder.lower() for row in rows}
-            several = len(offers) > 1 or bool(rows and (len(rows) > 1 or offers[0].identity not in by_identity))
-            found = []
-            for offer in offers:
-                row = by_identity.get(offer.identity)
-                if row is None:
-                    offer = msgspec.structs.replace(offer, name=_free(offer.name, names))
-                    folder = offer.name if several else ""
-                    names.add(offer.name)
-                    found.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
-                else:
-                    offer = msgspec.structs.replace(offer, name=row.name)
-                    keep_offer(t, row.id, offer)
-                    found.append(msgspec.structs.replace(row, offer=offer))
-            return found
+            known = sets(t)
+            kept, told = fact(t, _OFFERED), bool(fact(t, _GONE))
+        if kept is None:
+            return known
+        numbers = set(msgspec.json.decode(kept, type=list[int]))
+        rows = [row for row in known if row.id in numbers]
+        self._miss(known, rows, told=told)
+        return rows
+
+    def _miss(self, known: list[SetRow], rows: list[SetRow], *, told: bool) -> None:
+        """Say which sets the Source Description lists no longer: they are kept, and no longer brought up to date."""
+        offered = {row.id for row in rows}
+        for row in known if told else ():
+            if row.id not in offered:
+                where = row.offer.capability_list or row.offer.identity
+                self._listener(
+                    Notice("DST-Q", f"the source no longer offers the set {row.name}: it stays as it is", where)
+                )
 
     def _chosen(self, rows: list[SetRow]) -> list[SetRow]:
         wanted = self._options.sets
@@ -256,15 +313,20 @@ class _Run:
     def _with_fresh_offer(self, row: SetRow) -> SetRow:
         """Where there is no Change List to poll, the Capability List is polled: it may name one by now."""
         uri = row.offer.capability_list
-        if row.position is None or row.offer.change_list is not None or uri is None:
+        if row.position is None or row.offer.change_list is not None or uri is None or uri in self._unread:
             return row
         with self._database.write() as t:
             held = validators(t, _SOURCE, uri)
         try:
             look = self._documents.look(uri, validators=held)
-        except SourceFault:
+        except SourceFault as fault:
+            self._unreadable(fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}", uri)
             return row
-        if look.status == 304 or look.document is None:
+        if look.status == 304:
+            return row
+        if look.document is None or look.document.kind not in CAPABILITY_LISTS:
+            why = look.fault.what if look.fault is not None else f"HTTP status {look.status}"
+            self._unreadable("DST-A6", f"the Capability List cannot be read: {why}", uri)
             return row
         fresh = offer_of(look, row.offer.description, self._documents)
         offer = msgspec.structs.replace(fresh, name=row.offer.name, identity=row.offer.identity)
@@ -272,6 +334,17 @@ class _Run:
             keep_offer(t, row.id, offer)
             keep_validators(t, _SOURCE, uri, look.etag, look.last_modified)
         return msgspec.structs.replace(row, offer=offer)
+
+    def _polled(self, rows: list[SetRow]) -> Iterator[str]:
+        """The document of each set that says first that there is something new."""
+        with self._database.write() as t:
+            now = {row.id: row for row in sets(t)}
+        for row in rows:
+            held = now[row.id]
+            if held.position is not None and held.position.open and held.position.list_uri:
+                yield held.position.list_uri
+            elif uri := held.offer.change_list or held.offer.resource_list or held.offer.capability_list:
+                yield uri
 
     def _kit(self, tree: Tree | None, number: int, *, adopt: bool) -> Kit:
         return Kit(

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.storage.database import Database, Durability, Row, Schema, Transaction
+from headwater.storage.faults import DatabaseFault
 from headwater.sync.faults import DestinationLocked, DestinationUnusable
 from headwater.sync.position import Position
 
@@ -309,8 +310,13 @@ def borrowed_state(home: Home) -> Iterator[Database]:
             raise DestinationUnusable(
                 f"the state cannot be read: {cause.strerror}", where=str(cause.filename)
             ) from cause
-        with Database(copy, SCHEMA, durability=Durability.NORMAL) as database:
-            yield database
+        try:
+            with Database(copy, SCHEMA, durability=Durability.NORMAL) as database:
+                yield database
+        except DatabaseFault as fault:
+            if fault.where is not None and fault.where.startswith(folder):
+                fault.where = str(home.folder / "state.sqlite")  # the copy is nobody's business
+            raise
 
 
 def _plain_folder(path: Path) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pycurl
 
-from headwater.errors import UsageFault
+from headwater.errors import Interrupted, UsageFault
 from headwater.sync.authorities import Authorities, trusted_authorities
 from headwater.sync.dispatch import REDIRECTS, SECRET_HEADERS, Dispatcher, Job, Run, request_target, site_of, wire_uri
 from headwater.sync.fetch import Credentials, Failure, FailureKind, Fetch, Fetched, TransportOptions
@@ -39,6 +39,8 @@ __all__ = [
 MAX_CONCURRENCY = 256  # select(2) holds 1,024 descriptors; 256 connections hide 20 ms of latency altogether
 SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
 RECEIVE_OCTETS = 128 * 1024
+LONGEST_TURN_SECONDS = 1.0
+_STOPPABLE_SECONDS = 0.25  # how long it may take until a wish to stop is seen
 
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _SMALL_ESCAPE = re.compile(r"%(?:[a-f]|.[a-f])")
@@ -107,6 +109,9 @@ class Transport:
 
     def __init__(self, options: TransportOptions | None = None) -> None:
         self.options = options or TransportOptions()
+        self.heard: Callable[[str, StreamedAnswer], None] | None = None
+        """Is told the URI and the head of every streamed answer."""
+
         self._most = max(1, min(self.options.concurrency, MAX_CONCURRENCY))
         self._multi: Any = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, self._most)
@@ -190,7 +195,10 @@ class Transport:
             self._admit(job)
             while not run.done and not reception.delivering:
                 self._turn(reception)
-            yield StreamedAnswer(job, reception, lambda: self._carry_on(slot, reception))
+            answer = StreamedAnswer(job, reception, lambda: self._carry_on(slot, reception))
+            if self.heard is not None:
+                self.heard(fetch.uri, answer)
+            yield answer
         finally:
             self._abandon(run)
             del self._streams[job]
@@ -222,6 +230,9 @@ class Transport:
         """Start what may start, then let libcurl work until something is complete, or `stream` has something, or a
         moment has passed.
         """
+        if self.options.stopped is not None and self.options.stopped():
+            raise Interrupted("stopped while transfers were under way")
+        longest = LONGEST_TURN_SECONDS if self.options.stopped is None else _STOPPABLE_SECONDS
         now = self.options.monotonic()
         self._start(now)
         self._multi.perform()
@@ -230,9 +241,10 @@ class Transport:
         due = self._queue.next_start(now)
         if not self._flying:
             if due is not None:
-                self.options.sleep(max(0.0, due - now))
+                rest = max(0.0, due - now)
+                self.options.sleep(rest if self.options.stopped is None else min(rest, longest))
             return
-        wait = 1.0 if due is None else min(1.0, max(0.0, due - now))
+        wait = longest if due is None else min(longest, max(0.0, due - now))
         own = self._multi.timeout()
         self._multi.select(wait if own < 0 else min(wait, own / 1000))
 

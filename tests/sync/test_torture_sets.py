@@ -1,0 +1,259 @@
+"""Sets that move, vanish or cannot be read; what filters leave out; a source that asks not to be asked.
+
+DST-A6, DST-C6, DST-F10, DST-Q.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import Interrupted
+from headwater.sync.options import Options
+from headwater.sync.run import sync
+from headwater.sync.wishes import Wishes, fresh_seconds
+from tests.sync.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
+from tests.sync.torture import Reply, Site, Source, document, redirect, url
+
+ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
+
+
+def describe(source: Source, *uris: str) -> None:
+    body = document([url(uri, capability="capabilitylist") for uri in uris], capability="description")
+    source.pages["/.well-known/resourcesync"] = Reply(body)
+
+
+@pytest.fixture
+def two(source: Source) -> tuple[Site, Site]:
+    """Two sets of one source."""
+    sites = Site(source, "one"), Site(source, "two")
+    for site in sites:
+        site.put("a.txt", site.name.encode())
+        site.put("b.txt", b"b")
+        site.publish()
+    sites[0].publish_description("one", "two")
+    return sites
+
+
+# a Capability List that has moved (DST-F10)
+
+
+@pytest.mark.parametrize("permanent", [True, False], ids=["redirected", "gone"])
+def test_a_moved_capability_list_with_the_same_lists(permanent: bool, source: Source, site: Site, dest: Path) -> None:
+    """DST-F10: the set keeps its folder, its files and its position."""
+    assert go(source.base, dest).status == DONE
+    before = source.pages["/set/capabilitylist.xml"]
+    source.pages["/moved.xml"] = before
+    source.pages["/set/capabilitylist.xml"] = redirect("/moved.xml", 301) if permanent else Reply(b"", 404)
+    describe(source, f"{source.base}/moved.xml")
+    site.put("f1.txt", b"new")
+    site.publish_changes(10)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.process, ran.one.updated, ran.one.name) == (DONE, "increment", 1, "set")
+    assert "DST-F10" in ran.rules()
+    assert tree(dest) == ALL | {"f1.txt": b"new"}
+    assert check(source.base, dest).verdict == "in sync"
+    again = go(source.base, dest)
+    assert (again.status, again.rules()) == (DONE, set())
+
+
+def test_an_audit_knows_a_set_that_has_moved_since_the_last_run(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest)
+    source.pages["/moved.xml"] = source.pages.pop("/set/capabilitylist.xml")
+    describe(source, f"{source.base}/moved.xml")
+    audited = check(source.base, dest)
+    assert (audited.verdict, audited.sets[0].same, audited.sets[0].folder) == ("in sync", 5, "")
+
+
+def test_a_set_that_has_moved_with_all_its_documents(source: Source, site: Site, dest: Path) -> None:
+    """DST-F10: only the permanent redirect says that it is the same set."""
+    go(source.base, dest)
+    for name in ("resourcelist", "changelist"):
+        source.pages[f"/new/{name}.xml"] = source.pages.pop(f"/set/{name}.xml")
+    entries = [url(f"{source.base}/new/{name}.xml", capability=name) for name in ("resourcelist", "changelist")]
+    source.pages["/new/capabilitylist.xml"] = Reply(document(entries, capability="capabilitylist"))
+    source.pages["/set/capabilitylist.xml"] = redirect("/new/capabilitylist.xml", 308)
+    describe(source, f"{source.base}/new/capabilitylist.xml")
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.folder, ran.one.created) == (DONE, "", 0)
+    assert tree(dest) == ALL
+    assert check(source.base, dest).verdict == "in sync"
+
+
+def test_a_temporary_redirect_moves_nothing(source: Source, two: tuple[Site, Site], dest: Path) -> None:
+    go(source.base, dest)
+    third = Site(source, "three")
+    third.put("c.txt", b"c")
+    third.publish()
+    source.pages["/two/capabilitylist.xml"] = redirect("/three/capabilitylist.xml", 302)
+    third.publish_description("one", "three")
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert (dest / "two" / "a.txt").exists()
+    assert (dest / "three" / "c.txt").exists()
+
+
+# a set that is no longer offered (DST-Q)
+
+
+def test_a_set_that_vanishes_is_named_each_time(source: Source, two: tuple[Site, Site], dest: Path) -> None:
+    """DST-Q: what is held of it stays; no audit calls the whole copy in sync."""
+    go(source.base, dest)
+    two[0].publish_description("one")
+    for _ in range(2):  # the second time the Source Description is unchanged
+        ran = go(source.base, dest)
+        assert ran.status == DONE
+        assert [one.name for one in ran.report.sets] == ["one"]
+        assert any("no longer offers the set two" in notice.message for notice in ran.notices)
+    assert tree(dest)["two/a.txt"] == b"two"
+    audited = check(source.base, dest)
+    assert (audited.verdict, audited.exit_status) == ("undetermined", UNDETERMINED)
+    assert {one.name: one.verdict for one in audited.sets} == {"one": "in sync", "two": "undetermined"}
+    assert check(source.base, dest, sets=("one",)).verdict == "in sync"
+    two[0].publish_description("one", "two")
+    assert go(source.base, dest).rules() == set()
+    assert check(source.base, dest).verdict == "in sync"
+
+
+def test_the_address_of_one_set_says_nothing_of_the_others(source: Source, two: tuple[Site, Site], dest: Path) -> None:
+    go(source.base, dest)
+    for _ in range(2):
+        ran = go(f"{source.base}/two/capabilitylist.xml", dest)
+        assert [one.name for one in ran.report.sets] == ["two"]
+        assert ran.rules() == set()
+
+
+# a Capability List that cannot be read now
+
+
+@pytest.mark.parametrize("status", [404, 500])
+@pytest.mark.parametrize("described_anew", [True, False])
+def test_a_known_set_whose_capability_list_fails(
+    described_anew: bool, status: int, source: Source, two: tuple[Site, Site], dest: Path
+) -> None:
+    """It is said, the status tells the source's fault, and everything else goes on, of that set too."""
+    for site in two:
+        site.publish_capabilities("resourcelist")
+    go(source.base, dest)
+    source.pages["/one/capabilitylist.xml"] = Reply(b"", status)
+    if described_anew:
+        two[0].publish_description("two", "one")
+    for site in two:
+        site.put("c.txt", b"new of " + site.name.encode())
+        site.publish_list()
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    assert any("capabilitylist.xml" in fault for fault in ran.report.faults)
+    assert len(ran.report.faults) == 1
+    assert any("cannot be read" in notice.message for notice in ran.notices)
+    assert tree(dest)["one/c.txt"] == b"new of one"
+    assert tree(dest)["two/c.txt"] == b"new of two"
+    audited = check(source.base, dest)
+    assert audited.exit_status == UNDETERMINED
+    assert {one.name: one.verdict for one in audited.sets} == {"one": "undetermined", "two": "in sync"}
+
+
+# what the filters of the last run leave out
+
+
+def test_an_audit_leaves_out_what_the_last_run_left_out(source: Source, site: Site, dest: Path) -> None:
+    """DST-Q: a file that is held and no longer wanted is neither extra nor different; a stray file is extra."""
+    go(source.base, dest)
+    site.put("f1.txt", b"new, and not wanted")
+    site.drop("f2.txt")
+    site.publish_changes(10)
+    assert go(source.base, dest, exclude=("f1.txt", "f2.txt")).status == DONE
+    assert sorted(tree(dest)) == sorted(ALL)
+    audited = check(source.base, dest)
+    one = audited.sets[0]
+    assert (audited.verdict, one.same, one.left_out, one.extra, one.different) == ("in sync", 3, 2, 0, 0)
+    (dest / "stray").write_bytes(b"x")
+    assert check(source.base, dest).sets[0].extra == 1
+
+
+# what the source wishes (DST-C6)
+
+
+def run_with(wishes: Wishes, source: Source, dest: Path) -> object:
+    return sync(source.base, dest, Options(), wishes=wishes)
+
+
+def test_a_document_s_retry_after_is_carried(source: Source, site: Site, dest: Path) -> None:
+    """DST-C6: in the report, and also when a fault is raised."""
+    first = Wishes()
+    run_with(first, source, dest)
+    assert (first.retry_after_seconds, first.max_age_seconds) == (None, None)
+    source.pages["/set/changelist.xml"] = Reply(b"", 503, {"Retry-After": "3600"})
+    report = sync(source.base, dest)
+    assert (report.exit_status, report.retry_after_seconds) == (SOURCE, 3600)
+    everything = Reply(b"", 503, {"Retry-After": "1800"})
+    for path in ("/", "/.well-known/resourcesync", "/robots.txt"):
+        source.pages[path] = everything
+    raised = Wishes()
+    assert go(source.base, dest.parent / "other").status == SOURCE
+    with pytest.raises(Exception, match="no ResourceSync document"):
+        run_with(raised, source, dest.parent / "other")
+    assert raised.retry_after_seconds == 1800
+
+
+def test_the_polled_list_s_max_age_is_carried(source: Source, site: Site, dest: Path) -> None:
+    """DST-C6: of the list that is polled, also when it has not changed; that of others says nothing."""
+    site.serve(
+        "/.well-known/resourcesync", source.pages["/.well-known/resourcesync"].body, **{"Cache-Control": "max-age=9000"}
+    )
+    sync(source.base, dest)
+    assert sync(source.base, dest).max_age_seconds is None
+    site.serve("/set/changelist.xml", source.pages["/set/changelist.xml"].body, **{"Cache-Control": "max-age=600"})
+    assert sync(source.base, dest).max_age_seconds == 600
+
+
+@pytest.mark.parametrize(
+    ("cache_control", "age", "seconds"),
+    [
+        (None, None, 0),
+        ("", None, 0),
+        ("max-age=60", None, 60),
+        ("public, Max-Age=60, must-revalidate", None, 60),
+        ('max-age="60"', "20", 40),
+        ("max-age=60", "100", 0),
+        ("max-age=60", "nonsense", 60),
+        ("max-age=-5", None, 0),
+        ("max-age", None, 0),
+        ("no-cache, max-age=60", None, 0),
+        ("max-age=60, no-store", None, 0),
+        ("max-age=" + "9" * 40, None, 999_999_999),
+        ("max-age=\u0661", None, 0),
+    ],
+)
+def test_freshness(cache_control: str | None, age: str | None, seconds: float) -> None:
+    assert fresh_seconds(cache_control, age) == seconds
+
+
+# stopping
+
+
+def test_a_stop_gives_up_what_hangs(source: Source, site: Site, dest: Path) -> None:
+    """A transfer under way is abandoned, what is complete holds, nothing is half placed; the next run continues."""
+    go(source.base, dest)
+    for name in ("f1.txt", "g.txt"):
+        site.put(name, b"new " + name.encode())
+    site.publish_changes(10)
+    whole = source.pages["/set/resources/f1.txt"]
+    asked: list[str] = []
+
+    def hang(handler):
+        asked.append(handler.path)
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        handler.wfile.flush()
+        handler.connection.recv(1)
+
+    source.pages["/set/resources/f1.txt"] = Reply(script=hang)
+    with pytest.raises(Interrupted):
+        sync(source.base, dest, stopped=lambda: bool(asked) and (dest / "g.txt").exists())
+    assert tree(dest)["f1.txt"] == ALL["f1.txt"]
+    source.pages["/set/resources/f1.txt"] = whole
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert tree(dest) == ALL | {"f1.txt": b"new f1.txt", "g.txt": b"new g.txt"}
+    assert check(source.base, dest).verdict == "in sync"
