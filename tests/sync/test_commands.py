@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.sync.torture import Site, Source
+from tests.sync.torture import Reply, Site, Source
 
 NAMES = [
     b"plain.txt",
@@ -191,6 +191,119 @@ def test_following(number: int, status: int, source: Source, site: Site, dest: P
         process.send_signal(number)
         process.stdout.read()
         assert process.wait(20) == status
+
+
+def hanging(site: Site) -> None:
+    """From now on `f1.txt` begins and never ends."""
+    site.put("f1.txt", b"never whole")
+    site.publish_changes(10)
+
+    def hang(handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhalf")
+        handler.wfile.flush()
+        handler.connection.recv(1)
+
+    site.source.pages["/set/resources/f1.txt"] = Reply(script=hang)
+
+
+@pytest.mark.parametrize(
+    ("number", "arguments", "status"),
+    [
+        (signal.SIGTERM, ("--follow", "0.2", "--json"), 0),
+        (signal.SIGINT, ("--follow", "0.2"), 130),
+        (signal.SIGINT, ("--json",), 130),
+        (signal.SIGTERM, (), -signal.SIGTERM),
+    ],
+)
+def test_a_signal_ends_a_transfer_that_hangs(
+    number: int, arguments: tuple[str, ...], status: int, source: Source, site: Site, dest: Path
+) -> None:
+    """At once, with nothing half placed; the next run continues."""
+    run("sync", source.base, dest)
+    hanging(site)
+    command = headwater("sync", source.base, dest, *arguments)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: len(source.requests("/set/resources/f1.txt")) == 2)
+        began = time.monotonic()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == status, err
+    assert time.monotonic() - began < 5
+    assert "Traceback" not in err
+    if arguments == ("--json",):
+        assert json.loads(out)["exit_status"] == 130
+    assert (dest / "f1.txt").read_bytes() == b"body 1\n"
+    site.put("f1.txt", b"whole again")
+    site.publish_changes(10)
+    run("sync", source.base, dest)
+    assert (dest / "f1.txt").read_bytes() == b"whole again"
+
+
+def test_following_waits_as_long_as_the_source_asks(source: Source, site: Site, dest: Path) -> None:
+    """DST-C6: `Retry-After` of a document that is polled; `--longest` does not shorten it."""
+    run("sync", source.base, dest)
+    source.pages["/set/changelist.xml"] = Reply(b"", 503, {"Retry-After": "3600"})
+    source.forget()
+    command = headwater("sync", source.base, dest, "--follow", "0.1", "--longest", "0.1", "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["retry_after_seconds"] == 3600
+        asked = len(source.requests())
+        time.sleep(1)  # ten polls, if it did not wait
+        assert len(source.requests()) == asked
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        (("sync", "{source}", "{dest}", "--set", "nonsense"), 2, "HW-SYN-06"),
+        (("sync", "{source}", "{dest}", "--follow", "nonsense"), 2, "HW-USE-01"),
+        (("sync", "{source}", "{dest}", "--longest", "5"), 2, "HW-USE-01"),
+        (("sync", "http://127.0.0.1:1/", "{dest}"), 3, "HW-SYN-01"),
+        (("sync", "{source}", "/proc/nowhere"), 6, "HW-SYN-10"),
+        (("audit", "no address", "{dest}"), 2, "HW-USE-01"),
+        (("audit", "{source}", "{dest}"), 6, "HW-SYN-10"),
+        (("explore", "http://127.0.0.1:1/"), 3, "HW-SYN-01"),
+        (("inspect", "nowhere.xml"), 2, "HW-USE-01"),
+        (("inspect", "http://127.0.0.1:1/"), 3, "HW-SYN-01"),
+        (("publish", "nowhere", "{dest}", "--base-url", "nonsense"), 2, None),
+    ],
+)
+def test_a_program_learns_of_an_error_as_json(
+    arguments: tuple[str, ...], status: int, code: str | None, source: Source, site: Site, dest: Path
+) -> None:
+    """One object on standard output, the same words on standard error."""
+    given = [one.format(source=source.base, dest=dest) for one in arguments]
+    done = subprocess.run(headwater(*given, "--json"), capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    said = json.loads(done.stdout)
+    assert set(said) == {"error", "exit_status"}
+    assert set(said["error"]) == {"code", "rule", "what", "where", "advice"}
+    assert said["exit_status"] == status
+    assert code in (None, said["error"]["code"])
+    assert f"code: {said['error']['code']}" in done.stderr
+
+
+def test_an_object_that_has_begun_is_not_spoilt(tmp_path: Path) -> None:
+    """`inspect --json` says what is wrong within its own object."""
+    (tmp_path / "broken.xml").write_text("<urlset>")
+    said = json.loads(run("inspect", tmp_path / "broken.xml", "--json", status=3))
+    assert said["complete"] is False
+
+
+def test_a_corrupt_state_is_named(source: Source, site: Site, dest: Path) -> None:
+    """An audit reads a copy of the state; what is corrupt is the state."""
+    run("sync", source.base, dest)
+    state = dest / ".headwater" / "state.sqlite"
+    for file in (dest / ".headwater").glob("state.sqlite*"):
+        file.unlink()
+    state.write_bytes(b"garbage" * 1000)
+    for command in (("audit",), ("sync", "--dry-run")):
+        said = json.loads(run(*command, source.base, dest, "--json", status=6))
+        assert said["error"]["where"] == str(state)
 
 
 def test_an_audit_changes_nothing(source: Source, site: Site, dest: Path) -> None:

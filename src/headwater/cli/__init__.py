@@ -16,8 +16,8 @@ from importlib import import_module
 import click
 from click.shell_completion import shell_complete
 
-from headwater.cli.face import complain, printable
-from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
+from headwater.cli.face import JSON_BEGUN, complain, json_error, printable
+from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault
 from headwater.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -80,41 +80,56 @@ def main(args: Sequence[str] | None = None) -> None:
 def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit status; whatever goes wrong is told on standard error.
 
-    A command returns its `Exit` (None means done) or raises a `HeadwaterError`.
+    A command returns its `Exit` (None means done) or raises a `HeadwaterError`. With `--json` an error is told on
+    standard output as well, as JSON.
     """
     if instruction := os.environ.get("_HEADWATER_COMPLETE"):
         return shell_complete(program, {}, "headwater", "_HEADWATER_COMPLETE", instruction)
+    begun: dict[str, object] = {}
+
+    def wanted() -> bool:
+        return "--json" in args and JSON_BEGUN not in begun
+
     try:
         with program.make_context("headwater", list(args)) as context:
+            begun = context.meta
             status = program.invoke(context)
         return int(status) if isinstance(status, int) else Exit.DONE
     except click.exceptions.Exit as end:
         return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return Exit.USAGE
     except click.ClickException as error:
-        return _usage(error)
+        return _told(_usage(error), as_json=wanted())
     except HeadwaterError as error:
-        complain(error)
-        return error.exit_status
+        return _told(error, as_json=wanted())
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
-        return Exit.INTERRUPTED
+        return _told(Interrupted("interrupted"), as_json=wanted())
     except BrokenPipeError:
         return _hang_up()
     except OSError as error:
-        return _own_store(error)
+        return _own_store(error, as_json=wanted())
     except Exception as error:  # noqa: BLE001  the last place that can say anything at all
-        return _internal(error)
+        return _internal(error, as_json=wanted())
 
 
-def _usage(error: click.ClickException) -> int:
-    """A command line that cannot be: told like every other error; no arguments at all show the help instead."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        error.show()
-        return Exit.USAGE
+def _told(error: HeadwaterError, *, as_json: bool) -> int:
+    """Tell an error, and return its exit status."""
+    if isinstance(error, Interrupted):
+        click.echo("interrupted", err=True)
+    else:
+        complain(error)
+    if as_json:
+        json_error(error, error.exit_status)
+    return error.exit_status
+
+
+def _usage(error: click.ClickException) -> UsageFault:
+    """A command line that cannot be: told like every other error."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context else "headwater"
-    complain(UsageFault(error.format_message(), advice=f"`{path} --help` shows what is possible."))
-    return Exit.USAGE
+    return UsageFault(error.format_message(), advice=f"`{path} --help` shows what is possible.")
 
 
 def _hang_up() -> int:
@@ -123,18 +138,20 @@ def _hang_up() -> int:
     return _BROKEN_PIPE
 
 
-def _own_store(error: OSError) -> int:
+def _own_store(error: OSError, *, as_json: bool) -> int:
     """A failing disk that no room has named: still a fault of our own store, not a bug of ours."""
     from errno import errorcode
 
     if errorcode.get(error.errno or 0) not in _OUR_DISK:
-        return _internal(error)
-    complain(StoreFault(error.strerror or str(error), where=str(error.filename) if error.filename else None))
-    return Exit.STORE
+        return _internal(error, as_json=as_json)
+    fault = StoreFault(error.strerror or str(error), where=str(error.filename) if error.filename else None)
+    return _told(fault, as_json=as_json)
 
 
-def _internal(error: BaseException) -> int:
+def _internal(error: BaseException, *, as_json: bool) -> int:
     traceback.print_exception(error)
+    if as_json:
+        json_error(HeadwaterError(f"internal error: {type(error).__name__}: {error}"), _INTERNAL)
     click.echo(
         f"internal error: {printable(f'{type(error).__name__}: {error}')}\n"
         f"  code: HW-000 (headwater {__version__}, Python {sys.version.split()[0]})\n"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headwater.progress import Listener, Notice, Progress
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+JSON_BEGUN = "headwater.json begun"
 _REDRAW_SECONDS = 0.1  # a bar that moves more often only costs time
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON on standard output.")
@@ -114,6 +115,19 @@ def json_document(value: object) -> None:
     import msgspec
 
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def begin_json() -> None:
+    """Say that an object has been begun on standard output: an error that comes now must not be written into it."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[JSON_BEGUN] = True
+
+
+def json_error(error: HeadwaterError, status: int) -> None:
+    """Write an error as one line of JSON on standard output: what a program gets in place of a result."""
+    told = {"code": error.code, "rule": error.rule, "what": error.what, "where": error.where, "advice": error.todo}
+    json_line({"error": told, "exit_status": status})
 
 
 def human_octets(octets: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from headwater.cli.face import human_octets, printable
+from headwater.cli.face import begin_json, human_octets, printable
 from headwater.spec.datetimes import Coarse, format_datetime
 from headwater.spec.faults import DocumentFault
 from headwater.spec.kinds import RULES
@@ -79,6 +79,7 @@ class JsonView:
     def _start(self) -> None:
         if not self._started:
             self._started = True
+            begin_json()
             _write(b'{"entries":[')
 
 
