@@ -19,9 +19,9 @@ class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
     together, in characters.
     """
 
-    octets: int = 4 << 30
+    octets: int = 2 << 30
     compressed_octets: int = 1 << 30
-    ratio: int = 250
+    ratio: int = 120
     ratio_octets: int = 8 << 20
     gzip_members: int = 200_000
     entries: int = 10_000_000
