@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.weights import LONGEST_URI as LONGEST_ACCEPTABLE
 from headwater.errors import Exit
 from headwater.ingest import folder as folder_module
 from headwater.ingest import intake, reading
@@ -20,6 +21,7 @@ from headwater.ingest.guard import Reason
 from headwater.ingest.hints import meant, topmost
 from headwater.ingest.patterns import Selection
 from headwater.ingest.readers import Readers, Stopped
+from headwater.ingest.walk import quote
 from tests.ingest.test_walk import ODD_NAMES
 from tests.ingest.world import SET, World, hashes, settle
 
@@ -337,6 +339,29 @@ def test_long_uris(tmp_path: Path, excess: int, published: bool, rules: set[str]
     assert world.rules() == rules
 
 
+@pytest.mark.parametrize("loaded", [False, True], ids=["load", "record"])
+def test_a_uri_that_the_catalog_refuses_costs_no_other_file_its_place(world: World, loaded: bool) -> None:
+    """Octets outside ASCII count threefold: a path that the system takes can be a URI that nobody takes."""
+    world.put("a")
+    if loaded:
+        world.scan()
+    deep = "/".join(["é" * 100] * 13)  # 7,812 characters as a URI
+    world.put("b")
+    expected = {"a", "b"}
+    for length in (7_870, 7_883, 7_884, 7_892, 7_893, 7_970, 7_999, 8_001):
+        name = deep + "/" + "n" * (length - len(quote(os.fsencode(deep))) - 1)
+        world.put(name)
+        expected |= {quote(os.fsencode(name))} if length <= LONGEST_ACCEPTABLE else set()
+    quoted = deep + "/" + "it's&" * 15
+    world.put(quoted)
+    done = world.scan()
+    assert set(world.held()) - {quote(os.fsencode(quoted))} == expected
+    assert done.remarks["HW-ING-14"] >= 4
+    named = [one.where for one in world.notices if one.rule == "HW-ING-14"]
+    assert len(named) == done.remarks["HW-ING-14"]
+    assert world.rescan(os.fsencode(name)).changes == 0
+
+
 def test_patterns_choose_and_a_narrower_choice_deletes(world: World) -> None:
     for name in ("a.xml", "b.txt", "drafts/c.xml"):
         world.put(name)
@@ -352,7 +377,39 @@ def test_our_own_folders_are_left_out(tmp_path: Path) -> None:
     world.put(".headwater/catalog.sqlite")
     world.put("sub/.headwater/hers")
     world.scan()
-    assert set(world.held()) == {"a", "sub/.headwater/hers"}
+    assert set(world.held()) == {"a"}
+
+
+def test_the_state_of_other_commands_is_never_published(world: World) -> None:
+    """A catalog, a lock or the credentials of somebody's copy are nobody's resources, however one gets to them."""
+    world.put("a")
+    world.put("site/.headwater/catalog.sqlite")
+    world.put("site/files/list.xml")
+    world.put("state/.headwater-state")
+    world.put("state/sub/catalog.sqlite")
+    world.put("headwater/.headwater.txt")
+    os.symlink("site/.headwater/catalog.sqlite", world.full("link"))
+    os.symlink("state/sub", world.full("folder-link"))
+    os.symlink("state", world.full("state-link"))
+    world.scan()
+    assert set(world.held()) == {"a", "site/files/list.xml", "headwater/.headwater.txt"}
+    assert world.rules() == {"HW-ING-15"}
+    world.put("site/.headwater/lock")
+    done = world.rescan(
+        b"site/.headwater/lock", b"site/.headwater", b"state/sub/catalog.sqlite", b"link", b"folder-link"
+    )
+    assert done.changes == 0
+    world.put("late/.headwater/lock")
+    assert world.rescan(b"late").changes == 0
+
+
+def test_a_folder_that_becomes_state_leaves_the_set(world: World) -> None:
+    world.put("a")
+    world.put("state/catalog.sqlite")
+    world.scan()
+    world.put("state/.headwater-state")
+    world.scan()
+    assert set(world.held()) == {"a"}
 
 
 def test_other_digests_are_computed_when_the_settings_change(world: World) -> None:

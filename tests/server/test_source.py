@@ -88,7 +88,12 @@ def test_one_round(world: World) -> None:
         assert world.is_current()
         assert source.survey("files").unchanged + source.survey("files").changed == 1
         assert source.run_once()[0].published is not None
-    assert sorted(path.name for path in world.state.iterdir()) == ["catalog.sqlite", "documents", "lock"]
+    assert sorted(path.name for path in world.state.iterdir()) == [
+        ".headwater-state",
+        "catalog.sqlite",
+        "documents",
+        "lock",
+    ]
 
 
 def test_one_process_at_a_time(world: World) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headwater import notices
 from headwater.cli.face import printable
 from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
@@ -50,7 +51,7 @@ class Log:
 
     def fault(self, fault: HeadwaterError | OSError) -> None:
         """Something that went wrong while a request was answered."""
-        code = fault.code if isinstance(fault, HeadwaterError) else "HW-SRV-02"
+        code = fault.code if isinstance(fault, HeadwaterError) else notices.REQUEST_FAULT
         self.event("fault", f"fault: {fault} [{code}]", code=code)
 
     def _say(self, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater import notices
 from headwater.cli.face import human_octets, human_seconds, json_document, json_option, listening
 from headwater.errors import Exit
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 STATE = ".headwater"
 """The state folder inside the output, unless another is named."""
-
-UNREADABLE = "HW-ING-20"
 
 
 @click.command(name="publish")
@@ -124,7 +123,7 @@ def _publish(config: SourceConfig, tree: Tree, as_json: bool) -> Exit:
     else:
         click.echo(_told(worked, count, where, time.monotonic() - began))
     scanned = worked.scanned
-    incomplete = scanned.held_back or scanned.unsettled or scanned.remarks.get(UNREADABLE)
+    incomplete = scanned.held_back or scanned.unsettled or scanned.remarks.get(notices.UNREADABLE)
     return Exit.TRANSFERS_FAILED if incomplete else Exit.DONE
 
 

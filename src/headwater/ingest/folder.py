@@ -22,7 +22,9 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Delete, Event, Resource
+from headwater import notices
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Unacceptable
+from headwater.catalog.weights import weight
 from headwater.errors import UsageFault
 from headwater.ingest.comparison import Candidate, Tally, Vanished, compare
 from headwater.ingest.guard import DEFAULT_SHARE, HeldBack, Reason, judge
@@ -254,12 +256,14 @@ class FolderScanner:
 
     def _fits(self, one: Candidate) -> bool:
         length = self._folder.uri_prefix_length + len(one.uri)
-        if length > LONGEST_URI:
-            self._remarks.add(Remark("HW-ING-14", f"left out: its URI would have {length:,} characters", one.path))
+        if length > LONGEST_URI or (length > LONG_URI and not _is_acceptable(one.uri)):
+            self._remarks.add(
+                Remark(notices.URI_TOO_LONG, f"left out: its URI would have {length:,} characters", one.path)
+            )
             return False
         if length > LONG_URI:
             text = f"its URI has {length:,} characters, more than a Sitemap may have"
-            self._remarks.add(Remark("RS-DOC-19", text, one.path))
+            self._remarks.add(Remark(notices.LONG_URI, text, one.path))
         return True
 
     # Steps 2 and 3: judge and record deletions
@@ -317,7 +321,7 @@ class FolderScanner:
         result.kept += vanished
         result.at = None
         text = f"deletions are held back: {result.held_back}"
-        self._remarks.add(Remark("HW-ING-21", text, self._folder.root))
+        self._remarks.add(Remark(notices.HELD_BACK, text, self._folder.root))
 
     # A set that is new
 
@@ -347,6 +351,15 @@ class FolderScanner:
         result.at = self._catalog.open(self._name, began).opened_at
         self._remember(walk)
         return result
+
+
+def _is_acceptable(uri: str) -> bool:
+    """Whether a catalog takes it: one that it refuses would take the whole batch with it."""
+    try:
+        weight(uri, Metadata())
+    except Unacceptable:
+        return False
+    return True
 
 
 def _candidates(differences: Iterable[Candidate | Vanished], gone: list[str]) -> Iterator[Candidate]:

@@ -8,7 +8,7 @@ import msgspec
 
 DEFAULT_SHARE = 0.2
 FLOOR = 10
-"""So few files may vanish without a question, unless the folder is then empty or has moved to another device."""
+"""So few files may vanish without a question, unless they are all or the folder has moved to another device."""
 
 
 class Reason(Enum):
@@ -37,13 +37,14 @@ def judge(held: int, vanished: int, found: int, share: float, *, device_changed:
     """None when the deletions may be recorded.
 
     `held` resources are in the set, of which `vanished` are gone; `found` files are in the folder now. `share` 1 is
-    consent to everything, 0 to nothing. Up to `FLOOR` files are no mass, except on a device that has changed.
+    consent to everything, 0 to nothing. Up to `FLOOR` files are no mass, unless they are everything that was held, or
+    the device has changed.
     """
     if vanished == 0 or share >= 1:
         return None
     if found == 0:
         return HeldBack(Reason.ROOT_EMPTY, vanished, held)
     floor = 0 if device_changed or share == 0 else FLOOR
-    if vanished > max(floor, share * held):
+    if vanished >= held or vanished > max(floor, share * held):
         return HeldBack(Reason.TOO_MANY, vanished, held)
     return None

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
+from headwater.ingest.walk import STATE_FOLDER
+
 
 def meant(paths: Iterable[bytes], links: Mapping[bytes, bytes]) -> list[bytes]:
     """The relative paths to look at when something happened at `paths`; `links` lead from path to path."""
-    return topmost(aliased(paths, links))
+    return topmost(aliased(outside_state(paths), links))
+
+
+def outside_state(paths: Iterable[bytes]) -> Iterator[bytes]:
+    """The paths without those in folders that hold the state of a command, which change all the time."""
+    for path in paths:
+        if STATE_FOLDER not in path.split(b"/"):
+            yield path
 
 
 def aliased(paths: Iterable[bytes], links: Mapping[bytes, bytes]) -> set[bytes]:

@@ -10,6 +10,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
+from headwater import notices
 from headwater.catalog.interface import Event, Resource, Upsert
 from headwater.errors import StoreFault
 from headwater.ingest import reading
@@ -142,12 +143,12 @@ class Intake:
             self._remark(unreadable(one.path, os.strerror(error)))
         elif outcome == reading.CHANGED:
             batch.unsettled.append(path_of(one.uri))
-            self._remark(Remark("HW-ING-22", "changed while it was read: it is tried again", one.path))
+            self._remark(Remark(notices.BEING_WRITTEN, "changed while it was read: it is tried again", one.path))
 
 
 def unreadable(path: bytes, error: str) -> Remark:
     """The remark on a file or folder that cannot be looked at."""
-    return Remark("HW-ING-20", f"cannot be read ({error}): what is published of it stays", path)
+    return Remark(notices.UNREADABLE, f"cannot be read ({error}): what is published of it stays", path)
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:

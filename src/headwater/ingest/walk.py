@@ -17,6 +17,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from headwater import notices
 from headwater.ingest.patterns import Selection
 from headwater.spec.uris import quote_path
 
@@ -24,6 +25,11 @@ LINK_DEPTH = 8
 """So many folder links are followed one below the other: a few folders that all link to each other make a forest."""
 
 LINKS = 10_000
+
+STATE_FOLDER = b".headwater"
+"""A folder of this name, at whatever depth, holds the state of a command: it is never looked into, nor published."""
+STATE_MARK = b".headwater-state"
+"""A folder in which this file lies is such a folder too, whatever its name."""
 
 _KIND = 0o170000
 _GONE = (errno.ENOENT, errno.ENOTDIR)
@@ -64,6 +70,11 @@ class RootFault(Exception):
 def quote(name: bytes) -> str:
     """The percent-encoded form of one name or relative path."""
     return name.decode("ascii") if _PLAIN.match(name) else quote_path(name)
+
+
+def is_state(folder: bytes) -> bool:
+    """Whether a folder holds the state of a command, this one or another."""
+    return os.path.basename(folder) == STATE_FOLDER or os.path.lexists(folder + b"/" + STATE_MARK)
 
 
 def path_of(uri: str) -> bytes:
@@ -222,7 +233,11 @@ class Walk:
         except OSError as cause:
             yield from self._closed(frame.prefix + key, path, cause)
             return
-        if path not in self._avoid:
+        if path in self._avoid:
+            return
+        if is_state(path):
+            self._leave_state(path)
+        else:
             frames.append(_Frame(path, frame.prefix + key, relative + b"/", links))
 
     def _resolve(self, path: bytes, links: int, frames: list[_Frame]) -> bytes | None:
@@ -231,11 +246,26 @@ class Walk:
         if real is None:
             return None
         if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
-            self._remark(Remark("HW-ING-12", "a link that leads back into the folders above it is not followed", path))
+            self._remark(
+                Remark(notices.LINK_LOOP, "a link that leads back into the folders above it is not followed", path)
+            )
             return None
+        return None if self._is_ours(real) else real
+
+    def _is_ours(self, real: bytes) -> bool:
+        """Whether what a link leads to lies in a folder that is never entered."""
         if any(real.startswith(avoided + b"/") for avoided in self._avoid):
-            return None
-        return real
+            return True
+        folder = os.path.dirname(real)
+        while folder.startswith(self._below):
+            if is_state(folder):
+                self._leave_state(folder)
+                return True
+            folder = os.path.dirname(folder)
+        return False
+
+    def _leave_state(self, path: bytes) -> None:
+        self._remark(Remark(notices.STATE_FOLDER, "a folder with the state of a Headwater command is left out", path))
 
     def _follow(self, relative: bytes, real: bytes) -> None:
         if len(self.links) < LINKS:
@@ -245,7 +275,7 @@ class Walk:
         real = os.path.realpath(path, strict=True)
         if real == self._root or real.startswith(self._below):
             return real
-        self._remark(Remark("HW-ING-11", "a link that leads out of the folder is not followed", path))
+        self._remark(Remark(notices.LINK_OUT, "a link that leads out of the folder is not followed", path))
         return None
 
     def _file(self, frame: _Frame, key: str) -> Seen | None:
@@ -258,7 +288,7 @@ class Walk:
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode):
                 real = self._inside(path)
-                if real is None or any(real.startswith(avoided + b"/") for avoided in self._avoid):
+                if real is None or self._is_ours(real):
                     return None
                 self._follow(frame.relative + name, real)
                 path = real
@@ -268,7 +298,7 @@ class Walk:
         if stat.S_ISREG(found.st_mode):
             return Found(uri, path, found)
         if not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
-            self._remark(Remark("HW-ING-13", "a pipe, socket or device is left out", path))
+            self._remark(Remark(notices.NOT_A_FILE, "a pipe, socket or device is left out", path))
         return None
 
     def _closed(self, uri: str, path: bytes, cause: OSError) -> Iterator[Unreadable]:
@@ -280,7 +310,7 @@ class Walk:
         if cause.errno in _GONE:
             return None
         if cause.errno == errno.ELOOP:
-            self._remark(Remark("HW-ING-12", "a link that leads to itself is not followed", path))
+            self._remark(Remark(notices.LINK_LOOP, "a link that leads to itself is not followed", path))
             return None
         return Unreadable(uri, path, cause.strerror or str(cause))
 

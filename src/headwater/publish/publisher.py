@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import msgspec
 
+from headwater import notices
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
@@ -118,7 +119,9 @@ class Publisher:
             else:
                 lines = documents.robots(self._site, published).decode().splitlines()
                 missing = "; ".join(line for line in lines if line.startswith("Sitemap:"))
-                self._listener(Notice("RS-DISC-05", f"robots.txt is not ours and stays as it is; add to it: {missing}"))
+                self._listener(
+                    Notice(notices.FOREIGN_ROBOTS, f"robots.txt is not ours and stays as it is; add to it: {missing}")
+                )
             self._named = published
             return tuple(press.written)
 

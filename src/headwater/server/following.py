@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from headwater.errors import HeadwaterError
+from headwater.ingest.hints import outside_state
 from headwater.ingest.readers import Stopped
 from headwater.ingest.watch import EVERYTHING, CannotWatch, hints
 from headwater.progress import Listener, Notice, silent
@@ -147,7 +148,11 @@ class Follower:
         folder = self._set.folder
         root = os.path.realpath(folder.root)
         avoid = tuple(one[len(root) :].strip(b"/") for one in folder.avoid)
-        mine = [path for path in found if not any(path == one or path.startswith(one + b"/") for one in avoid)]
+        mine = [
+            path
+            for path in outside_state(found)
+            if not any(path == one or path.startswith(one + b"/") for one in avoid)
+        ]
         if mine:
             self.hint(mine)
             now = time.monotonic()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from headwater.errors import StoreFault
+from headwater.ingest.walk import STATE_MARK
 
 
 class Locked(StoreFault):
@@ -41,8 +42,17 @@ class StateLock:
             os.close(self._descriptor)
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise Locked(f"{who} is using this state folder", where=str(folder)) from cause
+        self._mark(folder)
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+
+    def _mark(self, folder: Path) -> None:
+        """Whoever publishes a folder above this one leaves it out."""
+        try:
+            (folder / os.fsdecode(STATE_MARK)).write_text("The state of a Headwater command: never published.\n")
+        except OSError as cause:
+            self.release()
+            raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
 
     def release(self) -> None:
         """Let others have the folder. No effect the second time."""

@@ -15,7 +15,7 @@ from headwater.errors import UsageFault
 from headwater.ingest.folder import Folder, FolderScanner, Pass
 from headwater.ingest.patterns import Selection
 from headwater.ingest.placement import Placement
-from headwater.ingest.walk import RootFault, Walk
+from headwater.ingest.walk import RootFault, Walk, is_state
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Published, Publisher
 from headwater.publish.site import Site
@@ -69,6 +69,8 @@ def folder_of(config: SetConfig, site: Site, state: Path, tree: Tree | None) -> 
                 raise Overlap("the folder is where its own files would be placed", where=config.files)
     if root in ours:
         raise Overlap("the folder is itself the output or the state", where=config.files)
+    if is_state(root):
+        raise Overlap("the folder holds the state of a Headwater command", where=config.files)
     return Folder(
         root=os.fsencode(config.files),
         selection=Selection(config.include, config.exclude),

@@ -1,0 +1,83 @@
+"""What a source says without failing: every notice with a code of our own, its meaning, and what to do about it.
+
+Notices of destinations and documents carry the rule of the standard (RS-…, AMB-…, DST-…) that explains them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Known(NamedTuple):
+    """One notice as the reference shows it."""
+
+    code: str
+    meaning: str
+    advice: str
+
+
+NOTICES: dict[str, Known] = {}
+"""Every notice, by its code."""
+
+
+def _known(code: str, meaning: str, advice: str) -> str:
+    NOTICES[code] = Known(code, meaning, advice)
+    return code
+
+
+LINK_OUT = _known(
+    "HW-ING-11",
+    "A symbolic link that leads out of the published folder is not followed.",
+    "Put the file itself, or a hard link, into the folder if it is to be published.",
+)
+LINK_LOOP = _known(
+    "HW-ING-12",
+    "A symbolic link that leads to itself, or back into the folders above it, is not followed.",
+    "Nothing, or remove the link.",
+)
+NOT_A_FILE = _known("HW-ING-13", "A pipe, socket or device is left out.", "Nothing, or exclude it by a pattern.")
+URI_TOO_LONG = _known(
+    "HW-ING-14",
+    "A file is left out, because its URI would be longer than servers and clients take.",
+    "Shorten the names of the folders above it; octets outside ASCII count threefold.",
+)
+STATE_FOLDER = _known(
+    "HW-ING-15",
+    "A folder that holds the state of a Headwater command (named .headwater, or marked as one) is left out.",
+    "Nothing; better keep state and output outside the folders that are published.",
+)
+UNREADABLE = _known(
+    "HW-ING-20",
+    "A file or folder cannot be read; what is published of it stays as it is.",
+    "Give this user permission to read it, or exclude it by a pattern.",
+)
+HELD_BACK = _known(
+    "HW-ING-21",
+    "Deletions are held back: everything has vanished, or more than --max-delete allows.",
+    "Look whether the folder is mounted and right; if so, consent with --max-delete 1 (max_delete in the file).",
+)
+BEING_WRITTEN = _known(
+    "HW-ING-22",
+    "A file changed while it was read; it is tried again.",
+    "Nothing; if it comes again and again, write files aside and rename them.",
+)
+OTHER_BASE = _known(
+    "HW-PUB-11",
+    "A set of the output that this run does not publish was published for another base URL; it is no longer named.",
+    "Publish it again with --set and the new --base-url.",
+)
+REQUEST_FAULT = _known(
+    "HW-SRV-02",
+    "The server's own files could not be read while a request was answered.",
+    "Look at the cause that the line names: the disk, permissions, the limit of open files.",
+)
+LONG_URI = _known(
+    "RS-DOC-19",
+    "A URI is longer than the 2,047 characters of a Sitemap; it is published all the same.",
+    "Shorten the names of the folders above it if clients refuse it.",
+)
+FOREIGN_ROBOTS = _known(
+    "RS-DISC-05",
+    "The robots.txt in the output is not written by Headwater and stays as it is.",
+    "Add the Sitemap lines that the notice names.",
+)
