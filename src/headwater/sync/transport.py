@@ -39,8 +39,7 @@ __all__ = [
 MAX_CONCURRENCY = 256  # select(2) holds 1,024 descriptors; 256 connections hide 20 ms of latency altogether
 SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
 RECEIVE_OCTETS = 128 * 1024
-LONGEST_TURN_SECONDS = 1.0
-_STOPPABLE_SECONDS = 0.25  # how long it may take until a wish to stop is seen
+TURN_SECONDS = 0.25  # how long it may take until a wish to stop is seen
 
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _SMALL_ESCAPE = re.compile(r"%(?:[a-f]|.[a-f])")
@@ -109,9 +108,7 @@ class Transport:
 
     def __init__(self, options: TransportOptions | None = None) -> None:
         self.options = options or TransportOptions()
-        self.heard: Callable[[str, StreamedAnswer], None] | None = None
-        """Is told the URI and the head of every streamed answer."""
-
+        self.heard: Callable[[str, StreamedAnswer], None] = lambda _uri, _answer: None  # told of every stream's head
         self._most = max(1, min(self.options.concurrency, MAX_CONCURRENCY))
         self._multi: Any = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, self._most)
@@ -142,9 +139,7 @@ class Transport:
 
     def one(self, fetch: Fetch) -> Fetched:
         """Fetch one thing and wait for it."""
-        for fetched in self.many((fetch,)):
-            return fetched
-        raise AssertionError("every fetch has an outcome")
+        return next(self.many((fetch,)))
 
     def many(self, fetches: Iterable[Fetch | None]) -> Generator[Fetched, None, None]:
         """Fetch all of `fetches`, many at a time, and yield each outcome as it is there, in any order.
@@ -196,8 +191,7 @@ class Transport:
             while not run.done and not reception.delivering:
                 self._turn(reception)
             answer = StreamedAnswer(job, reception, lambda: self._carry_on(slot, reception))
-            if self.heard is not None:
-                self.heard(fetch.uri, answer)
+            self.heard(fetch.uri, answer)
             yield answer
         finally:
             self._abandon(run)
@@ -227,12 +221,9 @@ class Transport:
         self._multi.perform()
 
     def _turn(self, stream: StreamReception | None = None) -> None:
-        """Start what may start, then let libcurl work until something is complete, or `stream` has something, or a
-        moment has passed.
-        """
+        """Start what may start, then let libcurl work until something is complete, in `stream` too, or briefly."""
         if self.options.stopped is not None and self.options.stopped():
             raise Interrupted("stopped while transfers were under way")
-        longest = LONGEST_TURN_SECONDS if self.options.stopped is None else _STOPPABLE_SECONDS
         now = self.options.monotonic()
         self._start(now)
         self._multi.perform()
@@ -241,10 +232,9 @@ class Transport:
         due = self._queue.next_start(now)
         if not self._flying:
             if due is not None:
-                rest = max(0.0, due - now)
-                self.options.sleep(rest if self.options.stopped is None else min(rest, longest))
+                self.options.sleep(min(max(0.0, due - now), TURN_SECONDS if self.options.stopped else due))
             return
-        wait = longest if due is None else min(longest, max(0.0, due - now))
+        wait = TURN_SECONDS if due is None else min(TURN_SECONDS, max(0.0, due - now))
         own = self._multi.timeout()
         self._multi.select(wait if own < 0 else min(wait, own / 1000))
 
