@@ -1,4 +1,4 @@
-"""Reading and writing documents, against the PyPI library `resync` and against `xmllint --stream`, C's own limit.
+"""Reading and writing documents, against the library `resync` and against `xmllint --stream`, C's own limit.
 
 Each contestant runs in a process of its own and reports the seconds of the work alone; all take turns.
 """

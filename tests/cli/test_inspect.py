@@ -108,6 +108,9 @@ def test_warnings_name_their_rules() -> None:
     [
         (b"", "HW-DOC-03", "AMB-10"),
         (b"<html>", "HW-DOC-07", "RS-DOC-01"),
+        (b"<!doctype html>\n<title>Not here</title>", "HW-DOC-07", "RS-DOC-01"),
+        (b"\n<!-- a page -->\n<HTML lang=en>", "HW-DOC-07", "RS-DOC-01"),
+        (b"<!--" + b"-->" * 300 + b"<", "HW-DOC-02", "AMB-10"),
         (b"Not found", "HW-DOC-02", "AMB-10"),
         (b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "HW-DOC-06", "AMB-10"),
         (urlset(url("") * 3)[:-20], "HW-DOC-04", "AMB-10"),
@@ -125,13 +128,15 @@ def test_faults_end_in_status_3(octets: bytes, code: str, rule: str, form: str) 
         assert (shown["fault"]["code"], shown["fault"]["rule"]) == (code, rule)
     elif form:
         assert all(json.loads(line)["loc"] for line in out.splitlines())
+    else:
+        assert ("before the fault" in out) == (code == "HW-DOC-04")  # nothing is said of what nothing was read of
 
 
 def test_no_such_file_is_a_usage_error(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.xml", tmp_path):
+    for path, what in ((tmp_path / "none.xml", "there is no such file"), (tmp_path, "this is a folder, not a file")):
         status, out, err = inspect(path, "--json")
-        assert (status, json.loads(out)["error"]["what"]) == (2, "there is no such file")
-        assert "no such file" in err
+        assert (status, json.loads(out)["error"]["what"]) == (2, what)
+        assert what in err
 
 
 def test_the_forms_exclude_each_other() -> None:

@@ -40,7 +40,7 @@ EXPECTED: dict[str, tuple[Kind, int, set[str]]] = {
     "resync-fixtures/sitemapindex1-sitemap00000": (K.SITEMAP, 6, {"AMB-02", "RS-DOC-18"}),
     "resync-fixtures/unknown1": (K.UNKNOWN, 2, {RELATIVE, "AMB-12"}),
 }
-CORE: dict[int, tuple[Kind, int, set[str]]] = {  # core.md 14: examples 1 to 5 have no link `up`, 27 no hex digests
+CORE: dict[int, tuple[Kind, int, set[str]]] = {  # examples 1 to 5 have no link `up`, 27 no hex digests
     1: (K.RESOURCE_LIST, 2, {"RS-RL-04"}),
     2: (K.RESOURCE_LIST, 2, {"RS-RL-04"}),
     3: (K.CHANGE_LIST, 2, {"RS-CL-03"}),
@@ -68,7 +68,7 @@ for version in ("1.0", "1.1"):
 EXPECTED["core-1.1/resourcesync_ex_3"] = (K.CHANGE_LIST, 3, {"RS-CL-03"})
 
 # In these the change times are missing or only in lastmod (both legal in 1.1), or a hash is no hash: a strict writer
-# cannot say the same. core.md 14; AMB-17, RS-MD-05.
+# cannot say the same. AMB-17, RS-MD-05.
 NOT_WRITTEN = {"AMB-17", "RS-MD-05"}
 
 

@@ -69,8 +69,11 @@ def _opened(target: str) -> Iterator[tuple[str | None, Iterable[bytes]]]:
         try:
             file = open(target, "rb")  # noqa: SIM115  closed below; only the opening may fail in this way
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError) as cause:
+            is_folder = isinstance(cause, IsADirectoryError)
             raise UsageFault(
-                "there is no such file", where=target, advice="Name a file, - for standard input, or an http(s) URL."
+                "this is a folder, not a file" if is_folder else "there is no such file",
+                where=target,
+                advice="Name a file, - for standard input, or an http(s) URL.",
             ) from cause
         with file:
             yield None, iter(lambda: file.read(_CHUNK), b"")

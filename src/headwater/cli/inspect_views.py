@@ -122,11 +122,17 @@ class PeopleView:
         self._say()
         if reader.entry_count > self._count:
             click.echo(f"  … and {reader.entry_count - self._count:,} more; --all shows all")
-        skipped = f", {reader.skipped_count:,} skipped" if reader.skipped_count else ""
-        so_far = " before the fault" if fault else ""
-        click.echo(f"{reader.entry_count:,} entries{so_far}{skipped}, {human_octets(reader.octet_count)}")
+        if fault is None or reader.entry_count or reader.document is not None:
+            self._say_counts(fault)
         for one in reader.warnings:
             click.echo(f"warning: {_warning_line(one)}")
+
+    def _say_counts(self, fault: DocumentFault | None) -> None:
+        reader = self._reader
+        skipped = f", {reader.skipped_count:,} skipped" if reader.skipped_count else ""
+        so_far = " before the fault" if fault else ""
+        entries = "entry" if reader.entry_count == 1 else "entries"
+        click.echo(f"{reader.entry_count:,} {entries}{so_far}{skipped}, {human_octets(reader.octet_count)}")
 
     def _say(self) -> None:
         document = self._reader.document
@@ -242,7 +248,7 @@ def _facts(entry: Entry) -> Iterator[str]:
     if entry.lastmod is not None:
         yield f"modified {_moment(entry.lastmod)}"
     if entry.length is not None:
-        yield f"{entry.length:,} octets"
+        yield human_octets(entry.length)
     yield from map(printable, _stated(entry.type, entry.encoding, entry.path, entry.changefreq))
     for name, value in entry.extra:
         yield f"{printable(name)}={printable(value)}"
@@ -253,7 +259,7 @@ def _link_facts(link: Link) -> str:
     if link.pri is not None:
         facts.append(f"pri {link.pri}")
     if link.length is not None:
-        facts.append(f"{link.length:,} octets")
+        facts.append(human_octets(link.length))
     if link.modified is not None:
         facts.append(f"modified {_moment(link.modified)}")
     return f" ({', '.join(facts)})" if facts else ""

@@ -112,13 +112,3 @@ def format_datetime(moment: dt.datetime) -> str:
         raise ValueError("a time without a zone cannot be written")
     text = moment.astimezone(UTC).replace(tzinfo=None)
     return text.isoformat(timespec="microseconds" if text.microsecond else "seconds") + "Z"
-
-
-def same_moment(one: dt.datetime, other: dt.datetime) -> bool:
-    """Whether two times agree at the coarser of their precisions (AMB-26); whole seconds when one has no fraction."""
-    for coarse, exact in ((one, other), (other, one)):
-        if isinstance(coarse, Coarse):
-            return coarse <= exact < coarse.until
-    if one.microsecond and other.microsecond:
-        return one == other
-    return one.replace(microsecond=0) == other.replace(microsecond=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import msgspec
 
@@ -28,7 +27,7 @@ class Hash(msgspec.Struct, frozen=True):
 
 
 STRONGEST = ("sha-512", "sha-384", "sha-256", "sha-1", "md5")
-"""Algorithms that can be checked, strongest first (destination.md 9)."""
+"""Algorithms that can be checked, strongest first (DST-V1)."""
 
 HEX_LENGTH = {"sha-512": 128, "sha-384": 96, "sha-256": 64, "sha-224": 56, "sha-1": 40, "md5": 32}
 HASHLIB = {"sha-512": "sha512", "sha-384": "sha384", "sha-256": "sha256", "sha-1": "sha1", "md5": "md5"}
@@ -60,9 +59,3 @@ def parse_hash(text: str) -> Hash:
         if digests.setdefault(algorithm, digest) != digest:
             contradictory.append(item)
     return Hash(tuple(digests.values()), tuple(unreadable), tuple(guessed), tuple(contradictory))
-
-
-def strongest(digests: Iterable[Digest]) -> Digest | None:
-    """The digest with the strongest algorithm that can be checked, or None."""
-    known = {digest.algorithm: digest for digest in digests}
-    return next((known[name] for name in STRONGEST if name in known), None)

@@ -1,4 +1,4 @@
-"""The one table of document kinds: which root, which times, which links, which entries (Appendix A, core.md 15)."""
+"""The one table of document kinds: which root, which times, which links, which entries (Appendix A)."""
 
 from __future__ import annotations
 
@@ -236,12 +236,6 @@ def kind_of(root: Root, capability: str | None) -> Kind:
         capability = RENAMED.get(capability, capability)
     unknown = Kind.UNKNOWN if root is Root.URLSET else Kind.UNKNOWN_INDEX
     return _BY_ROOT.get((root, capability), unknown)
-
-
-def index_of(kind: Kind) -> Kind | None:
-    """The kind of the index that groups documents of `kind`, if there is one."""
-    found = _BY_ROOT.get((Root.SITEMAPINDEX, RULES[kind].capability))
-    return found if RULES[kind].root is Root.URLSET and found is not kind else None
 
 
 CAPABILITIES = frozenset(rules.capability for rules in RULES.values() if rules.capability is not None)

@@ -1,4 +1,4 @@
-"""The names that XML knows: two namespaces, their elements, and the link relations that the standard uses."""
+"""The names that XML knows: two namespaces, and the link relations that have rules of their own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ PATCH: Final = "http://www.openarchives.org/rs/terms/patch"
 
 UP: Final = "up"
 INDEX: Final = "index"
-DESCRIBEDBY: Final = "describedby"
-ARCHIVES: Final = "archives"
-CONTENTS: Final = "contents"
-DUPLICATE: Final = "duplicate"
 
 CHANGE_FREQUENCIES: Final = frozenset({"always", "hourly", "daily", "weekly", "monthly", "yearly", "never"})
 """The values of `changefreq` (RS-DOC-15)."""

@@ -2,7 +2,7 @@
 
 expat is the one authority on XML. In front of it a shortcut takes runs of `url` elements of the usual shape where the
 result cannot differ (see `shortcut`); behind it `elements` turns events into records. What had to be forgiven is kept
-as warnings with rule ids (ambiguities.md); what cannot be forgiven is a `DocumentFault`.
+as warnings with rule ids (docs/rules.md); what cannot be forgiven is a `DocumentFault`.
 """
 
 from __future__ import annotations

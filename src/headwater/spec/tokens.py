@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyexpat
+import re
 from typing import Final
 
 from headwater.spec.elements import Assembly
@@ -17,6 +18,14 @@ _ALWAYS: Final = 1 << 14
 _NO_ELEMENTS: Final = 3
 _CUT_OFF: Final = frozenset({_NO_ELEMENTS, 5, 6, 20})  # no element, unclosed token, partial character, unclosed CDATA
 _NATIVE: Final = frozenset({"utf-8", "utf8"})
+_PAGE_MET: Final = "a web page (HTML), not a ResourceSync document"
+_HEAD: Final = 1 << 10
+"""Octets from the beginning that are kept, to tell a web page from broken XML."""
+
+_WEB_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class Tokens:
@@ -31,7 +40,7 @@ class Tokens:
         self._in_cdata = False
         self._bindings: dict[str | None, str | None] = {}
         self._encoding: str | None = None
-        self._first = b""
+        self._head = b""
         self._blank = True
         self._parser = self._new(None)
 
@@ -62,8 +71,8 @@ class Tokens:
             return
         if self._blank:
             self._blank = not data.strip(b" \t\r\n\0\xef\xbb\xbf\xff\xfe")
-        if not self._first:
-            self._first = data[:1]
+        if len(self._head) < _HEAD:
+            self._head += data[: _HEAD - len(self._head)]
         for start in range(0, len(data), _PIECE):
             piece = data[start : start + _PIECE]
             unfinished = self._unfinished()
@@ -103,8 +112,8 @@ class Tokens:
 
     def usual_prefixes(self) -> frozenset[str] | None:
         """The prefixes of the ResourceSync namespace, once the root has begun; None where the shortcut has no place."""
-        usual = self._bindings.get(None) == SITEMAP and self._first == b"<" and (self._encoding or "utf-8") in _NATIVE
-        if not usual:
+        is_plain = self._head[:1] == b"<" and (self._encoding or "utf-8") in _NATIVE
+        if not is_plain or self._bindings.get(None) != SITEMAP:
             return None
         return frozenset(prefix for prefix, uri in self._bindings.items() if prefix is not None and uri == RS)
 
@@ -132,10 +141,12 @@ class Tokens:
                 fault.line = self._line()
             raise
 
-    def _fault_of(self, cause: pyexpat.ExpatError, *, final: bool) -> NotXml:
+    def _fault_of(self, cause: pyexpat.ExpatError, *, final: bool) -> DocumentFault:
         line = cause.lineno + self._skipped_lines
         if final and self._blank and cause.code == _NO_ELEMENTS:
             return EmptyDocument("the document is empty")
+        if self._assembly.root is None and _WEB_PAGE.match(self._head):
+            return NotSitemap(_PAGE_MET, line=line)  # HTML as it is usually written, which XML cannot read
         if self._assembly.root is not None and self._assembly.depth == 0:
             # expat names this differently from one cut into pieces to the next
             return NotXml("something that is no XML follows the end of the document", line=line)
@@ -166,7 +177,7 @@ class Tokens:
 
     def _doctype(self, name: str, _system: str | None, _public: str | None, _has_internal_subset: int) -> None:
         if name.lower() == "html":
-            raise NotSitemap("a web page (HTML), not a ResourceSync document")
+            raise NotSitemap(_PAGE_MET)
         raise DtdRefused("the document has a document type declaration (DTD)")
 
     def _start_cdata(self) -> None:
