@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pkgutil
 import subprocess
@@ -25,10 +26,10 @@ STATUSES = {
     Exit.TRANSFERS_FAILED: "Done, but some transfers failed or were held back; they are remembered and tried again.",
     Exit.UNDETERMINED: "Undetermined: the source changed while it was looked at, or there is nothing to compare with.",
     Exit.STORE: "Fault of our own store: disk full, no permission, locked, written by a newer version.",
+    Exit.BUG: "A bug in Headwater; the lines on standard error say how to report it.",
     Exit.INTERRUPTED: "Interrupted (Ctrl-C). The same command carries on where this one stopped.",
 }
 OTHER_STATUSES = {
-    70: "A bug in Headwater; the lines on standard error say how to report it.",
     141: "The reader of the output went away.",
 }
 
@@ -55,7 +56,7 @@ def command_section(name: str) -> str:
 
 def status_table() -> str:
     assert set(STATUSES) == set(Exit)
-    rows = [f"| {int(status)} | {text} |" for status, text in (STATUSES | OTHER_STATUSES).items()]
+    rows = [f"| {int(status)} | {text} |" for status, text in sorted((STATUSES | OTHER_STATUSES).items())]
     return "\n".join(["| status | meaning |", "|---|---|", *rows, ""])
 
 
@@ -80,7 +81,8 @@ def first_sentence(kind: type[HeadwaterError]) -> str:
 
 
 def error_kinds() -> set[type[HeadwaterError]]:
-    """Every error class that states a code of its own, in any module of the package."""
+    """Every error class that states a code of its own, in any module of the package, but for branches: classes that
+    only group others and are never raised themselves."""
     for module in pkgutil.walk_packages(headwater.__path__, "headwater."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
@@ -91,7 +93,21 @@ def error_kinds() -> set[type[HeadwaterError]]:
         waiting += kind.__subclasses__()
         if "code" in vars(kind):
             kinds.add(kind)
-    return {kind for kind in kinds if kind.__module__.startswith("headwater.")}
+    kinds = {kind for kind in kinds if kind.__module__.startswith("headwater.")}
+    raised = raised_names()
+    return {kind for kind in kinds if kind.__name__ in raised or not kind.__subclasses__()}
+
+
+def raised_names() -> set[str]:
+    """The names that something of the package calls, or hands on to be called."""
+    names: set[str] = set()
+    for path in Path(headwater.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                names.add(node.func.id)
+            elif isinstance(node, ast.Dict):
+                names |= {value.id for value in node.values if isinstance(value, ast.Name)}
+    return names
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ from headwater.version import __version__
 if TYPE_CHECKING:
     from headwater.errors import Exit as Exit
     from headwater.errors import HeadwaterError as HeadwaterError
+    from headwater.errors import Interrupted as Interrupted
     from headwater.errors import SourceFault as SourceFault
     from headwater.errors import StoreFault as StoreFault
-    from headwater.errors import TransferFault as TransferFault
     from headwater.errors import Undetermined as Undetermined
     from headwater.errors import UsageFault as UsageFault
-    from headwater.library import PublishedFolder as PublishedFolder
+    from headwater.library import PublishReport as PublishReport
     from headwater.library import publish_folder as publish_folder
+    from headwater.progress import Listener as Listener
     from headwater.progress import Notice as Notice
     from headwater.progress import Progress as Progress
     from headwater.spec.hashes import Digest as Digest
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from headwater.spec.writer import write_document as write_document
     from headwater.sync.audit import AuditReport as AuditReport
     from headwater.sync.audit import audit as audit_folder
-    from headwater.sync.explore import Explored as Explored
+    from headwater.sync.explore import Explored as ExploreReport
     from headwater.sync.explore import explore as explore_source
     from headwater.sync.options import Options as SyncOptions
     from headwater.sync.options import Report as SyncReport
@@ -50,20 +51,21 @@ __all__ = [
     "DocumentWriter",
     "Entry",
     "Exit",
-    "Explored",
+    "ExploreReport",
     "HeadwaterError",
+    "Interrupted",
     "Kind",
     "Link",
+    "Listener",
     "Notice",
     "Profile",
     "Progress",
-    "PublishedFolder",
+    "PublishReport",
     "Reader",
     "SourceFault",
     "StoreFault",
     "SyncOptions",
     "SyncReport",
-    "TransferFault",
     "Undetermined",
     "UsageFault",
     "__version__",
@@ -77,16 +79,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "headwater.errors": "Exit HeadwaterError SourceFault StoreFault TransferFault Undetermined UsageFault",
-    "headwater.library": "PublishedFolder publish_folder",
-    "headwater.progress": "Notice Progress",
+    "headwater.errors": "Exit HeadwaterError Interrupted SourceFault StoreFault Undetermined UsageFault",
+    "headwater.library": "PublishReport publish_folder",
+    "headwater.progress": "Listener Notice Progress",
     "headwater.spec.hashes": "Digest",
     "headwater.spec.kinds": "Kind",
     "headwater.spec.reader": "Reader read_bytes read_document",
     "headwater.spec.records": "Change Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit": "AuditReport audit=audit_folder",
-    "headwater.sync.explore": "Explored explore=explore_source",
+    "headwater.sync.explore": "Explored=ExploreReport explore=explore_source",
     "headwater.sync.options": "Options=SyncOptions Report=SyncReport",
     "headwater.sync.run": "sync=sync_folder",
 }

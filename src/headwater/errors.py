@@ -1,7 +1,8 @@
 """The error tree: one root, then one branch for each party that must act.
 
 Every error carries a stable `code`, one line of `advice`, and the exit status that a command ends with when nothing
-catches it. Expected outcomes are values, not exceptions.
+catches it. Expected outcomes are values, not exceptions: a failed transfer
+stands in the report.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ class Exit(IntEnum):
     TRANSFERS_FAILED = 4
     UNDETERMINED = 5
     STORE = 6
+    BUG = 70
     INTERRUPTED = 130
 
 
 class HeadwaterError(Exception):
-    """Root of everything that Headwater raises on purpose: `what` happened, `where`, and what to do about it."""
+    """What Headwater raises: `what` happened, `where`, what to do. By this name itself only a bug of ours is told."""
 
     code: ClassVar[str] = "HW-000"
-    exit_status: ClassVar[Exit] = Exit.SOURCE
-    advice: ClassVar[str] = "Report this as a bug: every error has a more precise kind."
+    exit_status: ClassVar[Exit] = Exit.BUG
+    advice: ClassVar[str] = "This is a bug in Headwater: please report it with what stands on standard error."
 
     def __init__(self, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None):
         super().__init__(what)
@@ -57,14 +59,6 @@ class SourceFault(HeadwaterError):
     code = "HW-SRC-01"
     exit_status = Exit.SOURCE
     advice = "Check the address in a browser; if it is right, its operator must mend it."
-
-
-class TransferFault(HeadwaterError):
-    """One resource could not be brought over; it is remembered and tried again."""
-
-    code = "HW-TRF-01"
-    exit_status = Exit.TRANSFERS_FAILED
-    advice = "Run the same command again: what failed is remembered and tried again."
 
 
 class Undetermined(HeadwaterError):

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 
+from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
+from headwater.spec.writer import Profile
+
+Placing = Literal["link", "copy", "none"]
+"""How files get into the output: as hard links (copies across file systems), as copies, or not at all."""
 
 
-class PublishedFolder(msgspec.Struct, frozen=True, kw_only=True):
+class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
     """What publishing a folder did: resources held and changed, documents written and kept, deletions held back."""
 
     source_description: str
@@ -30,14 +36,21 @@ def publish_folder(
     base_url: str,
     *,
     set_name: str = "files",
+    state: str | os.PathLike[str] | None = None,
     include: Iterable[str] = (),
     exclude: Iterable[str] = (),
     max_delete: float = 0.2,
+    hashes: Iterable[str] = ("md5", "sha-256"),
+    profile: Profile = Profile.V11,
+    resources: Placing = "link",
+    resource_base: str | None = None,
     listener: Listener = silent,
-) -> PublishedFolder:
+) -> PublishReport:
     """Publish the folder `files` as static files below `to`, which a web server shows at `base_url`.
 
-    Call it again after changes: only what changed is read and written. When more than the share `max_delete` of the
+    Call it again after changes: only what changed is read and written. `state` is where the catalog is kept, instead
+    of `.headwater` below `to`; it must not be served. With `resources="none"` only documents are written, and
+    `resource_base` is the URL at which another server has the files. When more than the share `max_delete` of the
     resources has vanished, their deletion is held back and said so. Raises `UsageFault` for what cannot be asked for
     and `StoreFault` when the state or the output cannot be written.
     """
@@ -45,6 +58,10 @@ def publish_folder(
     from headwater.server.set_source import Tree
     from headwater.server.source import Source
 
+    if not 0 <= max_delete <= 1:
+        raise UsageFault(f"max_delete is a share between 0 and 1, not {max_delete}")
+    if resources not in get_args(Placing):
+        raise UsageFault(f'resources is "link", "copy" or "none", not {resources!r}')
     out = Path(to)
     one = SetConfig(
         files=os.fspath(files),
@@ -52,12 +69,15 @@ def publish_folder(
         include=tuple(include),
         exclude=tuple(exclude),
         max_delete=max_delete,
+        hashes=tuple(hashes),
+        resource_base=resource_base,
     )
-    config = SourceConfig(state=str(out / ".headwater"), base_url=base_url, sets=(one,))
-    with Source(config, tree=Tree(out, "link"), listener=listener) as source:
+    kept_in = os.fspath(state) if state is not None else str(out / ".headwater")
+    config = SourceConfig(state=kept_in, base_url=base_url, profile=profile, sets=(one,))
+    with Source(config, tree=Tree(out, None if resources == "none" else resources), listener=listener) as source:
         worked = source.run_once()[0]
         scanned, published = worked.scanned, worked.published
-        return PublishedFolder(
+        return PublishReport(
             source_description=source.site.url(".well-known/resourcesync"),
             resources=source.catalog.state(set_name).count,
             created=scanned.created,

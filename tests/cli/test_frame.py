@@ -14,7 +14,7 @@ import pytest
 import headwater
 from headwater import cli
 from headwater.cli import face
-from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault, TransferFault, Undetermined, UsageFault
+from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault, Undetermined, UsageFault
 from headwater.progress import Notice, Progress
 
 HEAVY = ("pycurl", "apsw", "uvicorn", "rich", "watchfiles", "selectolax", "msgspec", "asyncio", "httptools", "isal")
@@ -98,7 +98,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException | int | None) 
         (Exit.FINDINGS, 1),
         (UsageFault("x"), 2),
         (SourceFault("x"), 3),
-        (TransferFault("x"), 4),
+        (Exit.TRANSFERS_FAILED, 4),
         (Undetermined("x"), 5),
         (StoreFault("x"), 6),
         (OSError(errno.ENOSPC, "No space left on device"), 6),
