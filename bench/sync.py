@@ -7,6 +7,7 @@ shares the cores with them. No copy is removed before the end: creating files so
 from __future__ import annotations
 
 import datetime as dt
+import os
 import random
 import shutil
 import signal
@@ -51,6 +52,8 @@ class Bench:
         self.files = base / "files"
         self.copies = 0
         self.url = ""
+        self.environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self.environment["PYTHONPYCACHEPREFIX"] = str(base / "bytecode")  # as after an installation: compiled once
         chance = random.Random(1)
         for number in range(count):
             folder = self.files / f"{number // 200:03d}"
@@ -62,10 +65,13 @@ class Bench:
         """`headwater serve` on the folder, until everything is published."""
         command = [*HEADWATER, "serve", "--files", str(self.files), "--port", "0", "--state", str(self.base / "state")]
         log = self.base / "serve.log"
-        with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
+        with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, env=self.environment) as process:
             try:
                 self.url = _until(lambda: _address(log))
                 _until(lambda: _text(f"{self.url}/.well-known/resourcesync"))
+                self.ours("sync", "--help")
+                self.theirs("--help")
+                self.ours("sync", "--dry-run", self.url, str(self.base / "nothing"))
                 yield
             finally:
                 process.send_signal(signal.SIGTERM)
@@ -77,10 +83,10 @@ class Bench:
         return self.base / f"copy{self.copies}"
 
     def ours(self, *words: str) -> float:
-        return timed([*HEADWATER, *words])
+        return timed([*HEADWATER, *words], env=self.environment)
 
     def theirs(self, *words: str) -> float:
-        return timed([RESYNC, *words], cwd=self.base)
+        return timed([RESYNC, *words], cwd=self.base, env=self.environment)
 
     def baseline(self, rounds: int) -> Row:
         """Everything, verified by sha-256 and length, into an empty folder."""
