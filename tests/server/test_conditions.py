@@ -51,6 +51,10 @@ def test_weak_tag_of_ours_is_compared_weakly() -> None:
     assert is_fresh(b'"abc"', None, b'W/"abc"', SECOND)
 
 
+def test_a_date_proves_nothing_while_the_tag_is_weak() -> None:
+    assert not is_fresh(None, LATER, b'W/"abc"', SECOND)
+
+
 @pytest.mark.parametrize(
     ("range_", "span"),
     [

@@ -7,6 +7,7 @@ ask for resources in the order of the list, so a look-up brings the next ones al
 
 from __future__ import annotations
 
+import time
 from email.utils import formatdate
 
 import msgspec
@@ -103,12 +104,14 @@ class Cards:
 
 def _made(resource: Resource, file: OpenFile, link: tuple[bytes, bytes]) -> Card:
     state, stated = file.state, resource.metadata
-    second = state.st_mtime_ns // 1_000_000_000
+    # No date in the future (RFC 9110 8.8.2.1), which a file's time may well be.
+    second = min(state.st_mtime_ns // 1_000_000_000, int(time.time()))
     digest = _sha256(stated.hash) if file.matches(resource.memo) else None
     if digest:
         etag = b'"%s"' % digest.encode("ascii")
     else:
-        etag = b'W/"%x-%x-%x"' % (state.st_mtime_ns, state.st_size, state.st_ino)
+        # With the change time: the same size under a restored modification time is another state.
+        etag = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
     modified = (b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
     unchanged = [(b"etag", etag), modified, _LIFETIME, link]
     headers = [

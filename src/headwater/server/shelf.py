@@ -143,17 +143,22 @@ class Shelf:
 
     def _lifetime(self, stored: Stored) -> bytes:
         if _SEGMENT.match(stored.name):
-            return IMMUTABLE if self._is_closed(stored.name) else REVALIDATE
+            return IMMUTABLE if self._is_closed(stored) else REVALIDATE
         return REVALIDATE if _LIST.match(stored.name) else BRIEF
 
-    def _is_closed(self, name: str) -> bool:
-        """Whether the document says `until`: the catalog may already have closed a segment that is published open."""
-        held = self._store.open(name, coded=False)
+    def _is_closed(self, stored: Stored) -> bool:
+        """Whether this very version says `until`: a cache would keep an open list for a year (AMB-62).
+
+        The catalog may already have closed a segment that is published open, and the document may just have been
+        replaced by its closed version.
+        """
+        held = self._store.open(stored.name, coded=False)
         if held is None:
             return False
-        with held[1] as file:
+        found, file = held
+        with file:
             head = file.read(_HEAD_OCTETS)
-        return bool(_CLOSED.search(head.partition(b"<url>")[0]))
+        return found.etag == stored.etag and bool(_CLOSED.search(head.partition(b"<url>")[0]))
 
 
 def _form(tag: str, octets: int, second: int, kind: bytes, lifetime: bytes, *, coded: bool) -> Form:

@@ -1,0 +1,47 @@
+"""What the shelf says of a document belongs to the very version whose octets are sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwater.server.shelf import IMMUTABLE, REVALIDATE, Shelf
+from headwater.storage.folder import FolderStore, Stored
+
+NAME = "files/changelist/00000.xml"
+
+
+def segment(until: str) -> list[bytes]:
+    return [
+        b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">'
+        b'<rs:md capability="changelist" from="2026-01-01T00:00:00Z"' + until.encode() + b"/></urlset>"
+    ]
+
+
+class ClosedMeanwhile:
+    """A store in which the segment is closed right after it was looked up."""
+
+    def __init__(self, store: FolderStore):
+        self.store = store
+
+    def __getattr__(self, name: str):
+        return getattr(self.store, name)
+
+    def get(self, name: str) -> Stored | None:
+        stored = self.store.get(name)
+        self.store.write(name, segment(' until="2026-01-02T00:00:00Z"'))
+        return stored
+
+
+def lifetime(shelf: Shelf) -> bytes:
+    shelved = shelf.look(NAME)
+    assert shelved is not None
+    return dict(shelved.plain.headers)[b"cache-control"]
+
+
+def test_only_a_version_that_says_until_is_immutable(tmp_path: Path) -> None:
+    """AMB-62: a cache that took the open version for immutable would hide all later changes for a year."""
+    store = FolderStore(tmp_path)
+    store.write(NAME, segment(""))
+    assert lifetime(Shelf(store)) == REVALIDATE
+    assert lifetime(Shelf(ClosedMeanwhile(store))) == REVALIDATE  # type: ignore[arg-type]
+    assert lifetime(Shelf(store)) == IMMUTABLE
