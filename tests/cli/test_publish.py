@@ -141,10 +141,16 @@ def test_names_of_any_octets(bench: Bench) -> None:
     assert len(bench.tree.resources()) == len(ODD_NAMES)
 
 
+def renamed_all(bench: Bench) -> str:
+    (bench.folder / "c").rename(bench.folder / "d")
+    return bench.run("--dry-run", status=Exit.TRANSFERS_FAILED)
+
+
 def test_a_dry_run_writes_nothing(bench: Bench) -> None:
     bench.put("a", b"12345")
     assert "would read 1 files, 5 B: 1 new" in bench.run("--dry-run")
     assert not bench.out.exists()
+    bench.put("c")
     bench.run()
     bench.put("b")
     os.unlink(bench.folder / "a")
@@ -152,7 +158,9 @@ def test_a_dry_run_writes_nothing(bench: Bench) -> None:
     found = bench.json("--dry-run")
     assert (found["new"], found["vanished"]) == (1, 1)
     assert files(bench.out / "files") == before
-    os.unlink(bench.folder / "b")
+    assert "everything that was held" in renamed_all(bench)
+    for path in bench.folder.iterdir():
+        path.unlink()
     assert "suddenly empty" in bench.run("--dry-run", status=Exit.TRANSFERS_FAILED)
 
 
@@ -199,6 +207,70 @@ def test_a_torn_tree_is_mended(bench: Bench) -> None:
     bench.check()
 
 
+@pytest.mark.parametrize("count", [1, 3, 11])
+def test_emptying_a_folder_needs_consent_however_little_it_held(bench: Bench, count: int) -> None:
+    for number in range(count):
+        bench.put(f"f{number}")
+    bench.run()
+    for path in bench.folder.iterdir():
+        path.unlink()
+    for _run in range(2):
+        bench.run("--max-delete", "99%", status=Exit.TRANSFERS_FAILED)
+        assert len(bench.tree.resources()) == count
+    bench.run("--max-delete", "100%")
+    bench.check()
+
+
+def test_consent_is_a_share_or_a_percentage(bench: Bench) -> None:
+    for number in range(30):
+        bench.put(f"f{number}")
+    bench.run()
+    for number in range(15):
+        (bench.folder / f"f{number}").unlink()
+    bench.run("--max-delete", "49%", status=Exit.TRANSFERS_FAILED)
+    assert bench.json("--max-delete", "50%")["deleted"] == 15
+
+
+def test_sets_that_are_in_the_tree_already_stay_named(bench: Bench) -> None:
+    """One tree made by a run for each set; the order of the runs does not matter."""
+    bench.put("a.txt")
+    bench.run("--set", "one")
+    bench.run("--set", "two")
+    description = bench.out / ".well-known/resourcesync"
+    both = description.read_bytes()
+    for name in ("one", "two"):
+        assert f"<loc>{BASE}/{name}/capabilitylist.xml</loc>".encode() in both
+        assert f"Sitemap: {BASE}/{name}/resourcelist.xml" in (bench.out / "robots.txt").read_text()
+    assert bench.json("--set", "one")["documents_written"] == []
+    assert description.read_bytes() == both
+    bench.run("--set", "one", "--base-url", "https://moved.example.org")
+    assert b"two" not in description.read_bytes()
+    assert "'two'" in bench.stderr
+    assert "HW-PUB-11" in bench.stderr
+    bench.run("--set", "two", "--base-url", "https://moved.example.org")
+    assert description.read_bytes().count(b"https://moved.example.org") == 2
+
+
+def test_a_tree_inside_a_folder_that_is_published_elsewhere_keeps_its_state_to_itself(bench: Bench) -> None:
+    bench.put("a.txt")
+    inner = bench.folder / "site"
+    bench.run("--to", str(inner), "--state", str(bench.folder / "our state"))
+    bench.run()
+    found = bench.tree.resources()
+    assert "a.txt" in found
+    assert not [name for name in found if "catalog" in name or name.endswith("lock") or "our state" in name]
+    assert "HW-ING-15" in bench.stderr
+
+
+def test_a_notice_is_said_once(bench: Bench) -> None:
+    bench.put("a.txt")
+    (bench.folder / "out-of-it").symlink_to(bench.out.parent)
+    said = bench.run()
+    assert "HW-ING-11" not in said
+    assert "files/s" not in said
+    assert bench.stderr.count("HW-ING-11") == 1
+
+
 @pytest.mark.parametrize("accident", ["empty", "missing", "mostly"])
 def test_mass_deletions_are_held_back(bench: Bench, accident: str) -> None:
     for number in range(30):
@@ -227,6 +299,8 @@ def test_mass_deletions_are_held_back(bench: Bench, accident: str) -> None:
     [
         (["--set", "robots.txt"], Exit.USAGE, "HW-SITE-01"),
         (["--set", "UPPER"], Exit.USAGE, "HW-SITE-01"),
+        (["--resource-base", "https://files.example.org/"], Exit.USAGE, "--resources none"),
+        (["--max-delete", "120%"], Exit.USAGE, "120%"),
         (["--base-url", "ftp://example.org"], Exit.USAGE, "HW-SITE-01"),
         (["--files", "/nowhere/at/all"], Exit.USAGE, "HW-ING-02"),
         (["--exclude", "a//b"], Exit.USAGE, "HW-ING-01"),

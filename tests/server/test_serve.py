@@ -62,6 +62,9 @@ def test_changes_in_the_folder_are_listed_within_two_seconds(files: Path, tmp_pa
         status, said = process.stop()
     assert status == 0
     assert "Serving" in said
+    assert f" at {url}/\n" in said
+    assert said.count("files: 5 resources published\n") == 1
+    assert said.count("files: published 1 change\n") == 3
     assert '"GET /files/changelist/open.xml" 200' in said
 
 

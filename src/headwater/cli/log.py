@@ -16,6 +16,7 @@ from headwater.progress import Notice, Progress
 
 if TYPE_CHECKING:
     from headwater.server.app import Served
+    from headwater.server.set_source import Publication
 
 
 class Log:
@@ -42,6 +43,13 @@ class Log:
             self._line(event, text, **fields)
         else:
             self._say(printable(text))
+
+    def published(self, news: Publication) -> None:
+        """A set is there for the first time, or has changed."""
+        changes = f"{news.changes:,} change{'s' if news.changes != 1 else ''}"
+        resources = f"{news.resources:,} resource{'s' if news.resources != 1 else ''}"
+        text = f"{news.name}: " + (f"{resources} published" if news.first else f"published {changes}")
+        self.event("published", text, set=news.name, resources=news.resources, changes=news.changes, first=news.first)
 
     def progress(self, event: Progress | Notice) -> None:
         """What the source reports: notices; progress is for bars, not for logs."""

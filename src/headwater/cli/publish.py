@@ -11,7 +11,8 @@ import click
 
 from headwater import notices
 from headwater.cli.face import human_octets, human_seconds, json_document, json_option, listening
-from headwater.errors import Exit
+from headwater.cli.share import max_delete_option, profile_option
+from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
     from headwater.server.config import SourceConfig
@@ -21,24 +22,37 @@ STATE = ".headwater"
 """The state folder inside the output, unless another is named."""
 
 
+_MEASURABLE = 1.0
+"""Below so many seconds a rate says more of the start of the program than of the files."""
+
+
 @click.command(name="publish")
-@click.option("--files", required=True, type=click.Path(path_type=Path), help="The folder to publish.")
+@click.option("--files", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The folder to publish.")
 @click.option(
-    "--to", "out", required=True, type=click.Path(path_type=Path), help="The folder that a web server serves."
+    "--to",
+    "out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="The folder that a web server serves.",
 )
-@click.option("--base-url", required=True, help="The URL at which the web server serves that folder.")
-@click.option("--set", "set_name", default="files", show_default=True, help="The name of the set of resources.")
-@click.option("--state", type=click.Path(path_type=Path), help="Where the catalog is kept.  [default: OUT/.headwater]")
+@click.option("--base-url", required=True, metavar="URL", help="The URL at which the web server serves that folder.")
+@click.option(
+    "--set",
+    "set_name",
+    default="files",
+    metavar="NAME",
+    help="The name of the set of resources; sets that are in OUT already stay.  [default: files]",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the catalog is kept.  [default: OUT/.headwater]",
+)
 @click.option("--include", multiple=True, metavar="PATTERN", help="Publish only what matches (may be repeated).")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated).")
-@click.option(
-    "--max-delete",
-    type=click.FloatRange(0, 1),
-    default=0.2,
-    show_default=True,
-    metavar="SHARE",
-    help="Hold deletions back when more than this share of the resources has vanished; 1 consents to all.",
-)
+@max_delete_option
 @click.option(
     "--resources",
     type=click.Choice(["link", "copy", "none"]),
@@ -47,14 +61,14 @@ STATE = ".headwater"
     help="Place the files as hard links (copies across file systems), as copies, or not at all.",
 )
 @click.option("--resource-base", metavar="URL", help="Where another server serves the files (with --resources none).")
-@click.option("--hash", "hashes", multiple=True, help="A digest to state (may be repeated).  [default: md5, sha-256]")
 @click.option(
-    "--profile",
-    type=click.Choice(["1.1", "both"]),
-    default="1.1",
-    show_default=True,
-    help="Write ResourceSync 1.1, or so that clients of 1.0 understand changes as well.",
+    "--hash",
+    "hashes",
+    multiple=True,
+    metavar="NAME",
+    help="A digest to state (may be repeated).  [default: md5, sha-256]",
 )
+@profile_option
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @json_option
 def command(
@@ -65,11 +79,11 @@ def command(
     state: Path | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
-    max_delete: float,
+    max_delete: float | None,
     resources: str,
     resource_base: str | None,
     hashes: tuple[str, ...],
-    profile: str,
+    profile: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> Exit:
@@ -81,6 +95,12 @@ def command(
     Exit statuses: 0 done; 2 usage; 4 done, but deletions were held back or files could not be read; 6 fault of our
     own store.
     """
+    if resource_base is not None and resources != "none":
+        raise UsageFault(
+            "--resource-base says that another server has the files, and --resources that this output has them",
+            advice="Add --resources none, or leave out --resource-base.",
+        )
+    from headwater.ingest.guard import DEFAULT_SHARE
     from headwater.server.config import SetConfig, SourceConfig
     from headwater.server.set_source import Tree
     from headwater.spec.writer import Profile
@@ -88,14 +108,14 @@ def command(
     config = SourceConfig(
         state=str(state or out / STATE),
         base_url=base_url,
-        profile=Profile(profile),
+        profile=Profile(profile or "1.1"),
         sets=(
             SetConfig(
                 files=str(files),
                 name=set_name,
                 include=include,
                 exclude=exclude,
-                max_delete=max_delete,
+                max_delete=DEFAULT_SHARE if max_delete is None else max_delete,
                 hashes=hashes or ("md5", "sha-256"),
                 resource_base=resource_base,
             ),
@@ -160,12 +180,8 @@ def _told(worked: Worked, count: int, where: str, seconds: float) -> str:
         f"  created {scanned.created:,}, updated {scanned.updated:,}, deleted {scanned.deleted:,},"
         f" unchanged {scanned.unchanged:,}" + (f", kept as they were {scanned.kept:,}" if scanned.kept else ""),
         f"  read {scanned.read:,} files, {human_octets(scanned.octets)}; documents: {written:,} written, {kept:,} kept",
-        f"  {human_seconds(seconds)}, {looked / max(seconds, 0.001):,.0f} files/s",
+        f"  {human_seconds(seconds)}" + (f", {looked / seconds:,.0f} files/s" if seconds >= _MEASURABLE else ""),
     ]
-    if scanned.remarks:
-        lines.append(
-            "  notices: " + ", ".join(f"{rule} {number:,}" for rule, number in sorted(scanned.remarks.items()))
-        )
     if scanned.held_back:
         lines.append(
             f"  deletions held back: {scanned.held_back}\n  do: look at the folder; consent with --max-delete 1"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.face import json_line, json_option
+from headwater.cli.face import json_line
+from headwater.cli.share import max_delete_option, profile_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -24,22 +25,42 @@ _ONE_SET = ("files", "set_name", "title", "describedby", "include", "exclude", "
 
 @click.command(short_help="Publish folders over HTTP and follow their changes.")
 @click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--files", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The folder to publish.")
-@click.option("--set", "set_name", help="Name of the set of resources.  [default: files]")
-@click.option("--title", help="What people call it, on the home page.")
-@click.option("--describedby", help="URL of a document about the set.")
-@click.option("--include", multiple=True, metavar="PATTERN", help="Publish only what matches; repeatable.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches; repeatable.")
-@click.option("--max-delete", type=click.FloatRange(0, 1), help="Share that may vanish at once.  [default: 0.2]")
-@click.option("--rescan", type=click.FloatRange(min=0.1), help="Seconds between full scans.  [default: 300]")
-@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [default: 8000]")
-@click.option("--base-url", help="URL that clients reach this server by.  [default: http://HOST:PORT]")
-@click.option("--state", type=click.Path(path_type=Path), help="Folder for catalog and documents.")
-@click.option("--profile", type=click.Choice(["1.1", "both"]), help="How documents are written.  [default: 1.1]")
+@click.option(
+    "--files",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The folder to publish.",
+)
+@click.option("--set", "set_name", metavar="NAME", help="The name of the set of resources.  [default: files]")
+@click.option("--title", metavar="TEXT", help="What people call it, on the home page.")
+@click.option("--describedby", metavar="URL", help="URL of a document about the set.")
+@click.option("--include", multiple=True, metavar="PATTERN", help="Publish only what matches (may be repeated).")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated).")
+@max_delete_option
+@click.option(
+    "--rescan", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Seconds between full scans.  [default: 300]"
+)
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", help="Port to listen on; 0: any free one.  [default: 8000]"
+)
+@click.option("--base-url", metavar="URL", help="URL that clients reach this server by.  [default: http://HOST:PORT]")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the catalog and the documents are kept.  [default: a folder of its own for each folder and set below"
+    " $XDG_STATE_HOME/headwater, or else ~/.local/state/headwater]",
+)
+@profile_option
 @click.option("--quiet", is_flag=True, help="No access log.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log.")
-@json_option
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Once it listens, write one line of JSON on standard output: event, url, state, pid.",
+)
 def command(quiet: bool, log_format: str, as_json: bool, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
 
@@ -70,12 +91,12 @@ def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, log_fo
 
     def announce() -> None:
         url = str(config.base_url)
-        log.event("listening", f"Serving {', '.join(one.files for one in config.sets)} at {url}", url=url)
+        log.event("listening", f"Serving {', '.join(one.files for one in config.sets)} at {url.rstrip('/')}/", url=url)
         if as_json:
             json_line({"event": "listening", "url": url, "state": config.state, "pid": os.getpid()})
             sys.stdout.flush()
 
-    with Source(config, listener=log.progress) as source:
+    with Source(config, listener=log.progress, announce=log.published) as source:
         roots = {one.name: one.files for one in config.sets}
         app = Application(source, roots, on_served=None if quiet else log.served, on_fault=log.fault)
         server = make_server(app, on_ready=announce)

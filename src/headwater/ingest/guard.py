@@ -18,6 +18,7 @@ class Reason(Enum):
     ROOT_NOT_FOLDER = "what should be the folder is something else"
     ROOT_UNREADABLE = "the folder cannot be read"
     ROOT_EMPTY = "the folder is suddenly empty: is its file system mounted?"
+    ALL_GONE = "everything that was held has vanished"
     TOO_MANY = "too many files have vanished at once"
 
 
@@ -45,6 +46,8 @@ def judge(held: int, vanished: int, found: int, share: float, *, device_changed:
     if found == 0:
         return HeldBack(Reason.ROOT_EMPTY, vanished, held)
     floor = 0 if device_changed or share == 0 else FLOOR
-    if vanished >= held or vanished > max(floor, share * held):
+    if vanished >= held:
+        return HeldBack(Reason.ALL_GONE, vanished, held)
+    if vanished > max(floor, share * held):
         return HeldBack(Reason.TOO_MANY, vanished, held)
     return None

@@ -3,12 +3,14 @@
 New and changed files get their places while they are read (`reading`), before a list can name them; deleted ones leave
 theirs after no list names them any more. A note in the state folder says for which mode and place that was last
 completed. It is taken away before anything changes and written again at the end: a run that was killed leaves a tree
-without a note, and the next one compares the whole tree.
+without a note, and the next one compares the whole tree. A tree with a note is not believed either: others may have
+removed or damaged what lies in it, so each run looks at every place once.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,10 +22,13 @@ from headwater.ingest import reading
 from headwater.ingest.intake import PlaceFault
 from headwater.ingest.patterns import Selection
 from headwater.ingest.reading import COPY
+from headwater.ingest.signature import is_outlined
 from headwater.ingest.walk import Found, RootFault, Walk, path_of
 from headwater.spec.records import Change
 
 _ROWS = 5_000
+_MANY = 1_000
+"""With more wrong places than this it is quicker to walk the whole folder than to look for each file."""
 
 
 class _Completed(msgspec.Struct, frozen=True):
@@ -77,6 +82,29 @@ class Placement:
         except RootFault:
             pass  # the scan has said so
         return placed
+
+    def verify(self, walk: Walk) -> int:
+        """Restore what is missing or damaged in a tree that was complete; returns how many files that were.
+
+        One look at each place, by what the catalog knows of its file; the folder itself is looked at only where that
+        does not agree. Raises PlaceFault.
+        """
+        wrong: list[str] = []
+        for row in self._rows():
+            if not self._is_right(row):
+                wrong.append(row.uri)
+                if len(wrong) > _MANY:
+                    return self.complete(walk)
+        found = (next(walk.at(path_of(uri)), None) for uri in wrong)
+        pairs = zip(wrong, found, strict=True)
+        return sum(self._check(one) for uri, one in pairs if isinstance(one, Found) and one.uri == uri)
+
+    def _is_right(self, row: Resource) -> bool:
+        try:
+            there = os.lstat(self.place + b"/" + path_of(row.uri))
+        except OSError:
+            return False
+        return stat.S_ISREG(there.st_mode) and is_outlined(row.memo, there, by_inode=self.mode != COPY)
 
     def _check(self, one: Found) -> bool:
         place = os.path.join(self.place, path_of(one.uri))

@@ -56,3 +56,19 @@ def settled_note(mark: int, state: Sequence[int], read_at_ns: int, changed_ns: i
     if changed_ns + (COARSE_TICK_NS if coarse else TICK_NS) > read_at_ns:
         return RACY
     return pack(mark, size, mtime_ns, ctime_ns, inode)
+
+
+def outline(memo: bytes) -> tuple[int, int, int] | None:
+    """Size, mtime (its low 64 bits, nanoseconds) and inode that a note speaks of; None for one that matches nothing."""
+    if len(memo) != _LAYOUT.size or memo[0] != _VERSION:
+        return None
+    _version, _mark, size, mtime, _ctime, inode = _LAYOUT.unpack(memo)
+    return size, mtime, inode
+
+
+def is_outlined(memo: bytes, stat: os.stat_result, *, by_inode: bool) -> bool:
+    """Whether a placed file is the one of a note: the same inode (`by_inode`) or a copy with its time; and its size."""
+    found = outline(memo)
+    if found is None or found[0] != stat.st_size:
+        return False
+    return (by_inode and found[2] == stat.st_ino) or found[1] == stat.st_mtime_ns & _BITS

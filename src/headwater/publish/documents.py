@@ -36,11 +36,12 @@ class PageTimes(msgspec.Struct, frozen=True, gc=False):
 
 def source_description(site: Site, published: Iterable[str]) -> tuple[Document, list[Entry]]:
     """The Source Description: one entry for each published set (RS-SD-03…07); nothing is above it (RS-SD-10)."""
+    described = {one.name: one.describedby for one in site.sets}
     entries = [
         Entry(
             loc=site.url(capability_list_name(name)),
             capability="capabilitylist",
-            links=_described(site.settings(name).describedby),
+            links=_described(described.get(name)),
         )
         for name in published
     ]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import msgspec
@@ -44,6 +44,7 @@ from headwater.publish.site import (
     resource_list_name,
     resource_page_name,
 )
+from headwater.spec.escape import escape
 from headwater.spec.records import Document, Entry
 
 
@@ -70,7 +71,11 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publisher:
-    """Publishes the sets of a site. Safe for several threads; one publication of a set at a time."""
+    """Publishes the sets of a site. Safe for several threads; one publication of a set at a time.
+
+    With `keep_others`, sets that the site does not have and that were published into the same store before stay named
+    by the Source Description and robots.txt: a tree may be made by several runs, each for one set.
+    """
 
     def __init__(
         self,
@@ -79,7 +84,10 @@ class Publisher:
         site: Site,
         clock: Callable[[], dt.datetime],
         listener: Listener = silent,
+        *,
+        keep_others: bool = False,
     ) -> None:
+        self._keep_others = keep_others
         self._catalog = catalog
         self._store = store
         self._site = site
@@ -111,7 +119,7 @@ class Publisher:
         for the others: a source that named only some of its sets without need would look as if it had no others.
         """
         with self._site_lock:
-            published = tuple(one.name for one in self._site.sets if self.is_published(one.name))
+            published = self._published_names()
             press = self._press()
             press.document(SOURCE_DESCRIPTION, *documents.source_description(self._site, published))
             if self._owns_robots():
@@ -154,8 +162,28 @@ class Publisher:
         return self._named is not None
 
     def _description(self) -> tuple[Document, list[Entry]]:
-        published = [one.name for one in self._site.sets if self.is_published(one.name)]
-        return documents.source_description(self._site, published)
+        return documents.source_description(self._site, self._published_names())
+
+    def _published_names(self) -> tuple[str, ...]:
+        """The sets to name; in an order that does not depend on which of them this run is about."""
+        names = [one.name for one in self._site.sets if self.is_published(one.name)]
+        return tuple(sorted([*names, *self._others()])) if self._keep_others else tuple(names)
+
+    def _others(self) -> Iterator[str]:
+        """Sets that earlier runs have published at the same base URL; its Capability List says which URL that was."""
+        mine = {one.name for one in self._site.sets}
+        for state in self._catalog.sets():
+            if state.name in mine or read_note(state.notes).is_first:
+                continue
+            held = self._store.open(capability_list_name(state.name))
+            if held is None:
+                continue
+            with held[1] as file:
+                if escape(self._site.url(resource_list_name(state.name))).encode() in file.read():
+                    yield state.name
+                else:
+                    text = f"the set {state.name!r} was published for another base URL: it is no longer named"
+                    self._listener(Notice(notices.OTHER_BASE, text))
 
     def _press(self) -> Press:
         return Press(self._store, self._site.profile)

@@ -21,7 +21,7 @@ from headwater.ingest.hints import outside_state
 from headwater.ingest.readers import Stopped
 from headwater.ingest.watch import EVERYTHING, CannotWatch, hints
 from headwater.progress import Listener, Notice, silent
-from headwater.server.set_source import SetSource, Worked
+from headwater.server.set_source import Publication, SetSource, Worked
 
 SHARE = 0.1
 """Full scans take no more than this share of the time."""
@@ -67,8 +67,10 @@ class Follower:
         rescan_seconds: float,
         clock: Callable[[], dt.datetime],
         listener: Listener = silent,
+        announce: Callable[[Publication], None] = lambda _one: None,
         after_failure: Callable[[], None] = lambda: None,
     ) -> None:
+        self._announce = announce
         self.health = Health(name=name)
         self._stopping = threading.Event()
         self._set = make(self._stopping.is_set, self._breathe)
@@ -205,6 +207,7 @@ class Follower:
         if self._set.is_open:
             self.health.phase = "publishing"
             self._set.publish()
+            self._tell_news()
 
     def _round(self) -> None:
         paths = self._next()
@@ -214,6 +217,13 @@ class Follower:
             self._partial(paths)
         elif not self._stopping.is_set():
             self._set.publish()
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        """One line for a pass, however many publications it made."""
+        news = self._set.news()
+        if news is not None:
+            self._announce(news)
 
     def _next(self) -> set[bytes] | None:
         """Wait for what is due: None for a full scan, paths to look at, nothing for the regular publication."""

@@ -54,6 +54,15 @@ class Worked(msgspec.Struct, frozen=True, kw_only=True):
     removed: int = 0
 
 
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pass has made visible: so many changes. The `first` of a process shows all `resources` of the set."""
+
+    name: str
+    first: bool
+    resources: int
+    changes: int
+
+
 def folder_of(config: SetConfig, site: Site, state: Path, tree: Tree | None) -> Folder:
     """How the set's folder is scanned. Raises Overlap, UnknownHash, BadPattern."""
     if unknown := next((name for name in config.hashes if name not in HASHLIB), None):
@@ -116,6 +125,8 @@ class SetSource:
         self.at: dt.datetime | None = None
         """All that had happened until then is recorded."""
         self._published_seq = 0
+        self._announced_seq: int | None = None
+        self._has_published = False
         self.pages_left = 0
         """What remains of a round of pages: the next publication goes on with it."""
 
@@ -136,7 +147,7 @@ class SetSource:
         if scanned.at is not None:
             self.at = scanned.at
         fresh = scanned.opened and scanned.unchanged == 0
-        return self._publish(scanned, before.last_seq, force_pages=force_pages, fresh=fresh)
+        return self._publish(scanned, before.last_seq, force_pages=force_pages, verify=not fresh)
 
     def hinted(self, paths: Iterable[bytes]) -> Worked:
         """Scan these relative paths and publish when something changed."""
@@ -144,7 +155,7 @@ class SetSource:
         scanned = self._hinted.rescan(paths)
         if not scanned.changes:
             return Worked(name=self.name, scanned=scanned, published=None)
-        return self._publish(scanned, before, force_pages=False, fresh=False)
+        return self._publish(scanned, before, force_pages=False, verify=False)
 
     def publish(self) -> Published:
         """Publish what is recorded. The set is open."""
@@ -152,9 +163,22 @@ class SetSource:
 
     def _print(self, *, force_pages: bool) -> Published:
         published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages)
-        self._published_seq = published.seq
+        self._published_seq, self._has_published = published.seq, True
         self.pages_left = published.pages_left
         return published
+
+    def news(self) -> Publication | None:
+        """What was published since this was asked last; None when nothing was."""
+        before, seq = self._announced_seq, self._published_seq
+        if not self._has_published or before == seq:
+            return None
+        self._announced_seq = seq
+        return Publication(
+            name=self.name,
+            first=before is None,
+            resources=self._catalog.state(self.name).count,
+            changes=seq - (before or 0),
+        )
 
     def _known_at(self) -> dt.datetime:
         # Before the first scan of this process nothing newer is known than the opening; the publisher never goes
@@ -163,11 +187,11 @@ class SetSource:
         assert at is not None
         return at
 
-    def _publish(self, scanned: Pass, before: int, *, force_pages: bool, fresh: bool) -> Worked:
+    def _publish(self, scanned: Pass, before: int, *, force_pages: bool, verify: bool) -> Worked:
         placement = self._placement
         placed = removed = 0
         if placement is not None:
-            if placement.torn and not fresh:
+            if verify:
                 placed = self._complete(placement)
             placement.settle(self.folder.root)
         published = self._print(force_pages=force_pages)
@@ -180,6 +204,7 @@ class SetSource:
     def _complete(self, placement: Placement) -> int:
         folder = self.folder
         try:
-            return placement.complete(Walk(folder.root, folder.selection, avoid=folder.avoid))
+            walk = Walk(folder.root, folder.selection, avoid=folder.avoid)
+            return placement.complete(walk) if placement.torn else placement.verify(walk)
         except RootFault:
             return 0  # the scan has said that the folder is not there

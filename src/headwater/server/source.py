@@ -23,7 +23,7 @@ from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.lock import StateLock
-from headwater.server.set_source import SetSource, Tree, Worked, folder_of
+from headwater.server.set_source import Publication, SetSource, Tree, Worked, folder_of
 from headwater.storage.folder import FolderStore
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Source:
     """One source. A context manager: its lock, threads and files are given up with it.
 
     `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
-    into the state folder. Raises Locked, StateUnusable, the catalog's and the configuration's errors.
+    into the state folder. `announce` is told what the threads have published. Raises Locked, StateUnusable, the
+    catalog's and the configuration's errors.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class Source:
         tree: Tree | None = None,
         clock: Callable[[], dt.datetime] = utc_now,
         listener: Listener = silent,
+        announce: Callable[[Publication], None] = lambda _one: None,
     ) -> None:
+        self._announce = announce
         self.config = config
         self.site = config.site(base_url)
         self._state = Path(config.state)
@@ -69,7 +72,9 @@ class Source:
             foreign = frozenset({"resources", self._state.name}) if tree is not None else frozenset[str]()
             where = tree.folder if tree is not None else self._state / DOCUMENTS
             self.store = FolderStore(where, foreign=foreign)
-            self.publisher = Publisher(self.catalog, self.store, self.site, clock, listener)
+            self.publisher = Publisher(
+                self.catalog, self.store, self.site, clock, listener, keep_others=tree is not None
+            )
         except BaseException:
             self._lock.release()
             raise
@@ -143,6 +148,7 @@ class Source:
             rescan_seconds=config.rescan_seconds,
             clock=self._clock,
             listener=self._listener,
+            announce=self._announce,
             after_failure=self._name_the_published,
         )
 
