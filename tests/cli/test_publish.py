@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,6 +206,33 @@ def test_a_torn_tree_is_mended(bench: Bench) -> None:
     (bench.out / "files/changelist.xml").unlink()
     bench.run()
     bench.check()
+
+
+@pytest.mark.parametrize("mode", ["link", "copy"])
+def test_resources_that_others_remove_or_damage_are_restored(bench: Bench, mode: str) -> None:
+    """Each run looks at every place: what a list names must be there (AMB-63)."""
+    for name in ("a", "sub/b", "sub/Straße", "c"):
+        bench.put(name, name.encode() * 10)
+    bench.run("--resources", mode)
+    time.sleep(0.15)
+    bench.run("--resources", mode)
+    placed = bench.out / "files" / "resources"
+    (placed / "a").unlink()
+    (placed / "c").unlink()
+    (placed / "c").write_bytes(b"c" * 10)  # the same size, another time
+    bench.run("--resources", mode)
+    bench.check()
+    shutil.rmtree(placed)
+    bench.run("--resources", mode)
+    bench.check()
+    bench.run("--resources", mode, "--state", str(bench.out.parent / "state"))
+    shutil.rmtree(bench.out)
+    bench.run("--resources", mode, "--state", str(bench.out.parent / "state"))
+    bench.check()
+    assert (placed / "a").samefile(bench.folder / "a") == (mode == "link")
+    inodes = {path: path.stat().st_ino for path in placed.rglob("*")}
+    bench.run("--resources", mode, "--state", str(bench.out.parent / "state"))
+    assert {path: path.stat().st_ino for path in placed.rglob("*")} == inodes
 
 
 @pytest.mark.parametrize("count", [1, 3, 11])
