@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 from tools.reference import PAGE, error_kinds, render
 
+from headwater.notices import NOTICES
+
 ROOT = Path(__file__).resolve().parent.parent
+GROUPS = {"HW-DOC-01", "HW-UND-01"}
+"""Codes of branches of the error tree: every error that is raised has one of its own."""
 
 
 def test_the_reference_is_what_the_program_says() -> None:
@@ -27,6 +31,15 @@ def test_error_codes_are_unique_and_well_formed() -> None:
         codes.setdefault(kind.code, []).append(kind.__name__)
         assert re.fullmatch(r"HW-([A-Z]+-\d\d|000)", kind.code), kind
     assert {code: names for code, names in codes.items() if len(names) > 1} == {}
+
+
+def test_every_code_in_the_source_is_in_the_reference() -> None:
+    documented = set(re.findall(r"^\| (\S+) \|", PAGE.read_text("utf-8"), re.MULTILINE))
+    used: set[str] = set()
+    for path in (ROOT / "src" / "headwater").rglob("*.py"):
+        used |= set(re.findall(r"\bHW-(?:[A-Z]+-)?\d+\b", path.read_text("utf-8")))
+    assert used - documented - GROUPS == set()
+    assert set(NOTICES) <= documented
 
 
 def test_the_map_names_every_room_and_nothing_that_is_not_there() -> None:

@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the program itself: every command with its options, exit statuses, error codes.
+"""Writes docs/reference.md from the program itself: commands and options, exit statuses, error codes, notices.
 
 `make docs` writes it; a test fails when the page and the program differ.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 import headwater
 from headwater.cli import COMMANDS
 from headwater.errors import Exit, HeadwaterError
+from headwater.notices import NOTICES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 STATUSES = {
@@ -44,6 +45,7 @@ def render() -> str:
     parts += ["## Commands\n", *(command_section(name) for name in COMMANDS)]
     parts += ["## Exit statuses\n", "The same for all commands.\n", status_table()]
     parts += ["## Error codes\n", errors_introduction(), error_table()]
+    parts += ["## Notices\n", notices_introduction(), notice_table()]
     return "\n".join(parts)
 
 
@@ -73,6 +75,18 @@ def error_table() -> str:
         for kind in sorted(error_kinds(), key=lambda kind: (kind.code, kind.__name__))
     ]
     return "\n".join(["| code | exit status | what | what to do |", "|---|---|---|---|", *rows, ""])
+
+
+def notices_introduction() -> str:
+    return (
+        "Said on standard error, or in the log of a server, without ending the run; `publish --json` counts them.\n"
+        "Notices about documents and copies name the rule of the standard instead (RS-…, AMB-…, DST-…).\n"
+    )
+
+
+def notice_table() -> str:
+    rows = [f"| {one.code} | {one.meaning} | {one.advice} |" for one in sorted(NOTICES.values())]
+    return "\n".join(["| code | what | what to do |", "|---|---|---|", *rows, ""])
 
 
 def first_sentence(kind: type[HeadwaterError]) -> str:
