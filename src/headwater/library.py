@@ -50,9 +50,9 @@ def publish_folder(
 
     Call it again after changes: only what changed is read and written. `state` is where the catalog is kept, instead
     of `.headwater` below `to`; it must not be served. With `resources="none"` only documents are written, and
-    `resource_base` is the URL at which another server has the files. When more than the share `max_delete` of the
-    resources has vanished (and more than a few, or all), their deletion is held back and said so. Raises `UsageFault` for what cannot be asked for
-    and `StoreFault` when the state or the output cannot be written.
+    `resource_base` is the URL at which another server has the files. When all resources have vanished, or more than
+    the share `max_delete` and more than a few, their deletion is held back and said so. Raises `UsageFault` for what
+    cannot be asked for and `StoreFault` when the state or the output cannot be written.
     """
     from headwater.server.config import SetConfig, SourceConfig
     from headwater.server.set_source import Tree

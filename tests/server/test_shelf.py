@@ -43,5 +43,5 @@ def test_only_a_version_that_says_until_is_immutable(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.write(NAME, segment(""))
     assert lifetime(Shelf(store)) == REVALIDATE
-    assert lifetime(Shelf(ClosedMeanwhile(store))) == REVALIDATE  # type: ignore[arg-type]
+    assert lifetime(Shelf(ClosedMeanwhile(store))) == REVALIDATE
     assert lifetime(Shelf(store)) == IMMUTABLE
