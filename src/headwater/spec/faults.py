@@ -63,7 +63,7 @@ class DtdRefused(DocumentFault):
 
 
 class NotSitemap(DocumentFault):
-    """Well-formed, but its root is neither `urlset` nor `sitemapindex` in the Sitemap namespace (RS-DOC-01)."""
+    """A web page, or XML whose root is neither `urlset` nor `sitemapindex` in the Sitemap namespace (RS-DOC-01)."""
 
     code = "HW-DOC-07"
     advice = "Check the address: what lies there is not a ResourceSync document or Sitemap."
