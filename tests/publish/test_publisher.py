@@ -257,6 +257,39 @@ def test_missing_documents_are_restored_when_pages_are_forced(world: World) -> N
     assert world.look().state == world.truth()
 
 
+@pytest.mark.parametrize("harm", ["junk", "no gzip form", "gone"])
+def test_lost_and_damaged_documents_are_restored_by_a_new_process_or_a_check(world: World, harm: str) -> None:
+    world.begin(10)
+    world.record(*(put(f"r{number}", 1) for number in range(7)))
+    world.publish(force=True)
+    before = set(world.store.names())
+    publisher = world.publisher
+    for fresh in (True, False):
+        for name in before:
+            if name == "robots.txt":
+                continue
+            path = world.store.root / name
+            if harm == "junk":
+                path.write_text("junk")
+            else:
+                path.with_name(path.name + ".gz").unlink()
+                if harm == "gone":
+                    path.unlink()
+        if fresh:
+            publisher = Publisher(world.catalog, world.store, world.site, world.now)
+            assert not publisher.is_published("files")  # 503 meanwhile, not 404
+            publisher.publish("files", world.now())
+        else:
+            publisher.publish("files", world.now(), check=True)
+        assert publisher.is_published("files")
+        assert publisher.is_site_published()
+        for name in before:
+            assert world.store.is_sound(name), name
+            assert (world.store.root / name).stat().st_size > len("junk")
+        assert set(world.store.names()) == before
+        assert world.look().state == world.truth()
+
+
 def test_new_base_url_or_profile_writes_every_document_again(world: World) -> None:
     world.begin(9)
     world.publish()

@@ -245,6 +245,26 @@ def _failing(*_arguments: object, **_options: object) -> None:
     raise OSError(28, "disk full")
 
 
+@pytest.mark.parametrize("lost", ["documents", "documents/files", "documents/.well-known"])
+def test_lost_documents_are_restored(world: World, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    """Not by a restart alone: the regular look at what is published finds them missing too."""
+    world.put("a")
+    with world.running():
+        pass
+    monkeypatch.setattr("headwater.server.following._TICK_SECONDS", 0.2)
+    shutil.rmtree(world.state / lost)
+    with Source(world.config()) as source:
+        assert not (source.is_published("files") and source.is_site_published())
+        source.start()
+        until(lambda: source.is_published("files") and source.is_site_published())
+        world.soon()
+        until(lambda: source.sets_health[0].phase == "following")
+        shutil.rmtree(world.state / lost)
+        until(lambda: (world.state / "documents/.well-known/resourcesync").exists())
+        until(lambda: (world.state / "documents/files/capabilitylist.xml").exists())
+        world.soon()
+
+
 def test_failures_are_shown_and_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.put("a")
     with world.running() as source:

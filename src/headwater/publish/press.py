@@ -28,6 +28,10 @@ class Store(Protocol):
         """What is known of a document, or None."""
         ...
 
+    def is_sound(self, name: str) -> bool:
+        """Whether the document is there and looks whole, told without reading it."""
+        ...
+
     def open(self, name: str, *, coded: bool = False) -> tuple[Stored, BinaryIO] | None:
         """The document with a file that goes on giving its octets whatever is published meanwhile."""
         ...

@@ -37,12 +37,12 @@ from headwater.publish.site import (
     SetSettings,
     Site,
     capability_list_name,
-    change_list_name,
     change_segment_name,
     is_part_name,
     open_change_list_name,
     resource_list_name,
     resource_page_name,
+    top_names,
 )
 from headwater.spec.escape import escape
 from headwater.spec.records import Document, Entry
@@ -97,17 +97,23 @@ class Publisher:
         self._site_lock = threading.Lock()
         self._named: tuple[str, ...] | None = None
         self._published: set[str] = set()
+        self._checked: set[str] = set()
 
-    def publish(self, name: str, at: dt.datetime, *, force_pages: bool = False) -> Published:
+    def publish(self, name: str, at: dt.datetime, *, force_pages: bool = False, check: bool = False) -> Published:
         """Bring the documents of one set up to date with the catalog.
 
         `at` is a moment up to which the outside world is completely recorded. With `force_pages` every stale page is
-        rendered and every missing document restored; otherwise pages follow the set's settings. Raises UnknownSet,
-        NotReady, and the store's and the catalog's StoreFaults; after one of these the next call does what is left.
+        rendered; otherwise pages follow the set's settings. Documents that others have removed or damaged are restored
+        by the first publication of a process, and by those that `check` or force. Raises UnknownSet, NotReady, and the
+        store's and the catalog's StoreFaults; after one of these the next call does what is left.
         """
         settings = self._site.settings(name)
         with self._locks[name]:
-            result = self._publish(settings, at, force_pages)
+            check = check or force_pages or name not in self._checked
+            result = self._publish(settings, at, force_pages, check)
+            self._checked.add(name)
+        if check and (not self._store.is_sound(SOURCE_DESCRIPTION) or self._store.get(ROBOTS) is None):
+            self._named = None
         if (self._named is None or name not in self._named) and self._is_whole():
             self.publish_site()
         return result
@@ -147,6 +153,8 @@ class Publisher:
             if state is None or read_note(state.notes).fingerprint != fingerprint(
                 self._site, self._site.settings(name)
             ):
+                return False
+            if not all(self._store.is_sound(one) for one in top_names(name)):
                 return False
             self._published.add(name)
         return True
@@ -191,14 +199,16 @@ class Publisher:
     def _is_whole(self) -> bool:
         return all(self.is_published(one.name) for one in self._site.sets)
 
-    def _publish(self, settings: SetSettings, at: dt.datetime, force: bool) -> Published:
+    def _publish(self, settings: SetSettings, at: dt.datetime, force: bool, check: bool) -> Published:
         name = settings.name
         state = self._catalog.state(name)
         if state.opened_at is None:
             raise NotReady(f"the set {name!r} is not loaded yet")
         note = read_note(state.notes)
         shape = fingerprint(self._site, settings)
-        everything = note.fingerprint != shape or (force and self._is_torn(note, name))
+        everything = note.fingerprint != shape or (check and self._is_torn(note, name))
+        if everything:
+            self._published.discard(name)  # until it is whole again
         now = self._clock()
         press = self._press()
         self._close_segment(settings, now)
@@ -245,13 +255,13 @@ class Publisher:
             self._catalog.close_segment(settings.name, now)
 
     def _is_torn(self, note: Note, name: str) -> bool:
-        """Whether a document that was published is no longer in the store."""
+        """Whether a document that was published is no longer in the store, or not as it was written."""
         pages = [resource_page_name(name, number) for number in note.listed] if note.indexed else []
-        tops = [capability_list_name(name), resource_list_name(name), change_list_name(name)]
+        tops = top_names(name)
         numbers = [one.number for one in self._catalog.segments(name)] if note.open.indexed else []
         segments = [change_segment_name(name, number) for number in numbers if number <= note.open.number]
         names = (*tops, open_change_list_name(name), *pages, *segments)
-        return any(self._store.get(one) is None for one in names)
+        return not all(self._store.is_sound(one) for one in names)
 
     def _retired(
         self, note: Note, live: set[str], name: str, now: dt.datetime, *, sweep: bool

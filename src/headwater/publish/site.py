@@ -148,6 +148,11 @@ def open_change_list_name(set_name: str) -> str:
     return f"{set_name}/changelist/open.xml"
 
 
+def top_names(set_name: str) -> tuple[str, str, str]:
+    """The documents that every published set has."""
+    return capability_list_name(set_name), resource_list_name(set_name), change_list_name(set_name)
+
+
 def is_part_name(set_name: str, name: str) -> bool:
     """Whether `name` is that of a page or a numbered segment of the set: what may be cleaned away as a stray."""
     folder, _, file = name.removeprefix(f"{set_name}/").partition("/")

@@ -19,7 +19,7 @@ import msgspec
 from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
 from headwater.publish.press import Store
-from headwater.publish.site import Site, capability_list_name
+from headwater.publish.site import Site, capability_list_name, top_names
 from headwater.server import replies, routes
 from headwater.server.cards import Card, Cards
 from headwater.server.conditions import accepts_gzip, is_fresh
@@ -204,7 +204,7 @@ class Application:
         loop = asyncio.get_running_loop()
         shelved = self._shelf.known(name) or await loop.run_in_executor(self._pool, self._shelf.look, name)
         if shelved is None:
-            return replies.text(404, f"no document {name}")
+            return self._no_document(name, set_name)
         coded = shelved.gzip is not None and accepts_gzip(conditions.accept_encoding)
         form = shelved.gzip if coded and shelved.gzip else shelved.plain
         if is_fresh(conditions.if_none_match, conditions.if_modified_since, form.etag, shelved.modified_second):
@@ -213,11 +213,17 @@ class Application:
         if body is None and not is_head:
             opened = await loop.run_in_executor(self._pool, self._shelf.open, name, coded)
             if opened is None:
-                return replies.text(404, f"no document {name}")
+                return self._no_document(name, set_name)
             form, body = opened
             if isinstance(body, bytes):
                 self._shelf.keep(form, body)
         return _document_reply(form, body, conditions)
+
+    def _no_document(self, name: str, set_name: str | None) -> Reply:
+        """404; 503 for what every published set has: it is lost, and about to be restored."""
+        if set_name is None or name in top_names(set_name):
+            return replies.not_yet(set_name or "the source")
+        return replies.text(404, f"no document {name}")
 
     def _resource(self, found: routes.ResourceRoute, conditions: Conditions, *, is_head: bool) -> Reply:
         set_name, relative = found.set_name, found.relative

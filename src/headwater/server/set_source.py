@@ -158,11 +158,11 @@ class SetSource:
         return self._publish(scanned, before, force_pages=False, verify=False)
 
     def publish(self) -> Published:
-        """Publish what is recorded. The set is open."""
-        return self._print(force_pages=False)
+        """Publish what is recorded, and restore documents that are lost or damaged. The set is open."""
+        return self._print(force_pages=False, check=True)
 
-    def _print(self, *, force_pages: bool) -> Published:
-        published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages)
+    def _print(self, *, force_pages: bool, check: bool = False) -> Published:
+        published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages, check=check)
         self._published_seq, self._has_published = published.seq, True
         self.pages_left = published.pages_left
         return published
