@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from email.utils import formatdate
+from functools import lru_cache
 
 import msgspec
 
@@ -112,7 +113,7 @@ def _made(resource: Resource, file: OpenFile, link: tuple[bytes, bytes]) -> Card
     else:
         # With the change time: the same size under a restored modification time is another state.
         etag = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
-    modified = (b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
+    modified = (b"last-modified", _http_date(second))
     unchanged = [(b"etag", etag), modified, _LIFETIME, link]
     headers = [
         (b"content-type", (stated.type or "application/octet-stream").encode("latin-1", "replace")),
@@ -124,6 +125,11 @@ def _made(resource: Resource, file: OpenFile, link: tuple[bytes, bytes]) -> Card
     if stated.encoding:
         headers.append((b"content-encoding", stated.encoding.encode("latin-1", "replace")))
     return Card(file.key, etag, bool(digest), second, headers, unchanged)
+
+
+@lru_cache(maxsize=1024)
+def _http_date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode("ascii")
 
 
 def _sha256(hashes: str | None) -> str | None:

@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from headwater.spec.hashes import HASHLIB
@@ -28,6 +28,9 @@ MAX_HEAD_OCTETS = 256 * 1024
 
 SMALL_OCTETS = 64 * 1024
 """A body up to this size is held until it is complete; a longer one goes to its file as it comes."""
+
+_SHORT_LINE = 160
+"""Octets of a header line that is worth remembering; a bound on what a server can make us keep."""
 
 ERROR_BODY_OCTETS = 64 * 1024
 """More of a body that is no content (an error page, a redirect's text) is not listened to."""
@@ -55,11 +58,18 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
         elif line[0] in b" \t":  # obsolete line folding (RFC 9112, 5.2)
             headers[last] = f"{headers.get(last, '')} {line.strip().decode('latin-1')}"
         else:
-            name, _, text = line.partition(b":")
-            last = name.decode("latin-1").strip().lower()
-            value = text.strip().decode("latin-1")
+            last, value = _known_field(line) if len(line) <= _SHORT_LINE else _field(line)
             headers[last] = f"{headers[last]}, {value}" if last in headers else value
     return status, headers
+
+
+def _field(line: bytes) -> tuple[str, str]:
+    name, _, text = line.partition(b":")
+    return name.decode("latin-1").strip().lower(), text.strip().decode("latin-1")
+
+
+_known_field = lru_cache(maxsize=1024)(_field)
+"""Most lines of one server's answers are the same every time."""
 
 
 def _final_status(line: bytes) -> int:
