@@ -371,6 +371,27 @@ def test_patterns_choose_and_a_narrower_choice_deletes(world: World) -> None:
     assert world.told() == [("deleted", "b.txt"), ("deleted", "drafts/c.xml")]
 
 
+def test_what_a_new_pattern_leaves_out_is_no_mass_of_deletions(world: World) -> None:
+    """The guard is for accidents of the folder; a pattern is the owner's will, also while the guard holds back."""
+    for number in range(30):
+        world.put(f"keys/{number}.key")
+        world.put(f"d/f{number}")
+    world.scan()
+    world.configure(selection=Selection([], ["*.key"]))
+    done = world.scan()
+    assert (done.held_back, done.deleted) == (None, 30)
+    world.configure(selection=Selection([], ["*.key", "f1*"]))
+    for number in (0, *range(2, 10), *range(20, 30)):
+        world.remove(f"d/f{number}")
+    done = world.scan()
+    assert done.held_back is not None
+    assert (done.held_back.vanished, done.held_back.held, done.deleted) == (19, 19, 11)
+    assert not any(uri.startswith("d/f1") for uri in world.held())
+    world.configure(selection=Selection([], ["*"]), max_delete=0.0)
+    done = world.scan()
+    assert (done.held_back, done.deleted, world.held()) == (None, 19, {})
+
+
 def test_our_own_folders_are_left_out(tmp_path: Path) -> None:
     world = World(tmp_path, processes=0, avoid=(os.fsencode(tmp_path / "root" / ".headwater"),))
     world.put("a")

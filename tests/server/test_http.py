@@ -429,6 +429,19 @@ def test_before_the_first_publication_nothing_is_shown(tmp_path: Path) -> None:
         assert running.get("/health").status == 200
 
 
+def test_what_a_new_pattern_leaves_out_is_not_served_even_before_the_scan(tmp_path: Path) -> None:
+    folder = tmp_path / "few"
+    (folder / "sub").mkdir(parents=True)
+    for name in ("a", "sub/b.key"):
+        (folder / name).write_text(name)
+    with face(folder, tmp_path / "state") as server:
+        assert server.get("/files/resources/sub/b.key").status == 200
+    with face(folder, tmp_path / "state", publish=False, exclude=("*.key",)) as server:
+        server.source.publisher.publish("files", utc_now())
+        assert server.get("/files/resources/a").status == 200
+        assert server.get("/files/resources/sub/b.key").status == 404
+
+
 def test_an_address_is_taken_once() -> None:
     with listen("127.0.0.1", 0) as held, pytest.raises(AddressInUse) as refused:
         listen("127.0.0.1", held.getsockname()[1])

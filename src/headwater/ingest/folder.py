@@ -26,6 +26,7 @@ from headwater import notices
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Unacceptable
 from headwater.catalog.weights import weight
 from headwater.errors import UsageFault
+from headwater.ingest.belonging import Belonging
 from headwater.ingest.comparison import Candidate, Tally, Vanished, compare
 from headwater.ingest.guard import DEFAULT_SHARE, HeldBack, Reason, judge
 from headwater.ingest.hints import meant
@@ -139,6 +140,7 @@ class FolderScanner:
         self._breathe = breathe
         self._before_change = before_change
         self._remarks = Remarks(listener)
+        self._belonging = Belonging(folder.root, folder.selection, folder.avoid)
         self._device: int | None = None
         self.links: dict[bytes, bytes] = {}
         """Links that the last passes followed (`Walk.links`)."""
@@ -169,8 +171,9 @@ class FolderScanner:
             except RootFault as fault:
                 self._hold_back(_reason(fault), total, total, result)
                 return result
-            if spool.vanished and not walk.still_there():
-                self._hold_back(Reason.ROOT_MISSING, spool.vanished, total, result)
+            vanished = spool.vanished - spool.left_out
+            if vanished and not walk.still_there():
+                self._hold_back(Reason.ROOT_MISSING, vanished, total - spool.left_out, result)
             self._settle(walk, spool, result, total)
             self._remember(walk)
         return result
@@ -223,6 +226,8 @@ class FolderScanner:
         tally = Tally()
         for one in self._differences(seen, held, tally, total):
             spool.put(one)
+            if isinstance(one, Vanished) and self._is_left_out(one.uri):
+                spool.left_out += 1
         result.unchanged += tally.unchanged
         result.kept += tally.kept
 
@@ -251,6 +256,10 @@ class FolderScanner:
             yield from rows
             after, limit = rows[-1].uri, min(8 * limit, _ROWS)
 
+    def _is_left_out(self, uri: str) -> bool:
+        """Whether the settings no longer take it: then it goes by its owner's will, whatever lies in the folder."""
+        return not self._belonging.takes(path_of(uri))
+
     def _unreadable(self, one: Unreadable) -> None:
         self._remarks.add(unreadable(one.path, one.error))
 
@@ -270,12 +279,14 @@ class FolderScanner:
 
     def _settle(self, walk: Walk, spool: Spool, result: Pass, total: int) -> None:
         if result.held_back is None:
+            vanished = spool.vanished - spool.left_out
             found = total - spool.vanished + spool.candidates
             moved = self._device is not None and self._device != walk.state.st_dev
-            verdict = judge(total, spool.vanished, found, self._folder.max_delete, device_changed=moved)
+            held = total - spool.left_out
+            verdict = judge(held, vanished, found, self._folder.max_delete, device_changed=moved)
             if verdict is not None:
                 self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
-        returned = self._delete(walk, spool, result) if result.held_back is None else []
+        returned = self._delete(walk, spool, result)
         candidates = (one for one in spool.take() if isinstance(one, Candidate))
         for batch in self._intake.batches(self._changing(chain(returned, candidates)), self._held):
             self._record(batch.events)
@@ -294,9 +305,18 @@ class FolderScanner:
             yield one
 
     def _delete(self, walk: Walk, spool: Spool, result: Pass) -> list[Candidate]:
-        """Record the deletions; return what is there after all: a file that was being replaced as the walk came by."""
+        """Record the deletions; return what is there after all: a file that was being replaced as the walk came by.
+
+        While deletions are held back, those that the settings want are recorded all the same.
+        """
+        if result.held_back is not None and not spool.left_out:
+            return []
         returned: list[Candidate] = []
-        vanished = (one.uri for one in spool.take() if isinstance(one, Vanished))
+        vanished = (
+            one.uri
+            for one in spool.take()
+            if isinstance(one, Vanished) and (result.held_back is None or self._is_left_out(one.uri))
+        )
         for uris in batched(vanished, BATCH):
             self._pause()
             gone: list[Event] = []

@@ -18,6 +18,8 @@ class Spool:
         self.candidates = 0
         self.octets = 0
         self.vanished = 0
+        self.left_out = 0
+        """How many of the vanished the set's settings no longer take; whoever puts them knows."""
 
     def __enter__(self) -> Spool:
         return self

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 import msgspec
 
 from headwater.catalog.interface import Resource
+from headwater.ingest.belonging import Belonging
 from headwater.ingest.comparison import Tally, Vanished, compare
 from headwater.ingest.folder import Folder, FolderUnusable
 from headwater.ingest.guard import HeldBack, judge
 from headwater.ingest.intake import RULES, unreadable
 from headwater.ingest.remarks import Remarks
 from headwater.ingest.signature import rules_mark
-from headwater.ingest.walk import RootFault, Unreadable, Walk
+from headwater.ingest.walk import RootFault, Unreadable, Walk, path_of
 from headwater.progress import Listener, silent
 
 
@@ -37,6 +38,8 @@ def survey(folder: Folder, held: Iterable[Resource], count: int, listener: Liste
     tally = Tally()
     remarks = Remarks(listener)
     remarks.begin()
+    belonging = Belonging(folder.root, folder.selection, folder.avoid)
+    left_out = 0
 
     def closed(one: Unreadable) -> None:
         remarks.add(unreadable(one.path, one.error))
@@ -46,6 +49,7 @@ def survey(folder: Folder, held: Iterable[Resource], count: int, listener: Liste
         for one in compare(walk.everything(), held, rules_mark(RULES, *folder.algorithms), tally, closed):
             if isinstance(one, Vanished):
                 result.vanished += 1
+                left_out += not belonging.takes(path_of(one.uri))
                 continue
             result.octets += one.octets
             if one.known:
@@ -55,6 +59,6 @@ def survey(folder: Folder, held: Iterable[Resource], count: int, listener: Liste
     except RootFault as fault:
         raise FolderUnusable(f"cannot be published: {fault.__cause__}", where=str(folder.root)) from fault
     result.unchanged, result.kept = tally.unchanged, tally.kept
-    result.held_back = judge(count, result.vanished, tally.found, folder.max_delete)
+    result.held_back = judge(count - left_out, result.vanished - left_out, tally.found, folder.max_delete)
     result.remarks = remarks.end(whole=True)
     return result

@@ -75,6 +75,10 @@ class Backing(Protocol):
         """Whether the Source Description may be shown."""
         ...
 
+    def takes(self, name: str, relative: bytes) -> bool:
+        """Whether the set's settings take a file at this path."""
+        ...
+
     def health(self) -> Mapping[str, object]:
         """How the source is, for the health report."""
         ...
@@ -230,7 +234,7 @@ class Application:
         if not self._source.is_published(set_name):
             return replies.not_yet(set_name)
         known = self._cards.find(set_name, relative)
-        if known is None:
+        if known is None or not self._source.takes(set_name, found.path):
             return replies.text(404, "no such resource")
         root = self._roots[set_name]
         try:

@@ -17,6 +17,7 @@ import msgspec
 from headwater.catalog.interface import Limits, Resource
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import HeadwaterError
+from headwater.ingest.belonging import Belonging
 from headwater.ingest.readers import Stopped
 from headwater.ingest.survey import Survey, survey
 from headwater.progress import Listener, silent
@@ -64,6 +65,7 @@ class Source:
         self._clock = clock
         self._listener = listener
         self._folders = {one.name: folder_of(one, self.site, self._state, tree) for one in config.sets}
+        self._belonging = {name: Belonging(one.root, one.selection, one.avoid) for name, one in self._folders.items()}
         self._followers: list[Follower] = []
         self._lock = StateLock(self._state)
         try:
@@ -92,6 +94,10 @@ class Source:
     def is_site_published(self) -> bool:
         """Whether the Source Description may be shown."""
         return self.publisher.is_site_published()
+
+    def takes(self, name: str, relative: bytes) -> bool:
+        """Whether the set's settings take a file at this path; what they no longer take is not served either."""
+        return self._belonging[name].takes(relative)
 
     def run_once(self) -> list[Worked]:
         """Bring every set up to date once: scan, record, publish every stale page. Files being written get a while."""
