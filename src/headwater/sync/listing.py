@@ -20,7 +20,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database, Transaction
 from headwater.sync.documents import Answer, Documents, Missing, Unchanged
-from headwater.sync.faults import PlainSitemap, Unreachable, WrongDocument
+from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.filters import Scope
 from headwater.sync.intake import Intake, Staged
 from headwater.sync.moments import micros
@@ -395,8 +395,3 @@ class _Head:
 
 def _last(t: Transaction, table: str) -> int:
     return int(t.value(f"SELECT coalesce(max(n), 0) FROM temp.{table}"))  # noqa: S608
-
-
-def refuse_sitemap(uri: str) -> PlainSitemap:
-    """The fault for a plain Sitemap where nobody asked for one (DST-A3)."""
-    return PlainSitemap("this is a plain Sitemap, not a ResourceSync document", where=uri, rule="DST-A3")

@@ -124,6 +124,7 @@ class Transfer:
         self._cleared: list[Row] = []
         self._flushed_at = time.monotonic()
         self._distrusted: set[str] = set()
+        self._any_failures = False
         self._open: dict[int, int] = {}
         self._done = 0
         self._total = 0
@@ -134,6 +135,8 @@ class Transfer:
         """Fetch everything that is planned; returns when each row is placed or remembered as failed."""
         with self._database.write() as t:
             self._total = int(t.value("SELECT count(*) FROM temp.work"))
+            query = "SELECT 1 FROM failures WHERE set_id = ? LIMIT 1"
+            self._any_failures = t.one(query, (self._set.id,)) is not None
         try:
             while self._total and self._has_round():
                 self._last_n = 0
@@ -330,7 +333,7 @@ class Transfer:
                 self._run,
             )
         )
-        if work.tries is not None:
+        if self._any_failures:  # also of a resource that was planned for another reason than its failure
             self._cleared.append((self._set.id, work.uri))
         self._count(work)
 
