@@ -348,10 +348,10 @@ def test_an_audit_that_cannot_be_sure(source: Source, site: Site, dest: Path) ->
 def test_what_changes_during_an_audit_is_no_finding(source: Source, site: Site, dest: Path) -> None:
     run("sync", source.base, dest)
     (dest / "f1.txt").write_bytes(b"one, new")
-    listing = source.pages["/set/changelist.xml"]
+    listing = source.reply("/set/changelist.xml")
     site.put("f1.txt", b"one, new")
     site.publish_changes(10)
-    changed = source.pages["/set/changelist.xml"]
+    changed = source.reply("/set/changelist.xml")
     asked = iter([listing])
     source.pages["/set/changelist.xml"] = lambda _handler: next(asked, changed)
     report = json.loads(run("audit", source.base, dest, "--json", status=5))

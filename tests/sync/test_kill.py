@@ -1,4 +1,4 @@
-"""Kill -9 at random moments, many times, then finish: the same tree, an audit in sync, nothing fetched twice (DST-F7)."""
+"""Kill -9 at random moments, often, then finish: the same tree, audited in sync, nothing fetched twice (DST-F7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of the position as tables, and its law: however a list grows and is read, every change is done (5.1, 5.2)."""
+"""The rules of position as tables, and the law: however a list grows and is read, all changes are done (5.1, 5.2)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ EFFECTIVE = [
 
 
 @pytest.mark.parametrize(("what", "times", "style", "intervals", "odd"), EFFECTIVE)
-def test_effective(what: str, times: list[Times], style: Style, intervals: list, odd: list[int]) -> None:
+def test_effective(
+    what: str, times: list[Times], style: Style, intervals: list[tuple[int, int, bool]], odd: list[int]
+) -> None:
     found, strange = effective(times, style, 0, None, NOW)
     assert [(i.low, i.high, i.exact) for i in found] == intervals, what
     assert strange == odd, what
@@ -124,7 +126,7 @@ UNPROCESSED = [
 
 
 @pytest.mark.parametrize(("what", "intervals", "at_time", "done", "left"), UNPROCESSED)
-def test_unprocessed(what: str, intervals: list, at_time: dict[str, int], done: int, left: list[int]) -> None:
+def test_unprocessed(what: str, intervals: list[Interval], at_time: dict[str, int], done: int, left: list[int]) -> None:
     position = Position(time=5, at_time=at_time)
     assert list(unprocessed(intervals, ["m"] * len(intervals), position, done)) == left, what
 
@@ -202,7 +204,7 @@ def test_a_known_list_is_done_once(times: list[int | None], stops: list[int]) ->
 @settings(max_examples=300)
 @given(st.lists(st.one_of(st.none(), st.integers(1, 30)), max_size=25), st.lists(st.integers(0, 25), max_size=6))
 def test_a_list_that_moves_loses_nothing(times: list[int | None], stops: list[int]) -> None:
-    """Under ever new addresses only the times count: nothing is lost, though it may be done again (replay is harmless)."""
+    """Under ever new addresses only the times count: nothing is lost, though it may be done again, harmlessly."""
     known = [t for t in times if t is not None]
     ordered = iter(sorted(known))
     log = Log([None if t is None else next(ordered) for t in times])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,14 +22,13 @@ ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 
 def narrowed(source: Source, site: Site, dest: Path) -> dict[str, bytes]:
     """A copy that saw changes of f1, f2 and g pass by under another choice."""
-    choice = {"exclude": ("f[12].txt", "g.txt")}
     assert go(source.base, dest).status == DONE
     site.put("f1.txt", b"one, new")
     site.drop("f2.txt")
     site.put("g.txt", b"created")
     site.put("f3.txt", b"three, new")
     site.publish_changes(10)
-    assert go(source.base, dest, **choice).status == DONE
+    assert go(source.base, dest, exclude=("f[12].txt", "g.txt")).status == DONE
     assert tree(dest) == ALL | {"f3.txt": b"three, new"}
     return dict(site.files)
 
@@ -79,7 +79,8 @@ def test_a_cure_does_the_changes_again(cure: str, source: Source, site: Site, de
     site.publish_changes(10, entries=[site.change(*site.changes[-1])])
     assert go(source.base, dest).status == DONE
     site.publish_changes(10)
-    ran = go(source.base, dest, **{cure: True})
+    wanted: dict[str, Any] = {cure: True}
+    ran = go(source.base, dest, **wanted)
     assert ran.status == DONE
     assert tree(dest) == dict(site.files)
     assert ran.one.position == at(12)
@@ -93,7 +94,8 @@ def test_a_cure_does_not_need_changes_that_were_done(cure: str, source: Source, 
     site.publish_changes(10)
     assert go(source.base, dest).status == DONE
     site.publish_changes(10.5)
-    ran = go(source.base, dest, **{cure: True})
+    wanted: dict[str, Any] = {cure: True}
+    ran = go(source.base, dest, **wanted)
     assert ran.status == DONE
     assert tree(dest) == dict(site.files)
     assert ran.one.position == at(11)
@@ -117,9 +119,8 @@ def test_an_old_list_forgets_no_failure(timed: bool, source: Source, site: Site,
     site.put("g.txt", b"created")
     site.put("f1.txt", b"one, new")
     served = source.pages.pop("/set/resources/g.txt")
-    site.publish_changes(
-        10, entries=[site.change(*change, **{} if timed else {"datetime": None}) for change in site.changes[-2:]]
-    )
+    more: dict[str, Any] = {} if timed else {"datetime": None}
+    site.publish_changes(10, entries=[site.change(*change, **more) for change in site.changes[-2:]])
     assert go(source.base, dest).status == FAILED
     assert go(source.base, dest, baseline=True).status == FAILED
     source.pages["/set/resources/g.txt"] = served
@@ -166,7 +167,7 @@ def test_a_stale_list_does_nothing(
 def test_an_at_in_the_future_makes_no_list_stale(source: Source, site: Site, dest: Path) -> None:
     """AMB-27: a moment that cannot be meant is no measure for the lists that follow."""
     site.publish_capabilities("resourcelist")
-    site.publish_list(**{"at": "2999-01-01T00:00:00Z"})
+    site.publish_list(at="2999-01-01T00:00:00Z")
     assert go(source.base, dest).status == DONE
     site.put("f1.txt", b"one, new")
     site.publish_list(when=20)

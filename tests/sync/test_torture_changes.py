@@ -6,6 +6,7 @@ DST-C1…C9, RS-DST-08…10, DST-B1, DST-B2, DST-F5, DST-F7, DST-F12, AMB-11, AM
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ def styled(site: Site, style: str) -> list[str]:
     for number, (when, kind, name, body) in enumerate(site.changes):
         if when <= 10:
             continue
-        known = {} if body is None else {"hash": sha(body), "length": len(body)}
+        known: dict[str, Any] = {} if body is None else {"hash": sha(body), "length": len(body)}
         moment: str | None = at(when)
         lastmod = None
         if style == "1.0: lastmod only":
@@ -175,8 +176,8 @@ def test_a_change_that_is_gone_and_later_deleted(source: Source, site: Site, des
 def closed(site: Site, path: str, since: float, until: float | None, *, index: bool = False) -> None:
     entries = [site.change(*c) for c in site.changes if since < c[0] <= (1e9 if until is None else until)]
     links = site.up() + (ln("index", f"{site.root}/changelist.xml") if index else "")
-    attributes = {"capability": "changelist", "from": at(since), "until": None if until is None else at(until)}
-    site.serve(path, document(entries, links=links, **attributes))
+    end = None if until is None else at(until)
+    site.serve(path, document(entries, links=links, capability="changelist", from_=at(since), until=end))
 
 
 def change_index(site: Site, *parts: tuple[str, float | None, float | None]) -> None:
@@ -184,7 +185,8 @@ def change_index(site: Site, *parts: tuple[str, float | None, float | None]) -> 
         url(
             f"{site.root}/{name}",
             tag="sitemap",
-            **{"from": None if since is None else at(since), "until": None if until is None else at(until)},
+            from_=None if since is None else at(since),
+            until=None if until is None else at(until),
         )
         for name, since, until in parts
     ]
@@ -366,7 +368,7 @@ def test_a_broken_change_list_keeps_the_state(name: str, source: Source, site: S
     go(source.base, dest)
     expected = changed(site)
     site.publish_changes(10)
-    page = source.pages["/set/changelist.xml"]
+    page = source.reply("/set/changelist.xml")
     source.pages["/set/changelist.xml"] = BROKEN[name](page)
     ran = go(source.base, dest)
     assert ran.status == SOURCE
@@ -380,7 +382,7 @@ def test_a_torn_list_is_only_read_again(source: Source, site: Site, dest: Path) 
     go(source.base, dest)
     expected = changed(site)
     site.publish_changes(10)
-    page = source.pages["/set/changelist.xml"]
+    page = source.reply("/set/changelist.xml")
     source.pages["/set/changelist.xml"] = sometimes(1, Reply(page.body[:-9]), page)
     assert go(source.base, dest).status == DONE
     assert tree(dest) == expected

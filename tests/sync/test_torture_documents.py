@@ -238,7 +238,7 @@ BROKEN_LISTS = {
 def test_a_broken_list_deletes_nothing(name: str, source: Source, site: Site, dest: Path) -> None:
     """DST-F4: keep the previous state; retry at the next poll."""
     assert go(source.base, dest).status == DONE
-    page = source.pages["/set/resourcelist.xml"]
+    page = source.reply("/set/resourcelist.xml")
     source.pages["/set/resourcelist.xml"] = BROKEN_LISTS[name](page.body)
     ran = go(source.base, dest, baseline=True)
     assert ran.status == SOURCE
@@ -249,7 +249,7 @@ def test_a_broken_list_deletes_nothing(name: str, source: Source, site: Site, de
 
 def test_a_race_is_only_read_again(source: Source, site: Site, dest: Path) -> None:
     """DST-F4: a truncated document is an ordinary race."""
-    page = source.pages["/set/resourcelist.xml"]
+    page = source.reply("/set/resourcelist.xml")
     source.pages["/set/resourcelist.xml"] = sometimes(1, Reply(page.body[:-30]), page)
     assert go(source.base, dest).status == DONE
     assert tree(dest) == ALL
@@ -291,7 +291,7 @@ def test_a_missing_component_removes_nothing(name: str, source: Source, site: Si
     site.clock = 50
     part(site, "z", "f0.txt", "f9.txt", when=50)
     index(site, "z", "a", when=50)
-    page = source.pages["/set/a.xml"]
+    page = source.reply("/set/a.xml")
     source.pages["/set/a.xml"] = BROKEN_LISTS[name](page.body)
     ran = go(source.base, dest, baseline=True)
     assert ran.status == SOURCE
@@ -352,7 +352,7 @@ def test_an_index_that_lists_itself(source: Source, site: Site, dest: Path) -> N
 
 def test_gzipped_documents(source: Source, site: Site, dest: Path) -> None:
     """AMB-14: both `.xml.gz` and a content coding."""
-    page = source.pages["/set/resourcelist.xml"]
+    page = source.reply("/set/resourcelist.xml")
     packed = gzip.compress(page.body)
     source.pages["/set/resourcelist.xml"] = Reply(packed, headers={"Content-Encoding": "gzip"})
     assert go(source.base, dest).status == DONE

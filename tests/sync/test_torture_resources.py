@@ -9,6 +9,7 @@ import gzip
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from headwater.sync.transfer import mirror_base
 from tests.sync.copying import DONE, FAILED, go, is_clean, tree
 from tests.sync.torture import (
     START,
+    Page,
     Reply,
     Site,
     Source,
@@ -158,7 +160,7 @@ def test_newer_than_listed_is_accepted_and_marked(source: Source, site: Site, de
 # codings (AMB-16)
 
 
-def listed(source: Source, site: Site, body: bytes, **more: object) -> None:
+def listed(source: Source, site: Site, body: bytes, **more: Any) -> None:
     entries = [site.resource(name) for name in site.files if name != "f2.txt"]
     entries.append(url(site.uri("f2.txt"), at(0), hash=sha(body), length=len(body), **more))
     site.publish_list(entries)
@@ -239,7 +241,7 @@ def mirrored(source: Source, site: Site, *mirrors: tuple[str, int | None], check
         ln("duplicate", href if ":" in href else f"{source.base}{href}", **({} if pri is None else {"pri": pri}))
         for href, pri in mirrors
     )
-    known = {"hash": sha(BODY), "length": len(BODY)} if check else {}
+    known: dict[str, Any] = {"hash": sha(BODY), "length": len(BODY)} if check else {}
     site.publish_list([site.resource(n) for n in OTHERS] + [url(site.uri("f2.txt"), links=links, **known)])
 
 
@@ -378,11 +380,11 @@ def test_hostile_paths_stay_inside(path: str, source: Source, site: Site, dest: 
     site.publish_list([url(f"{site.root}/resources{path}", hash=sha(BODY)), *(site.resource(n) for n in OTHERS)])
     before = {str(p) for p in dest.parent.rglob("*")}
 
-    class Any(dict):
+    class Anything(dict[str, Page]):
         def get(self, key, default=None):
             return dict.get(self, key) or (anything if "capab" not in key and "robots" not in key else None)
 
-    source.pages = Any(source.pages)
+    source.pages = Anything(source.pages)
     ran = go(source.base, dest)
     assert ran.status == DONE, (ran.one.failures, ran.notices)
     found = tree(dest)

@@ -104,6 +104,7 @@ def test_a_set_that_vanishes_is_named_each_time(source: Source, two: tuple[Site,
     for _ in range(2):  # the second time the Source Description is unchanged
         ran = go(source.base, dest)
         assert ran.status == DONE
+        assert ran.report is not None
         assert [one.name for one in ran.report.sets] == ["one"]
         assert any("no longer offers the set two" in notice.message for notice in ran.notices)
     assert tree(dest)["two/a.txt"] == b"two"
@@ -120,6 +121,7 @@ def test_the_address_of_one_set_says_nothing_of_the_others(source: Source, two: 
     go(source.base, dest)
     for _ in range(2):
         ran = go(f"{source.base}/two/capabilitylist.xml", dest)
+        assert ran.report is not None
         assert [one.name for one in ran.report.sets] == ["two"]
         assert ran.rules() == set()
 
@@ -144,6 +146,7 @@ def test_a_known_set_whose_capability_list_fails(
         site.publish_list()
     ran = go(source.base, dest)
     assert ran.status == SOURCE
+    assert ran.report is not None
     assert any("capabilitylist.xml" in fault for fault in ran.report.faults)
     assert len(ran.report.faults) == 1
     assert any("cannot be read" in notice.message for notice in ran.notices)
@@ -200,11 +203,11 @@ def test_a_document_s_retry_after_is_carried(source: Source, site: Site, dest: P
 def test_the_polled_list_s_max_age_is_carried(source: Source, site: Site, dest: Path) -> None:
     """DST-C6: of the list that is polled, also when it has not changed; that of others says nothing."""
     site.serve(
-        "/.well-known/resourcesync", source.pages["/.well-known/resourcesync"].body, **{"Cache-Control": "max-age=9000"}
+        "/.well-known/resourcesync", source.reply("/.well-known/resourcesync").body, **{"Cache-Control": "max-age=9000"}
     )
     sync(source.base, dest)
     assert sync(source.base, dest).max_age_seconds is None
-    site.serve("/set/changelist.xml", source.pages["/set/changelist.xml"].body, **{"Cache-Control": "max-age=600"})
+    site.serve("/set/changelist.xml", source.reply("/set/changelist.xml").body, **{"Cache-Control": "max-age=600"})
     assert sync(source.base, dest).max_age_seconds == 600
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,9 @@ MD5 = "c" * 32
         ),
     ],
 )
-def test_judge(listed: Listed, forms: dict, modified: str | None, expected: tuple[Judgement, Form]) -> None:
+def test_judge(
+    listed: Listed, forms: dict[Form, tuple[int, str | None]], modified: str | None, expected: tuple[Judgement, Form]
+) -> None:
     verdict = judge(listed, strongest_of(listed.hash), forms, modified)
     assert (verdict.judgement, verdict.form) == expected
 
@@ -141,7 +144,7 @@ def test_guard(doomed: int, held: int, consent: float | None, may: bool) -> None
 
 def test_waiting() -> None:
     """DST-C6: as asked while there are changes, growing to the longest, Retry-After honoured, jitter up to a tenth."""
-    quiet = {"failed": False, "retry_after": None, "chance": 0.0}
+    quiet: dict[str, Any] = {"failed": False, "retry_after": None, "chance": 0.0}
     assert next_wait(60, 0, longest=None, **quiet) == 60
     assert next_wait(60, 50, longest=None, **quiet) == 60
     assert next_wait(60, 2, longest=3600, **quiet) == 135

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from email.utils import format_datetime as http_date
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -34,7 +35,7 @@ class Reply:
         *,
         etag: bool = True,
         modified: dt.datetime | None = None,
-        script: Callable[[Handler], None] | None = None,
+        script: Callable[[Handler], object] | None = None,
     ) -> None:
         self.body = body
         self.status = status
@@ -49,7 +50,7 @@ class Reply:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: Source  # type: ignore[assignment]
+    server: Source
 
     def do_GET(self) -> None:
         source = self.server
@@ -83,6 +84,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+Page = Reply | Callable[[Handler], Reply | None]
+
+
 class Source(socketserver.ThreadingTCPServer):
     """Pages by path; each a Reply or a function that makes one. Set `pages` freely while it runs."""
 
@@ -92,7 +96,7 @@ class Source(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.pages: dict[str, Reply | Callable[[Handler], Reply | None]] = {}
+        self.pages: dict[str, Page] = {}
         self.log: list[tuple[str, dict[str, str]]] = []
         self.lock = threading.Lock()
         self.host = "127.0.0.1"
@@ -109,6 +113,12 @@ class Source(socketserver.ThreadingTCPServer):
     @property
     def base(self) -> str:
         return f"http://{self.host}:{self.server_address[1]}"
+
+    def reply(self, path: str) -> Reply:
+        """The page at `path`, which must be no function."""
+        page = self.pages[path]
+        assert isinstance(page, Reply)
+        return page
 
     def requests(self, path: str | None = None) -> list[str]:
         """Paths asked for so far (or how often `path` was)."""
@@ -188,11 +198,13 @@ class Site:
 
     def resource(self, name: str, **more: object) -> str:
         body = self.files[name]
-        return url(self.uri(name), at(0), **{"hash": sha(body), "length": len(body)} | more)
+        attributes: dict[str, Any] = {"hash": sha(body), "length": len(body)} | more
+        return url(self.uri(name), at(0), **attributes)
 
     def change(self, when: float, kind: str, name: str, body: bytes | None = None, **more: object) -> str:
         known = {} if body is None or kind == "deleted" else {"hash": sha(body), "length": len(body)}
-        return url(self.uri(name), **{"change": kind, "datetime": at(when)} | known | more)
+        attributes: dict[str, Any] = {"change": kind, "datetime": at(when)} | known | more
+        return url(self.uri(name), **attributes)
 
     def up(self) -> str:
         return ln("up", f"{self.root}/capabilitylist.xml")
@@ -215,7 +227,10 @@ class Site:
     def publish_list(self, entries: Iterable[str] | None = None, when: float | None = None, **more: object) -> None:
         if entries is None:
             entries = [self.resource(name) for name in self.files]
-        attributes = {"capability": "resourcelist", "at": at(self.clock if when is None else when)} | more
+        attributes: dict[str, Any] = {
+            "capability": "resourcelist",
+            "at": at(self.clock if when is None else when),
+        } | more
         self.serve(f"/{self.name}/resourcelist.xml", document(entries, links=self.up(), **attributes))
 
     def publish_changes(
@@ -223,7 +238,7 @@ class Site:
     ) -> None:
         if entries is None:
             entries = [self.change(*change) for change in self.changes if change[0] >= since]
-        attributes = {
+        attributes: dict[str, Any] = {
             "capability": "changelist",
             "from": at(since),
             "until": None if until is None else at(until),
