@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from headwater.errors import Exit
+from headwater.ingest.signature import RACY
 from headwater.progress import Notice, Progress
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.lock import Locked, StateLock
@@ -278,6 +279,7 @@ def test_failures_are_shown_and_tried_again(world: World, monkeypatch: pytest.Mo
         assert health.phase == "failing"
         notices = [one for one in world.events if isinstance(one, Notice)]
         assert [one.rule for one in notices] == ["HW-STO-11"]  # once, not with every attempt
+        assert "HW-STO-11" not in notices[0].message  # it is told beside it
         monkeypatch.undo()
         world.soon(10)
         until(lambda: health.failures == 0)
@@ -312,6 +314,50 @@ def test_a_folder_that_goes_away_deletes_nothing_and_may_come_back(world: World)
         assert world.is_current()
         until(lambda: source.sets_health[0].held_back is None)
         until(lambda: source.sets_health[0].watching, 15)
+
+
+def test_health_forgets_what_was_held_back_when_the_folder_is_whole_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a hint, and nothing that comes back is a change: a full scan has to look."""
+    monkeypatch.setattr("headwater.server.following.HELD_SECONDS", 0.5)
+    for number in range(30):
+        world.put(f"d/f{number}")
+    world.put("other")
+    with world.running() as source:
+        for _time in range(2):
+            os.rename(world.folder / "d", world.folder.parent / "d")
+            until(lambda: source.sets_health[0].held_back is not None)
+            os.rename(world.folder.parent / "d", world.folder / "d")
+            until(lambda: source.sets_health[0].held_back is None)
+        assert world.is_current()
+    held = [one for one in world.events if isinstance(one, Notice) and one.rule == "HW-ING-21"]
+    assert 1 <= len(held) <= 2
+
+
+def test_the_note_of_a_watched_change_settles_without_a_full_scan(world: World) -> None:
+    """A file read in the tick of its change is read again a moment later: only then is its tag strong."""
+    world.put("a")
+    with world.running() as source:
+        scans = source.sets_health[0].scans
+        for text in (b"new", b"newer"):
+            world.put("b", text)
+            world.soon()
+            until(lambda: source.catalog.get("files", ["b"])["b"].memo != RACY, 5)
+        assert source.sets_health[0].scans == scans
+
+
+def test_what_a_hint_found_is_not_told_again_by_the_full_scan(world: World) -> None:
+    world.put("a")
+    with world.running() as source:
+        os.symlink("/", world.folder / "out")
+        world.put("b")
+        world.soon()
+        until(lambda: any(isinstance(one, Notice) for one in world.events))
+        scans = source.sets_health[0].scans
+        source._followers[0].hint([b""])
+        until(lambda: source.sets_health[0].scans == scans + 1)
+    assert [one.rule for one in world.events if isinstance(one, Notice)] == ["HW-ING-11"]
 
 
 def test_mass_deletions_by_hints_are_held_back(world: World) -> None:

@@ -44,6 +44,9 @@ LONGEST_URI = 8_000
 LONG_URI = 2_047
 """RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss."""
 
+RACY_MOST = 5_000
+"""Beyond so many the next full scan sees to the rest."""
+
 LOAD_BATCH = 5_000
 """Files of one transaction of the first load, which nobody waits to see."""
 
@@ -94,6 +97,8 @@ class Pass(msgspec.Struct, kw_only=True):
     held_back: HeldBack | None = None
     unsettled: list[bytes] = msgspec.field(default_factory=list)
     """Paths that changed while they were read: they are to be looked at again soon."""
+    racy: list[bytes] = msgspec.field(default_factory=list)
+    """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
     remarks: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
@@ -110,6 +115,7 @@ class Pass(msgspec.Struct, kw_only=True):
         self.read += batch.read
         self.octets += batch.octets
         self.unsettled += batch.unsettled
+        self.racy += batch.racy[: RACY_MOST - len(self.racy)]
 
 
 class FolderScanner:
@@ -153,6 +159,11 @@ class FolderScanner:
             stop=stop,
             remark=self._remarks.add,
         )
+
+    def share(self, other: FolderScanner) -> None:
+        """Follow the links and keep to the remarks of another scanner of the same set."""
+        self.links = other.links
+        self._remarks.share(other._remarks)
 
     def scan(self) -> Pass:
         """Compare the whole folder; load and open the set when it is new.

@@ -18,7 +18,7 @@ from headwater.ingest.comparison import Candidate
 from headwater.ingest.metadata import describe
 from headwater.ingest.readers import Readers
 from headwater.ingest.reading import LINK, Reading, Request
-from headwater.ingest.signature import rules_mark, settled_note
+from headwater.ingest.signature import RACY, TICK_NS, rules_mark, settled_note
 from headwater.ingest.walk import Remark, path_of
 
 BATCH = 2_000
@@ -48,6 +48,7 @@ class Batch(msgspec.Struct, kw_only=True):
     read: int = 0
     octets: int = 0
     unsettled: list[bytes] = msgspec.field(default_factory=list)
+    racy: list[bytes] = msgspec.field(default_factory=list)
 
 
 class Intake:
@@ -118,11 +119,14 @@ class Intake:
             return
         batch.read += 1
         batch.octets += state[0]
+        memo = settled_note(self.mark, state, read_at_ns, changed_ns)
+        if memo == RACY and changed_ns < read_at_ns + TICK_NS:  # a time in the future would never settle
+            batch.racy.append(path_of(one.uri))
         was = known.metadata if known is not None else None
         event = Upsert(
             one.uri,
             describe(one.uri, state, digests, was, now),
-            settled_note(self.mark, state, read_at_ns, changed_ns),
+            memo,
         )
         if known is None:
             batch.created += 1

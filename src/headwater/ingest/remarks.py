@@ -18,16 +18,22 @@ class Remarks:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
+        self._known: set[tuple[str, bytes]] = set()
+        self._at_begin: frozenset[tuple[str, bytes]] = frozenset()
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
-        self._before: set[tuple[str, bytes]] = set()
         self._now: set[tuple[str, bytes]] = set()
+
+    def share(self, other: Remarks) -> None:
+        """From now on nothing is told that `other` has told, nor the other way round."""
+        self._known = other._known
 
     def begin(self) -> None:
         """A pass begins."""
         self._counts.clear()
         self._told.clear()
         self._now = set()
+        self._at_begin = frozenset(self._known)
 
     def add(self, remark: Remark) -> None:
         """One place is left out, or nearly."""
@@ -35,9 +41,11 @@ class Remarks:
         key = (remark.rule, remark.path)
         if len(self._now) < _REMEMBERED:
             self._now.add(key)
-        if key in self._before or self._told[remark.rule] >= EXAMPLES:
+        if key in self._known or self._told[remark.rule] >= EXAMPLES:
             return
         self._told[remark.rule] += 1
+        if len(self._known) < _REMEMBERED:
+            self._known.add(key)
         self._listener(Notice(remark.rule, remark.message, os.fsdecode(remark.path)))
 
     def end(self, *, whole: bool) -> dict[str, int]:
@@ -45,8 +53,9 @@ class Remarks:
         for rule, count in self._counts.items():
             if self._told[rule] >= EXAMPLES < count:
                 self._listener(Notice(rule, f"and so for {count - EXAMPLES:,} more"))
-        if whole:
-            self._before = self._now
-        elif len(self._before) < _REMEMBERED:
-            self._before |= self._now
+        if whole:  # what another pass has told meanwhile stays told
+            self._known -= self._at_begin - self._now
+            self._known |= self._now
+        elif len(self._known) < _REMEMBERED:
+            self._known |= self._now
         return dict(self._counts)

@@ -27,6 +27,10 @@ SHARE = 0.1
 """Full scans take no more than this share of the time."""
 ECHO_SECONDS = 1.0
 """A folder that has just appeared is looked at once more: files may have come before it was watched."""
+SETTLED_SECONDS = 2.2
+"""A file read at once after a change is read again when even a coarse clock has moved on: its tag is strong then."""
+HELD_SECONDS = 5.0
+"""Between full scans while deletions are held back: the folder may be back."""
 UNWATCHED_SECONDS = 2.0
 """Between full scans of a folder that cannot be watched, when they are quick."""
 SURGE = 5_000
@@ -193,7 +197,9 @@ class Follower:
 
     def _failed(self, fault: Exception) -> None:
         health = self.health
-        what = str(fault) if isinstance(fault, HeadwaterError) else f"{type(fault).__name__}: {fault}"
+        what = f"{type(fault).__name__}: {fault}"
+        if isinstance(fault, HeadwaterError):  # its code is told beside it
+            what = fault.what + (f" ({fault.where})" if fault.where else "")
         code = fault.code if isinstance(fault, HeadwaterError) else "HW-000"
         if what != health.error:
             self._listener(Notice(code, f"the set {health.name!r} cannot be brought up to date: {what}"))
@@ -256,6 +262,7 @@ class Follower:
             self._hints.clear()  # whatever they hint at, this scan comes by later
             self._full_at = math.inf
         worked = self._set.full()
+        self.health.held_back = str(worked.scanned.held_back) if worked.scanned.held_back else None
         with self._wake:
             self._full_ended = time.monotonic()
             took = self._full_ended - began
@@ -264,7 +271,6 @@ class Follower:
         self.health.scans += 1
         self.health.scan_seconds = took
         self.health.scanned_at = self._set.at
-        self.health.held_back = str(worked.scanned.held_back) if worked.scanned.held_back else None
         self.health.remarks = worked.scanned.remarks
         self._after(worked)
 
@@ -273,18 +279,23 @@ class Follower:
         pause = self._rescan_seconds
         if not self.health.watching:
             pause = min(pause, UNWATCHED_SECONDS)
+        if self.health.held_back:
+            pause = min(pause, HELD_SECONDS)
         return self._full_ended + max(pause, self._full_took * (1 / SHARE - 1))
 
     def _partial(self, paths: set[bytes]) -> None:
         worked = self._set.hinted(paths)
         if worked.scanned.held_back:
             self.health.held_back = str(worked.scanned.held_back)
+            with self._wake:
+                self._full_at = min(self._full_at, max(time.monotonic() + HELD_SECONDS, self._regular_at()))
         self._after(worked)
 
     def _after(self, worked: Worked) -> None:
-        due = time.monotonic() + ECHO_SECONDS
+        now = time.monotonic()
         with self._wake:
-            self._later += [(due, path) for path in worked.scanned.unsettled]
+            self._later += [(now + ECHO_SECONDS, path) for path in worked.scanned.unsettled]
+            self._later += [(now + SETTLED_SECONDS, path) for path in worked.scanned.racy]
 
     def _breathe(self) -> None:
         """In the middle of a full scan: hints do not wait for its end, nor do changes that it has recorded."""

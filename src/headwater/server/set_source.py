@@ -121,7 +121,7 @@ class SetSource:
         self._scanner = FolderScanner(catalog, name, folder, clock, breathe=breathe, **options)  # type: ignore[arg-type]
         # A pass over hints may come in the middle of a full one, so it has a scanner of its own.
         self._hinted = FolderScanner(catalog, name, folder, clock, **options)  # type: ignore[arg-type]
-        self._hinted.links = self._scanner.links
+        self._hinted.share(self._scanner)
         self.at: dt.datetime | None = None
         """All that had happened until then is recorded."""
         self._published_seq = 0
