@@ -66,6 +66,11 @@ OTHER_BASE = _known(
     "A set of the output that this run does not publish was published for another base URL; it is no longer named.",
     "Publish it again with --set and the new --base-url.",
 )
+LEFT_RESOURCES = _known(
+    "HW-PUB-12",
+    "The output holds resources that an earlier run placed; with --resources none they are no longer kept current.",
+    "Remove that folder if nothing else needs it, or publish with --resources link again.",
+)
 REQUEST_FAULT = _known(
     "HW-SRV-02",
     "The server's own files could not be read while a request was answered.",

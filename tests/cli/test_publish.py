@@ -192,6 +192,16 @@ def test_files_that_another_server_serves(bench: Bench) -> None:
     assert list(bench.tree.listed()) == ["https://files.example.org/store/a%20b"]
 
 
+def test_placed_resources_that_are_left_are_named(bench: Bench) -> None:
+    bench.put("a")
+    bench.run("--resources", "none")
+    assert "HW-PUB-12" not in bench.stderr
+    bench.run()
+    bench.run("--resources", "none")
+    assert "HW-PUB-12" in bench.stderr
+    assert (bench.out / "files" / "resources" / "a").exists()
+
+
 def test_a_torn_tree_is_mended(bench: Bench) -> None:
     for name in ("a", "b", "sub/c"):
         bench.put(name, name.encode())

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headwater import notices
 from headwater.catalog.interface import Limits, Resource
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.belonging import Belonging
 from headwater.ingest.readers import Stopped
 from headwater.ingest.survey import Survey, survey
-from headwater.progress import Listener, silent
+from headwater.progress import Listener, Notice, silent
 from headwater.publish.publisher import Publisher
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.lock import StateLock
@@ -59,6 +60,7 @@ class Source:
         announce: Callable[[Publication], None] = lambda _one: None,
     ) -> None:
         self._announce = announce
+        self._tree = tree
         self.config = config
         self.site = config.site(base_url)
         self._state = Path(config.state)
@@ -104,6 +106,7 @@ class Source:
         return [self._work(one) for one in self.config.sets]
 
     def _work(self, config: SetConfig) -> Worked:
+        self._tell_left_resources(config.name)
         worker = self._worker(config, lambda: False, lambda: None)
         worked = worker.full(force_pages=True)
         for _round in range(_SETTLING_ROUNDS):
@@ -112,6 +115,12 @@ class Source:
             again = worker.hinted(worked.scanned.unsettled)
             worked = _together(worked, again)
         return worked
+
+    def _tell_left_resources(self, name: str) -> None:
+        tree = self._tree
+        if tree is not None and tree.mode is None and (left := tree.folder / name / "resources").is_dir():
+            text = "what an earlier run placed stays, and is no longer kept current"
+            self._listener(Notice(notices.LEFT_RESOURCES, text, str(left)))
 
     def _worker(self, config: SetConfig, stop: Callable[[], bool], breathe: Callable[[], None]) -> SetSource:
         return SetSource(
