@@ -1,6 +1,7 @@
 """Reads many files, in processes of their own once there is enough to read, and gives the readings back in order.
 
-Processes, not threads: files of a few KiB hold the interpreter's lock most of the time (performance.md, finding 10).
+Processes, not threads: files of a few KiB hold the interpreter's lock most of the time. Measured with SHA-256, two
+threads were 1.16 times slower than one, two processes 1.7 times faster.
 They are programs of their own, not forks: a forked copy of a threaded server may hold somebody's lock for ever.
 """
 

@@ -1,7 +1,7 @@
 """The HTTP face as a bare ASGI application: documents, resources, health, and a page for people.
 
 No framework: most answers are octets that lie ready, and a framework would cost more than they do
-(docs/decisions/0003-http-server.md). What needs the disk for longer than a stat or one small read happens in a pool of
+(docs/decisions/005-http-server.md). What needs the disk for longer than a stat or one small read happens in a pool of
 threads; octets go out in blocks, so that a slow reader holds one of them and not a document.
 """
 
