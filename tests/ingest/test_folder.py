@@ -16,9 +16,10 @@ from headwater.catalog.weights import LONGEST_URI as LONGEST_ACCEPTABLE
 from headwater.errors import Exit
 from headwater.ingest import folder as folder_module
 from headwater.ingest import intake, reading
-from headwater.ingest.folder import LONG_URI, LONGEST_URI, FolderUnusable, Pass
+from headwater.ingest.folder import LONG_URI, LONGEST_URI, FolderUnusable
 from headwater.ingest.guard import Reason
 from headwater.ingest.hints import meant, topmost
+from headwater.ingest.passes import Pass
 from headwater.ingest.patterns import Selection
 from headwater.ingest.readers import Readers, Stopped
 from headwater.ingest.walk import quote

@@ -30,7 +30,8 @@ from headwater.ingest.belonging import Belonging
 from headwater.ingest.comparison import Candidate, Tally, Vanished, compare
 from headwater.ingest.guard import DEFAULT_SHARE, HeldBack, Reason, judge
 from headwater.ingest.hints import meant
-from headwater.ingest.intake import BATCH, Batch, Intake, batched, unreadable
+from headwater.ingest.intake import BATCH, Intake, batched, unreadable
+from headwater.ingest.passes import Pass
 from headwater.ingest.patterns import Selection
 from headwater.ingest.readers import Stopped
 from headwater.ingest.reading import LINK
@@ -43,9 +44,6 @@ LONGEST_URI = 8_000
 """No longer URI is published: servers and clients refuse them."""
 LONG_URI = 2_047
 """RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss."""
-
-RACY_MOST = 5_000
-"""Beyond so many the next full scan sees to the rest."""
 
 LOAD_BATCH = 5_000
 """Files of one transaction of the first load, which nobody waits to see."""
@@ -79,43 +77,6 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     place_mode: str = LINK
     uri_prefix_length: int = 0
     processes: int | None = None
-
-
-class Pass(msgspec.Struct, kw_only=True):
-    """What one pass did. `at`: all that had happened until then is recorded (None: not known to be so)."""
-
-    at: dt.datetime | None = None
-    opened: bool = False
-    created: int = 0
-    updated: int = 0
-    deleted: int = 0
-    unchanged: int = 0
-    kept: int = 0
-    """Resources that could not be looked at, or were being written to, and stay as they are published."""
-    read: int = 0
-    octets: int = 0
-    held_back: HeldBack | None = None
-    unsettled: list[bytes] = msgspec.field(default_factory=list)
-    """Paths that changed while they were read: they are to be looked at again soon."""
-    racy: list[bytes] = msgspec.field(default_factory=list)
-    """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
-    remarks: dict[str, int] = msgspec.field(default_factory=dict)
-
-    @property
-    def changes(self) -> int:
-        """How many changes were recorded; resources, when the set was loaded."""
-        return self.created + self.updated + self.deleted
-
-    def add(self, batch: Batch) -> None:
-        """Count one batch in."""
-        self.created += batch.created
-        self.updated += batch.updated
-        self.unchanged += batch.unchanged
-        self.kept += batch.kept
-        self.read += batch.read
-        self.octets += batch.octets
-        self.unsettled += batch.unsettled
-        self.racy += batch.racy[: RACY_MOST - len(self.racy)]
 
 
 class FolderScanner:

@@ -12,7 +12,8 @@ import msgspec
 
 from headwater.catalog.interface import Catalog
 from headwater.errors import UsageFault
-from headwater.ingest.folder import Folder, FolderScanner, Pass
+from headwater.ingest.folder import Folder, FolderScanner
+from headwater.ingest.passes import Pass
 from headwater.ingest.patterns import Selection
 from headwater.ingest.placement import Placement
 from headwater.ingest.walk import RootFault, Walk, is_state
