@@ -147,6 +147,10 @@ class Publisher:
             return file.readline(200).startswith(documents.ROBOTS_MARK.encode())
 
     def is_published(self, name: str) -> bool:
+        """Whether the set may be shown: its documents are there, and the Source Description names it."""
+        return self._has_documents(name) and (self._named is None or name in self._named)
+
+    def _has_documents(self, name: str) -> bool:
         """Whether all documents of the set are in the store, in the shape that this site gives them."""
         if name not in self._published:
             state = next((one for one in self._catalog.sets() if one.name == name), None)
@@ -174,7 +178,7 @@ class Publisher:
 
     def _published_names(self) -> tuple[str, ...]:
         """The sets to name; in an order that does not depend on which of them this run is about."""
-        names = [one.name for one in self._site.sets if self.is_published(one.name)]
+        names = [one.name for one in self._site.sets if self._has_documents(one.name)]
         return tuple(sorted([*names, *self._others()])) if self._keep_others else tuple(names)
 
     def _others(self) -> Iterator[str]:
@@ -197,7 +201,7 @@ class Publisher:
         return Press(self._store, self._site.profile)
 
     def _is_whole(self) -> bool:
-        return all(self.is_published(one.name) for one in self._site.sets)
+        return all(self._has_documents(one.name) for one in self._site.sets)
 
     def _publish(self, settings: SetSettings, at: dt.datetime, force: bool, check: bool) -> Published:
         name = settings.name
