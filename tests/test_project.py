@@ -16,7 +16,6 @@ SOURCE = ROOT / "src" / "headwater"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 LONG_FOR_A_REASON = {
-    "storage/database.py": "one class whose lock, statements and transactions cannot be told apart",
     "sync/audit.py": "the audit's steps read from top to bottom, with the tables they share",
     "sync/changes.py": "the walk over Change Lists, index and successor is one algorithm (DST-C)",
     "sync/oneset.py": "a baseline and an increment of one set, step by step, position last",

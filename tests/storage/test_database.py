@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.storage.database import Database, Durability, Schema
+from headwater.storage.database import Database
 from headwater.storage.faults import (
     DatabaseClosed,
     DatabaseFault,
@@ -19,6 +19,7 @@ from headwater.storage.faults import (
     NotADatabase,
     SchemaTooNew,
 )
+from headwater.storage.schema import Durability, Schema
 
 ONE = "CREATE TABLE item (id INTEGER PRIMARY KEY, word TEXT NOT NULL) STRICT; INSERT INTO item VALUES (1, 'first');"
 TWO = "ALTER TABLE item ADD COLUMN size INTEGER; UPDATE item SET size = length(word);"

@@ -50,8 +50,9 @@ from headwater.catalog.sqlite_rows import (
     state_of,
 )
 from headwater.catalog.sqlite_schema import SCHEMA
-from headwater.storage.database import Database, Durability
+from headwater.storage.database import Database
 from headwater.storage.faults import SchemaTooNew
+from headwater.storage.schema import Durability
 
 
 class SqliteCatalog:

@@ -7,7 +7,7 @@ appends. Only the unique index knows the order of URIs.
 
 from __future__ import annotations
 
-from headwater.storage.database import Schema
+from headwater.storage.schema import Schema
 
 SLOT_BITS = 40
 """Bits of a slot or a sequence number within an id: a million million of each, for eight million sets."""

@@ -11,18 +11,16 @@ connections use.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import apsw
-import msgspec
 
+from headwater.storage.database_file import create_file, disk_is_full
 from headwater.storage.faults import (
     DatabaseClosed,
     DatabaseCorrupt,
@@ -35,6 +33,7 @@ from headwater.storage.faults import (
     NotADatabase,
     SchemaTooNew,
 )
+from headwater.storage.schema import Durability, Schema
 
 Value = str | int | float | bytes | None
 Values = Sequence[Value] | Mapping[str, Value]
@@ -58,30 +57,6 @@ _FAULTS: tuple[tuple[type[apsw.Error], type[DatabaseFault], str], ...] = (
 
 _IDLE_READERS = 8
 _RETRY_SECONDS = 0.05
-_SHARED_OCTETS = 65_536
-
-
-class Durability(Enum):
-    """What a power loss may cost: FULL nothing committed, NORMAL the last commits. A killed process costs nothing."""
-
-    FULL = "FULL"
-    NORMAL = "NORMAL"
-
-
-class Schema(msgspec.Struct, frozen=True):
-    """What a file of one kind holds: the application's mark in its header and the migrations, oldest first.
-
-    Migration number n (counted from 1) is an SQL script that brings a file from version n - 1 to n. A script that was
-    ever released is never changed: the next one mends it.
-    """
-
-    application_id: int
-    migrations: tuple[str, ...]
-
-    @property
-    def version(self) -> int:
-        """The version that this program writes."""
-        return len(self.migrations)
 
 
 class Transaction:
@@ -187,7 +162,7 @@ class Database:
         self._idle: list[apsw.Connection] = []
         self._lent: set[apsw.Connection] = set()
         self._closed = False
-        _create(self.path)
+        create_file(self.path)
         self._writer = self._connect()
         try:
             self._prepare(page_octets)
@@ -391,7 +366,7 @@ class Database:
 
 def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
     """The fault that says who must act; an unknown one is our own bug and says so."""
-    if isinstance(cause, apsw.IOError) and _is_full(path):
+    if isinstance(cause, apsw.IOError) and disk_is_full(path):
         return DatabaseFull(f"the disk is full: {cause}", where=str(path))
     if isinstance(cause, apsw.CantOpenError) and path.is_file() and not os.access(path, os.W_OK):
         return DatabaseReadOnly(f"the database is read-only: {cause}", where=str(path))
@@ -399,44 +374,6 @@ def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
         if isinstance(cause, kind):
             return fault(f"{what}: {cause}", where=str(path))
     return DatabaseFault(f"{type(cause).__name__}: {cause}", where=str(path))
-
-
-def _is_full(path: Path) -> bool:
-    """Whether there is no room even for what SQLite shares between processes; it calls that an I/O error."""
-    try:
-        system = os.statvfs(path.parent)
-    except OSError:
-        return False
-    return system.f_bavail * system.f_frsize < _SHARED_OCTETS
-
-
-def _create(path: Path) -> None:
-    """Make the file when it is not there, for this user only whatever the umask; its companions get the same mode."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError as cause:
-        raise DatabaseUnreachable("the path of a database must be valid UTF-8", where=repr(path)) from cause
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return
-    except OSError as cause:
-        kind = (
-            DatabaseReadOnly
-            if isinstance(cause, PermissionError) or cause.errno == errno.EROFS
-            else DatabaseUnreachable
-        )
-        raise kind(f"the database cannot be created: {cause.strerror}", where=str(path)) from cause
-    try:
-        os.fchmod(descriptor, 0o600)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)  # the name itself must survive a power loss
-    finally:
-        os.close(folder)
 
 
 def _rolled_back(connection: apsw.Connection) -> bool:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.storage.database import Database, Durability, Row, Schema, Transaction
+from headwater.storage.database import Database, Row, Transaction
 from headwater.storage.faults import DatabaseFault
+from headwater.storage.schema import Durability, Schema
 from headwater.sync.faults import DestinationLocked, DestinationUnusable
 from headwater.sync.position import Position
 
