@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from typing import ClassVar
 
 from headwater.errors import StoreFault
 from headwater.ingest.walk import STATE_MARK
+from headwater.storage.lock import Held, take_alone
 
 
 class Locked(StoreFault):
@@ -29,17 +29,13 @@ class StateLock:
     """Holds the lock file of a state folder until `release`, or until the process ends, however it does."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / "lock"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = take_alone(folder / "lock")
         except OSError as cause:
             raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as cause:
-            holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
-            os.close(self._descriptor)
+        except Held as cause:
+            holder = cause.holder.decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise Locked(f"{who} is using this state folder", where=str(folder)) from cause
         self._mark(folder)

@@ -8,7 +8,6 @@ same rule.
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import os
 import threading
 import time
@@ -23,7 +22,7 @@ from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.changes import Changes, Outcome
 from headwater.sync.discover import Discovery, Found, starting_uri
 from headwater.sync.documents import Documents
-from headwater.sync.faults import DestinationLocked, DestinationUnusable, NothingToCompare, UnknownSetName
+from headwater.sync.faults import DestinationUnusable, NothingToCompare, UnknownSetName
 from headwater.sync.filters import Choice, Scope
 from headwater.sync.hashing import PARALLEL_FROM, Hashed, Wanted, hash_all
 from headwater.sync.intake import scope_origins
@@ -119,33 +118,11 @@ def audit(
     if not root.is_dir():
         raise DestinationUnusable("there is no such folder", where=str(root))
     home = Home(root)
-    with _unlocked(home), open_transport(url, options, transport) as wire, borrowed_state(home) as database:
+    with home.at_rest(), open_transport(url, options, transport) as wire, borrowed_state(home) as database:
         documents = Documents(wire, listener, now=now)
         report = _Audit(url, root, options, listener, documents, database).go()
     report.seconds = round(time.monotonic() - began, 3)
     return report
-
-
-class _unlocked:
-    """Makes sure that no run is changing the copy meanwhile, without making a file."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._descriptor = -1
-
-    def __enter__(self) -> None:
-        try:
-            self._descriptor = os.open(self._home.folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError as cause:
-            os.close(self._descriptor)
-            raise DestinationLocked("a run is changing this folder", where=str(self._home.root)) from cause
-        except OSError:
-            self._descriptor = -1
-
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
 
 
 class _Audit:

@@ -7,7 +7,6 @@ connection, on disk and not in memory, so that a difference is one query and a k
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ import msgspec
 
 from headwater.storage.database import Database, Row, Transaction
 from headwater.storage.faults import DatabaseFault
+from headwater.storage.lock import Held, take_alone, take_together
 from headwater.storage.schema import Durability, Schema
 from headwater.sync.faults import DestinationLocked, DestinationUnusable
 from headwater.sync.position import Position
@@ -256,6 +256,7 @@ class Home:
         self.root = root
         self.folder = root / FOLDER
         self.temp = self.folder / "tmp"
+        self._lock_file = self.folder / "lock"
         self._lock: int | None = None
 
     def prepare(self) -> None:
@@ -263,14 +264,34 @@ class Home:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             _plain_folder(self.folder)
-            self._take_lock()
+            self._lock = take_alone(self._lock_file)
             _plain_folder(self.temp)
             for leftover in os.listdir(self.temp):
                 os.unlink(self.temp / leftover)
+        except Held as cause:
+            raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
         except OSError as cause:
             raise DestinationUnusable(
                 f"the destination cannot be used: {cause.strerror or cause}", where=str(cause.filename or self.root)
             ) from cause
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Keeps runs from changing the copy meanwhile, and makes no file: where no run was, there is none to keep off.
+
+        Raises DestinationLocked while a run is at work.
+        """
+        try:
+            descriptor = take_together(self._lock_file)
+        except Held as cause:
+            raise DestinationLocked("a run is changing this folder", where=str(self.root)) from cause
+        except OSError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            os.close(descriptor)
 
     def open(self) -> Database:
         """The state, for a run that holds the lock."""
@@ -285,16 +306,6 @@ class Home:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _take_lock(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.folder / "lock", flags, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as cause:
-            os.close(descriptor)
-            raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
-        self._lock = descriptor
 
 
 @contextlib.contextmanager
