@@ -1,32 +1,16 @@
-"""Times as a catalog keeps them: whole microseconds since 1970 in UTC, exact in both directions."""
+"""The times that a catalog can keep: those with a zone."""
 
 from __future__ import annotations
 
 import datetime as dt
 
 from headwater.catalog.interface import Unacceptable
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+from headwater.spec import moments
 
 
 def to_microseconds(moment: dt.datetime) -> int:
     """Microseconds since 1970. Raises Unacceptable for a time without a zone."""
-    if moment.tzinfo is dt.UTC:  # the usual case, without the cost of an intermediate timedelta
-        days = moment.toordinal() - _EPOCH_DAY
-        seconds = (days * 24 + moment.hour) * 3600 + moment.minute * 60 + moment.second
-        return seconds * 1_000_000 + moment.microsecond
-    if moment.tzinfo is None:
-        raise Unacceptable(f"a time without a zone: {moment.isoformat()}")
-    since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-
-
-def from_microseconds(microseconds: int) -> dt.datetime:
-    """The aware UTC time that is so many microseconds after 1970."""
-    return _EPOCH + dt.timedelta(0, 0, microseconds)
-
-
-def from_optional(microseconds: int | None) -> dt.datetime | None:
-    """As `from_microseconds`; None stays None."""
-    return None if microseconds is None else _EPOCH + dt.timedelta(0, 0, microseconds)
+    try:
+        return moments.to_microseconds(moment)
+    except ValueError as cause:
+        raise Unacceptable(str(cause)) from cause

@@ -26,7 +26,7 @@ from headwater.catalog.interface import (
     WrongPhase,
 )
 from headwater.catalog.ledger import Run
-from headwater.catalog.moments import from_microseconds, to_microseconds
+from headwater.catalog.moments import to_microseconds
 from headwater.catalog.sqlite_batch import (
     STATE_QUERY,
     head_of,
@@ -50,6 +50,7 @@ from headwater.catalog.sqlite_rows import (
     state_of,
 )
 from headwater.catalog.sqlite_schema import SCHEMA
+from headwater.spec.moments import from_microseconds
 from headwater.storage.database import Database
 from headwater.storage.faults import SchemaTooNew
 from headwater.storage.schema import Durability

@@ -9,7 +9,8 @@ import msgspec
 
 from headwater.catalog.interface import Metadata, Page, Recorded, Resource, Segment, SetState
 from headwater.catalog.ledger import Logged, Put, Run
-from headwater.catalog.moments import from_microseconds, from_optional, to_microseconds
+from headwater.catalog.moments import to_microseconds
+from headwater.spec.moments import from_microseconds, from_optional
 from headwater.spec.records import Change, Link
 from headwater.storage.database import Row
 

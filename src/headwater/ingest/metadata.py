@@ -7,8 +7,8 @@ import datetime as dt
 from headwater.catalog.interface import Metadata
 from headwater.ingest.mediatypes import media_type
 from headwater.ingest.reading import State
+from headwater.spec.moments import SECOND, from_microseconds
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EARLIEST = dt.datetime.min.replace(tzinfo=dt.UTC)
 _LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
 
@@ -31,7 +31,7 @@ def describe(uri: str, state: State, digests: str, held: Metadata | None, now: d
 def _lastmod(mtime_ns: int, now: dt.datetime, same: Metadata | None) -> dt.datetime:
     """The file's mtime, never in the future (AMB-27; RFC 9110 8.8.2.1): then the time at which it was found so."""
     try:
-        lastmod = _EPOCH + dt.timedelta(0, mtime_ns // 1_000_000_000)
+        lastmod = from_microseconds(mtime_ns // 1_000_000_000 * SECOND)
     except OverflowError:
         lastmod = _EARLIEST if mtime_ns < 0 else _LATEST
     if lastmod <= now:
