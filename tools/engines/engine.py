@@ -1,0 +1,280 @@
+"""One node of a real search engine as a test wants it: started, stopped, killed, paused, started again.
+
+    with Engine("opensearch") as engine:
+        engine.url      # http://127.0.0.1:P, plain HTTP, no password, loopback only
+        engine.kill()   # with -9
+        engine.start()  # the same data, the same ports
+
+Each node has its own folder (data, logs, a copy of `config`) and its own two ports; leaving the block, or our death,
+ends it and removes the folder.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tools.engines import artifacts, java
+from tools.engines.errors import EngineFailed, Unavailable
+from tools.engines.unprivileged import account, hand_over, unreachable
+
+START_SECONDS = 120.0
+"""Till a node answers: 9 s on two idle cores, several times that beside a test suite."""
+
+STOP_SECONDS = 60.0
+POLL_SECONDS = 0.1
+PORTS = range(15000, 32000)
+"""Below the ephemeral ports of Linux: no outgoing connection takes the port of a node that is stopped for a while."""
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """What one engine names otherwise than another."""
+
+    prefix: str
+    electors: str
+    settings: Mapping[str, str]
+
+
+FLAVOURS = {
+    "opensearch": Flavour("OPENSEARCH", "cluster.initial_cluster_manager_nodes", {}),
+    "elasticsearch": Flavour("ES", "cluster.initial_master_nodes", {"xpack.security.enabled": "false"}),
+}
+EVERYWHERE = {"network.host": "127.0.0.1", "cluster.routing.allocation.disk.threshold_enabled": "false"}
+ALONE = {"discovery.type": "single-node"}
+
+
+class Engine:
+    """A node, from the moment it is made until `close`; `settings` are the engine's own, `heap` a JVM size.
+
+    Raises `Unavailable` when this machine lacks something, `EngineFailed` when the engine does not come up.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        heap: str = "512m",
+        port: int | None = None,
+        settings: Mapping[str, str] = ALONE,
+        start: bool = True,
+    ) -> None:
+        if name not in FLAVOURS:
+            raise Unavailable(f"no engine is called {name}: there are {', '.join(FLAVOURS)}")
+        artifact = artifacts.pinned()[name]
+        self.name, self.version, self.heap = name, artifact.version, heap
+        self.settings = dict(settings)
+        self._java = java.find(artifact.java)
+        self._home = artifacts.install(artifact)
+        self.port, self.transport_port = port or free_port(), free_port()
+        self.folder = prepare(name, self._home)
+        self._guards: list[subprocess.Popen[bytes]] = []
+        self._group = 0
+        self.close = weakref.finalize(self, discard, os.getpid(), self._guards, self.folder)
+        if start:
+            self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """True while a process of the node is there, paused or not."""
+        return bool(self._guards) and self._guards[-1].poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process that answers requests (Elasticsearch's has a launcher above it)."""
+        return int((self.folder / "pid").read_text())
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start the node with the data and ports that it had; nothing when it runs."""
+        if not self.running:
+            (self.folder / "pid").unlink(missing_ok=True)
+            command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py")), json.dumps(self._order())]
+            guard = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True
+            )
+            self._guards[:] = [guard]
+            assert guard.stdout is not None
+            with guard.stdout as said:
+                line = said.readline()
+            if not line:
+                raise EngineFailed(f"{self.name} was not started (status {guard.wait()})")
+            self._group = int(line)
+        if wait:
+            self.wait()
+
+    def stop(self) -> None:
+        """End the node as an operator would, waiting until it is gone."""
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+        self._gone(STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End the node with -9, waiting until it is gone."""
+        self._signal(signal.SIGKILL)
+        self._gone(STOP_SECONDS)
+
+    def pause(self) -> None:
+        """Stop the node's processes where they are (SIGSTOP), and wait until they stand: nothing answers any more."""
+        self._signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.running and not standing(self.pid):
+            if time.monotonic() > deadline:
+                raise EngineFailed(f"{self.name} was not stopped within {STOP_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS / 10)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def wait(self, *, status: str = "yellow", nodes: int = 1, seconds: float = START_SECONDS) -> None:
+        """Wait until the node answers, sees that many nodes, and no index is worse than `status`."""
+        deadline = time.monotonic() + seconds
+        path = f"/_cluster/health?wait_for_status={status}&wait_for_nodes=%3E%3D{nodes}&timeout=1s"
+        while time.monotonic() < deadline:
+            if self._healthy(path):
+                return
+            if not self.running:
+                raise EngineFailed(f"{self.name} {self.version} ended by itself\n{self.tail()}")
+            time.sleep(POLL_SECONDS)
+        raise EngineFailed(f"{self.name} {self.version} was not ready after {seconds:.0f} s\n{self.tail()}")
+
+    def tail(self, lines: int = 40) -> str:
+        """The last lines that the engine wrote."""
+        try:
+            text = (self.folder / "console").read_text("utf-8", "replace")
+        except OSError as error:
+            return f"(no log: {error})"
+        return "\n".join(text.splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _healthy(self, path: str) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _order(self) -> dict[str, object]:
+        """What the guard is to start."""
+        flavour, folder = FLAVOURS[self.name], self.folder
+        settings = {
+            "node.name": self.name,
+            **EVERYWHERE,
+            **flavour.settings,
+            **self.settings,
+            "http.port": str(self.port),
+            "transport.port": str(self.transport_port),
+            "path.data": str(folder / "data"),
+            "path.logs": str(folder / "logs"),
+        }
+        options = [f"-E{key}={value}" for key, value in settings.items()]
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(folder),
+            f"{flavour.prefix}_JAVA_HOME": str(self._java.home),
+            f"{flavour.prefix}_JAVA_OPTS": f"-Xms{self.heap} -Xmx{self.heap}",
+            f"{flavour.prefix}_PATH_CONF": str(folder / "config"),
+            f"{flavour.prefix}_TMPDIR": str(folder / "tmp"),
+        }
+        return {
+            "command": [str(self._home / "bin" / self.name), "-p", str(folder / "pid"), *options],
+            "environment": environment,
+            "folder": str(folder),
+            "console": str(folder / "console"),
+            "owner": account(),
+        }
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.running:
+            try:
+                os.killpg(self._group, number)
+            except ProcessLookupError:
+                return  # it went away by itself, a moment ago
+
+    def _gone(self, seconds: float) -> None:
+        """Wait for the guard, who waits for the whole tree of processes; what does not go is killed."""
+        for guard in self._guards:
+            try:
+                guard.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+                guard.wait(seconds)
+
+
+def prepare(name: str, home: Path) -> Path:
+    """A folder for one node: its own copy of `config` (nodes race to write a keystore there), data, logs, tmp."""
+    folder = Path(tempfile.mkdtemp(prefix=f"headwater-{name}-"))
+    blocked = unreachable(folder / "x") if account() is None else unreachable(folder) or unreachable(home / "bin")
+    if blocked is not None:
+        shutil.rmtree(folder)
+        raise Unavailable(
+            f"{blocked} shuts out the unprivileged user that runs engines for root: set TMPDIR or HEADWATER_CACHE"
+        )
+    for part in ("data", "logs", "tmp"):
+        (folder / part).mkdir()
+    shutil.copytree(home / "config", folder / "config")
+    options = folder / "config" / "jvm.options"
+    kept = [line for line in options.read_text("utf-8").splitlines() if "logs/" not in line and "HeapDump" not in line]
+    options.write_text(
+        "\n".join(kept) + "\n", "utf-8"
+    )  # those would write below the engine's own folder, shared by all
+    hand_over(folder)
+    return folder
+
+
+def discard(maker: int, guards: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    """End a node at once and remove its folder; in a fork of the process that made it, do nothing."""
+    if os.getpid() != maker:
+        return
+    for guard in guards:
+        assert guard.stdin is not None
+        guard.stdin.close()
+        guard.wait(STOP_SECONDS)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def standing(pid: int) -> bool:
+    """True when every thread of a process is stopped; also where the system has no /proc to tell."""
+    try:
+        states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # a thread ended meanwhile
+    return all(state in "Tt" for state in states)
+
+
+def free_port() -> int:
+    """A port of loopback on which nothing listens."""
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java's servers do
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise EngineFailed(f"no free port between {PORTS.start} and {PORTS.stop}")
