@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
+import msgspec
+
 from headwater.catalog.interface import Catalog, Recorded, Segment
 from headwater.publish import documents
 from headwater.publish.note import Note, OpenList
@@ -21,15 +23,20 @@ _ROWS_AT_ONCE = 5_000
 
 
 class ChangeLists:
-    """The Change Lists of one set during one publication. `publish` may be called again to catch up."""
+    """The Change Lists of one set during one publication. `publish` may be called again to catch up.
 
-    def __init__(self, catalog: Catalog, press: Press, site: Site, name: str, note: Note, *, everything: bool) -> None:
+    Segments before number `first` have left the index (retention) and are not written any more.
+    """
+
+    def __init__(
+        self, catalog: Catalog, press: Press, site: Site, name: str, note: Note, *, first: int, everything: bool
+    ) -> None:
         self._catalog = catalog
         self._press = press
         self._site = site
         self._name = name
         self._prefix = site.resource_prefix(name)
-        self._everything = everything
+        self._first = first
         self.open = OpenList() if everything else note.open
         """The open list as it is in the store."""
         self.names: tuple[str, ...] = ()
@@ -38,17 +45,18 @@ class ChangeLists:
     def publish(self) -> None:
         """Write what is due: closed segments, the open one, their index, and the copy of the open one (AMB-63)."""
         segments = self._catalog.segments(self._name)
-        plan = plan_changes(segments, self.open)
+        plan = plan_changes(segments, self.open, self._first)
         for segment in plan.closed:
             self._write(segment, change_segment_name(self._name, segment.number), plan)
         if plan.write_open:
             open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else self._top
             self._write(plan.open, open_name, plan)
         if plan.write_index:
-            self._press.document(self._top, *documents.change_list_index(self._site, self._name, segments))
+            self._press.document(self._top, *documents.change_list_index(self._site, self._name, plan.named))
         if plan.write_open:
             self._press.copy(self.open.name, open_change_list_name(self._name))
-        numbered = [change_segment_name(self._name, one.number) for one in segments] if plan.indexed else []
+        self.open = msgspec.structs.replace(self.open, first=self._first)
+        numbered = [change_segment_name(self._name, one.number) for one in plan.named]
         self.names = (self._top, open_change_list_name(self._name), *numbered)
 
     @property

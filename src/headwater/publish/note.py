@@ -27,6 +27,8 @@ class OpenList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head_octets: int = 0
     tail_octets: int = 0
     seq: int = 0
+    first: int = 0
+    """The first segment that the index beside it names; those before it have left by retention."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

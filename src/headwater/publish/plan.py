@@ -145,23 +145,64 @@ class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):
     indexed: bool = False
     write_open: bool = False
     write_index: bool = False
+    named: tuple[Segment, ...] = ()
+    """The segments that the index names; none when there is no index."""
 
 
-def plan_changes(segments: Sequence[Segment], written: OpenList) -> ChangePlan:
+def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0) -> ChangePlan:
     """Decide which Change List documents are written now, given the open list as it was `written` last.
 
     The segment that was open then is the first that may still have to be written for good; those before it have been.
+    `first` is the number of the first segment that the index names.
     """
     last = segments[-1]
-    indexed = len(segments) > 1
+    indexed = last.number > 0
     rotated = last.number != written.number or indexed != written.indexed
     return ChangePlan(
-        closed=tuple(one for one in segments[:-1] if one.number >= written.number),
+        closed=tuple(one for one in segments[:-1] if one.number >= max(written.number, first)),
         open=last,
         indexed=indexed,
         write_open=rotated or last.last > written.seq,
-        write_index=indexed and rotated,
+        write_index=indexed and (rotated or first != written.first),
+        named=tuple(one for one in segments if one.number >= first) if indexed else (),
     )
+
+
+def first_retained(
+    segments: Sequence[Segment], pages: Sequence[Page], note: Note, settings: SetSettings, now: dt.datetime
+) -> int:
+    """The number of the first segment that stays in the index.
+
+    Closed ones go when they ended `retention_seconds` ago, but none that somebody needs who begins with the Resource
+    List as it is: what changed since the earliest `at` of its pages stays. One that went never comes back.
+    """
+    first = note.open.first
+    if settings.retention_seconds is None:
+        return first
+    listed = set(note.listed)
+    known = [page.at for page in pages if page.number in listed and page.at is not None]
+    if not known:
+        return first
+    until = min(now - dt.timedelta(seconds=settings.retention_seconds), *known)
+    for one in segments[:-1]:
+        if one.number >= first and one.until is not None and one.until <= until:
+            first = one.number + 1
+    return first
+
+
+def may_retire(segments: Sequence[Segment], note: Note, settings: SetSettings, now: dt.datetime) -> bool:
+    """Whether a segment is old enough to leave the index; told without looking at the pages."""
+    oldest = next((one for one in segments[:-1] if one.number >= note.open.first), None)
+    if settings.retention_seconds is None or oldest is None or oldest.until is None:
+        return False
+    return (now - oldest.until).total_seconds() >= settings.retention_seconds
+
+
+def must_rotate(segment: Segment, settings: SetSettings, now: dt.datetime) -> bool:
+    """Whether a new Resource List is due, and a new Change List with it: the open one has lasted its period."""
+    if settings.rotation_seconds is None or segment.last < segment.first:
+        return False
+    return (now - segment.from_).total_seconds() >= settings.rotation_seconds
 
 
 def must_close(segment: Segment, settings: SetSettings, now: dt.datetime) -> bool:

@@ -118,6 +118,25 @@ class Publisher:
             self.publish_site()
         return result
 
+    def rotate(self, name: str) -> dt.datetime | None:
+        """When the set's rotation is due, close the open Change List and have all pages rendered anew (DIT-28, DIT-A1).
+
+        Returns the closed list's `until`, else None. Publish next with it as `at`, once what happened before it is
+        recorded: then the new Resource List begins where the closed Change List ends. Nothing is erased. The pages are
+        noted first, so that a crash loses none of it.
+        """
+        settings = self._site.settings(name)
+        with self._locks[name]:
+            state = self._catalog.state(name)
+            note = read_note(state.notes)
+            segments = self._catalog.segments(name)
+            now = self._clock()
+            if note.is_first or not segments or not plan.must_rotate(segments[-1], settings, now):
+                return None
+            pending = tuple(sorted({*note.pending, *note.listed}))
+            self._catalog.note(name, write_note(msgspec.structs.replace(note, pending=pending)))
+            return self._catalog.close_segment(name, now).until
+
     def publish_site(self) -> tuple[str, ...]:
         """Write the Source Description and robots.txt for the sets that are published; return the names that changed.
 
@@ -216,7 +235,8 @@ class Publisher:
         now = self._clock()
         press = self._press()
         self._close_segment(settings, now)
-        changes = ChangeLists(self._catalog, press, self._site, name, note, everything=everything)
+        first = self._first_retained(note, settings, now)
+        changes = ChangeLists(self._catalog, press, self._site, name, note, first=first, everything=everything)
         changes.publish()
         resources = ResourceLists(self._catalog, press, self._site, settings, self._clock, self._listener)
         at = true_at(at, state, note)
@@ -224,7 +244,8 @@ class Publisher:
         if everything:
             press.document(capability_list_name(name), *documents.capability_list(self._site, settings))
         live = {capability_list_name(name), *changes.names, *pages.names}
-        retired = self._retired(note, live, name, now, sweep=everything)
+        forgotten = {change_segment_name(name, number) for number in range(note.open.first, first)}
+        retired = self._retired(note, live, name, now, forgotten, sweep=everything)
         removed = plan.expired(retired, now)
         for gone in removed:
             self._store.remove(gone)
@@ -258,21 +279,30 @@ class Publisher:
         if plan.must_close(self._catalog.segments(settings.name)[-1], settings, now):
             self._catalog.close_segment(settings.name, now)
 
+    def _first_retained(self, note: Note, settings: SetSettings, now: dt.datetime) -> int:
+        segments = self._catalog.segments(settings.name)
+        if not plan.may_retire(segments, note, settings, now):
+            return note.open.first
+        return plan.first_retained(segments, self._catalog.pages(settings.name), note, settings, now)
+
     def _is_torn(self, note: Note, name: str) -> bool:
         """Whether a document that was published is no longer in the store, or not as it was written."""
         pages = [resource_page_name(name, number) for number in note.listed] if note.indexed else []
         tops = top_names(name)
         numbers = [one.number for one in self._catalog.segments(name)] if note.open.indexed else []
-        segments = [change_segment_name(name, number) for number in numbers if number <= note.open.number]
+        segments = [
+            change_segment_name(name, number) for number in numbers if note.open.first <= number <= note.open.number
+        ]
         names = (*tops, open_change_list_name(name), *pages, *segments)
         return not all(self._store.is_sound(one) for one in names)
 
     def _retired(
-        self, note: Note, live: set[str], name: str, now: dt.datetime, *, sweep: bool
+        self, note: Note, live: set[str], name: str, now: dt.datetime, forgotten: set[str], *, sweep: bool
     ) -> tuple[tuple[str, dt.datetime], ...]:
         """Documents that are no longer live, and since when. `sweep` looks for strays in the store itself as well."""
         known = dict(note.retired)
         before = {resource_page_name(name, number) for number in note.listed} if note.indexed else set()
+        before |= forgotten
         if sweep:
             before |= {one for one in self._store.names(f"{name}/") if is_part_name(name, one)}
         known |= {one: now for one in before if one not in known}

@@ -46,6 +46,8 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     A page is rendered again after `refresh_changes` events on it, or `refresh_seconds` after the first; a page that no
     event touches after `renew_seconds`, so that its `at` (and with it the changes that a new destination must replay)
     does not grow old. An open Change List is closed after `segment_seconds` (None: by count and size alone).
+    After `rotation_seconds` all pages are rendered anew and the open Change List closed at their `at` (DIT-28, DIT-A1);
+    closed ones leave the index when they ended `retention_seconds` ago (None: never).
     `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
     """
 
@@ -57,6 +59,8 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     refresh_seconds: float = 3_600.0
     renew_seconds: float = 7 * 86_400.0
     segment_seconds: float | None = None
+    rotation_seconds: float | None = None
+    retention_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not _SET_NAME.match(self.name):

@@ -48,6 +48,8 @@ class SetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     refresh_seconds: Seconds = 3_600.0
     renew_seconds: Seconds = 604_800.0
     segment_seconds: Seconds | None = None
+    rotation_seconds: Seconds | None = None
+    retention_seconds: Seconds | None = None
     resource_base: str | None = None
 
     def settings(self) -> SetSettings:
@@ -61,6 +63,8 @@ class SetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             refresh_seconds=self.refresh_seconds,
             renew_seconds=self.renew_seconds,
             segment_seconds=self.segment_seconds,
+            rotation_seconds=self.rotation_seconds,
+            retention_seconds=self.retention_seconds,
         )
 
 

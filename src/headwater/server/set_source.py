@@ -144,9 +144,10 @@ class SetSource:
     def full(self, *, force_pages: bool = False) -> Worked:
         """Scan the whole folder and publish. Raises what the scanner, the catalog and the store raise."""
         before = self._catalog.create(self.name)
+        turned = self._publisher.rotate(self.name) if before.opened_at is not None else None
         scanned = self._scanner.scan()
         if scanned.at is not None:
-            self.at = scanned.at
+            self.at = turned or scanned.at
         fresh = scanned.opened and scanned.unchanged == 0
         return self._publish(scanned, before.last_seq, force_pages=force_pages, verify=not fresh)
 
