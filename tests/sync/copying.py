@@ -8,7 +8,8 @@ import msgspec
 
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Notice, Progress
-from headwater.sync.audit import AuditReport, audit
+from headwater.sync.audit import audit
+from headwater.sync.findings import AuditReport
 from headwater.sync.options import Options, Report
 from headwater.sync.run import sync
 from headwater.sync.transport import Transport, TransportOptions

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headwater.storage.database import Database, Transaction
+from headwater.sync.held import digest_of_path, remember_damage
 from headwater.sync.moments import micros
-from headwater.sync.oneset import digest_of_path, remember_damage
 from headwater.sync.place import Tree, boot_id
 from headwater.sync.state import intents
 

@@ -19,10 +19,11 @@ from headwater.sync.documents import Documents
 from headwater.sync.faults import AnotherSource, UnknownSetName
 from headwater.sync.filters import Scope, origin_of
 from headwater.sync.intake import scope_origins
+from headwater.sync.kit import Kit
 from headwater.sync.ledger import Ledger
 from headwater.sync.matching import Matches, match, move_set, redirects_of
 from headwater.sync.moments import micros
-from headwater.sync.oneset import Kit, OneSet
+from headwater.sync.oneset import OneSet
 from headwater.sync.options import Options, Report, SetReport, gravest
 from headwater.sync.place import Tree
 from headwater.sync.state import (

@@ -1,0 +1,62 @@
+"""What earlier runs have left undone of one set: transfers that failed, and deletions that were held back."""
+
+from __future__ import annotations
+
+from headwater.storage.database import Transaction
+from headwater.sync.claims import Claims
+from headwater.sync.plan import ADD_WORK, Counts
+from headwater.sync.state import SetRow
+
+
+class Arrears:
+    """Adds to `work` and `doomed` of one set, after whatever a list has put there."""
+
+    def __init__(self, row: SetRow, claims: Claims, counts: Counts) -> None:
+        self._set = row
+        self._claims = claims
+        self._counts = counts
+
+    def failures(self, t: Transaction, now: int, *, patient: bool) -> None:
+        """Add the remembered failures that are not planned already: all of them, save where `Retry-After` waits.
+
+        `patient`: a service that follows also keeps its own retry clock (DST-F6).
+        """
+        query = """
+            SELECT f.uri, f.loc, r.path, r.id, f.lastmod, f.length, f.hash, f.type, f.encoding, f.mirrors, f.changed_at,
+                   f.tries
+            FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
+            WHERE f.set_id = ?1 AND f.uri NOT IN (SELECT uri FROM temp.work)
+              AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""
+        rows = list(t.rows(query, (self._set.id, now, int(patient))))
+        for uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, changed_at, tries in rows:
+            name = path if path is not None else self._claims.path(uri)
+            if self._claims.takes(uri, name):
+                t.run(
+                    ADD_WORK,
+                    (
+                        uri, loc, name, key, lastmod, length, hash_, type_, coding, mirrors, changed_at, changed_at,
+                        None, None, tries,
+                    ),
+                )  # fmt: skip
+                self._counts.created += path is None
+                self._counts.updated += path is not None
+
+    def skip_waiting(self, t: Transaction, now: int) -> None:
+        """Take out of the plan what a server asked us not to try before a moment that has not come."""
+        waiting = (
+            "SELECT w.n, w.held FROM temp.work w JOIN failures f ON f.set_id = ? AND f.uri = w.uri"
+            " WHERE f.wait_until > ? AND f.hash IS w.hash AND f.lastmod IS w.lastmod"
+        )
+        rows = list(t.rows(waiting, (self._set.id, now)))
+        t.many("DELETE FROM temp.work WHERE n = ?", [(n,) for n, _ in rows])
+        self._counts.created -= sum(held is None for _, held in rows)
+        self._counts.updated -= sum(held is not None for _, held in rows)
+
+    def held_back(self, t: Transaction) -> None:
+        """Bring back the deletions that earlier runs were not allowed (DST-B4)."""
+        t.run(
+            "INSERT OR IGNORE INTO temp.doomed(id, at) SELECT id, doomed_at FROM resources"
+            " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
+            " AND uri NOT IN (SELECT uri FROM temp.work)",
+            (self._set.id,),
+        )

@@ -1,0 +1,192 @@
+"""What was planned for one set, carried out: names settled, resources transferred, files deleted, or only shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.errors import Exit
+from headwater.progress import Progress
+from headwater.spec.uris import normalise
+from headwater.storage.database import Transaction
+from headwater.sync.arrears import Arrears
+from headwater.sync.claims import Claims, first_base
+from headwater.sync.difference import Difference
+from headwater.sync.faults import FixedBase
+from headwater.sync.held import HeldFiles
+from headwater.sync.options import Action
+from headwater.sync.place import Tree
+from headwater.sync.plan import Counts, clear, guard
+from headwater.sync.standing import Standing
+from headwater.sync.state import intend, one_set
+from headwater.sync.transfer import Transfer
+
+_MOST_ACTIONS = 10_000
+_DELETIONS = 500
+
+PlanStep = Callable[[Transaction, Difference], None]
+
+
+class Execution:
+    """Plans and carries out, as often as a run needs it."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._set = standing
+        self._kit = standing.kit
+        self._files = HeldFiles(standing.kit.tree)
+        self._held_before: int | None = None
+
+    def wanted_base(self) -> str | None:
+        """The base that the caller wants; it cannot be another than that of the names already made."""
+        wanted = self._kit.options.base
+        if wanted is None:
+            return None
+        base = normalise(wanted if wanted.endswith("/") else f"{wanted}/")
+        if self._set.row.base not in (None, base):
+            raise FixedBase(
+                f"the names of this copy were made with base {self._set.row.base}", where=self._set.row.name
+            )
+        return base
+
+    def carry_out(self, step: PlanStep, table: str | None = None) -> None:
+        """Plan, transfer, delete. What may not be deleted is remembered."""
+        kit, now = self._kit, self._kit.now()
+        with kit.database.write() as t:
+            clear(t)
+            claims = Claims(self._set.row, self._set.choice, self._base(t, table))
+            counts = Counts()
+            step(t, Difference(self._set.row, claims, counts, self._files))
+            arrears = Arrears(self._set.row, claims, counts)
+            arrears.failures(t, now, patient=kit.options.patient)
+            arrears.skip_waiting(t, now)
+            arrears.held_back(t)
+            doomed = int(t.value("SELECT count(*) FROM temp.doomed"))
+            allowed = kit.options.delete and guard(doomed, self._held(t), kit.options.max_delete)
+            early = allowed and claims.doomed_in_the_way(t)
+        if kit.options.dry_run:
+            self._show_plan(counts, doomed, allowed)
+            return
+        assert kit.tree is not None
+        if early:
+            self._delete(kit.tree, counts)
+        with kit.database.write() as t:
+            claims.settle(t)
+        try:
+            Transfer(
+                kit.transport, kit.database, kit.tree, kit.temp, self._set.row, kit.run, counts, kit.listener,
+                self._set.warn, now=kit.now, adopt=kit.adopt, largest=kit.options.largest,
+            ).run()  # fmt: skip
+            if allowed:
+                self._delete(kit.tree, counts)
+            elif doomed:
+                self._hold_back(doomed)
+        finally:
+            self._add(counts)
+
+    def left_over(self) -> None:
+        """Do what earlier runs have left undone, where there is any."""
+        with self._kit.database.write() as t:
+            due = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set.row.id,))
+            doomed = t.one(
+                "SELECT 1 FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL LIMIT 1", (self._set.row.id,)
+            )
+        if due or doomed:
+            self.carry_out(lambda _t, _difference: None)
+
+    def _base(self, t: Transaction, table: str | None) -> str:
+        row, base = self._set.row, self.wanted_base()
+        if row.base is not None:
+            return row.base
+        if base is None and table is not None:
+            base = first_base(t, table, self._set.offer.capability_list)
+        if base is not None:
+            t.run("UPDATE sets SET base = ? WHERE id = ?", (base, row.id))
+            self._set.row = one_set(t, row.id)
+        return base or ""
+
+    def _held(self, t: Transaction) -> int:
+        """How many files the set held when the run began: what the guard measures by."""
+        if self._held_before is None:
+            self._held_before = int(
+                t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (self._set.row.id,))
+            )
+        return self._held_before
+
+    def _delete(self, tree: Tree, counts: Counts) -> None:
+        """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm)."""
+        database, last = self._kit.database, 0
+        while True:
+            with database.write() as t:
+                rows = list(
+                    t.rows(
+                        "SELECT d.id, r.path, d.at, r.uri FROM temp.doomed d JOIN resources r ON r.id = d.id"
+                        " WHERE d.id > ? AND r.path IS NOT NULL ORDER BY d.id LIMIT ?",
+                        (last, _DELETIONS),
+                    )
+                )
+                if not rows:
+                    return
+                intent = intend(t, self._set.row.id, [(uri, path) for _, path, _, uri in rows])
+            for _, path, _, _ in rows:
+                tree.remove(path)
+            last = rows[-1][0]
+            with database.write() as t:
+                t.run("DELETE FROM intents WHERE id = ?", (intent,))
+                t.many(
+                    "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"
+                    " doomed_at = NULL, changed_at = coalesce(?, changed_at, 0) WHERE id = ?",
+                    [(at, key) for key, _, at, _ in rows],
+                )
+            counts.deleted += len(rows)
+            self._kit.listener(Progress("deleting", counts.deleted))
+
+    def _hold_back(self, doomed: int) -> None:
+        with self._kit.database.write() as t:
+            t.run(
+                "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.doomed d"
+                " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.doomed)"
+            )
+        self._set.report.held_back = doomed
+        if self._kit.options.delete:
+            self._set.statuses.append(Exit.TRANSFERS_FAILED)
+            share = doomed / max(self._held_before or 1, 1)
+            self._set.warn(
+                "DST-B4",
+                f"{doomed} deletions ({share:.0%} of what is held) are held back: --max-delete {min(share, 1):.2f} "
+                "allows them",
+                self._set.row.name,
+            )
+
+    def _add(self, counts: Counts) -> None:
+        report = self._set.report
+        report.created += counts.created
+        report.updated += counts.updated
+        report.deleted += counts.deleted
+        report.unchanged += counts.unchanged
+        report.left_out += counts.left_out
+        report.newer_than_listed += counts.newer
+        report.adopted += counts.adopted
+        report.octets += counts.octets
+
+    def _show_plan(self, counts: Counts, doomed: int, allowed: bool) -> None:
+        report = self._set.report
+        self._add(counts)
+        report.deleted = doomed if allowed else 0
+        report.held_back = 0 if allowed else doomed
+        if doomed and not allowed and self._kit.options.delete:
+            self._set.statuses.append(Exit.TRANSFERS_FAILED)
+        with self._kit.database.write() as t:
+            work = t.rows(f"SELECT held, uri, path FROM temp.work ORDER BY n LIMIT {_MOST_ACTIONS + 1}")  # noqa: S608
+            for held, uri, path in work:
+                report.plan.append(Action("create" if held is None else "update", uri, _shown(path)))
+            gone = t.rows(
+                "SELECT r.uri, r.path FROM temp.doomed d JOIN resources r ON r.id = d.id ORDER BY r.path LIMIT ?",
+                (_MOST_ACTIONS + 1,),
+            )
+            for uri, path in gone:
+                report.plan.append(Action("delete" if allowed else "hold back", uri, _shown(path)))
+        report.plan_is_cut = len(report.plan) > _MOST_ACTIONS
+        del report.plan[_MOST_ACTIONS:]
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")

@@ -1,0 +1,109 @@
+"""What an audit finds, and how it judges: one file, one set, the whole copy (DST-Q)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.errors import Exit
+from headwater.sync.moments import SECOND
+from headwater.sync.options import gravest
+from headwater.sync.verify import digests_of
+
+SAME, MISSING, DIFFERENT, EXTRA = "same", "missing", "different", "extra"
+UNVERIFIABLE, CHANGED = "unverifiable", "changed during audit"
+
+IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One resource that is not the same, or one file too many."""
+
+    verdict: str
+    uri: str | None
+    path: str
+    reason: str = ""
+
+
+class SetAudit(msgspec.Struct, kw_only=True):
+    """The audit of one set: counts of resources, and what is not the same."""
+
+    name: str
+    folder: str
+    at: str | None = None
+    same: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    unverifiable: int = 0
+    changed_during_audit: int = 0
+    refused: int = 0
+    left_out: int = 0
+    verdict: str = UNDETERMINED
+    reason: str | None = None
+    findings: list[Finding] = []
+    findings_are_cut: bool = False
+
+
+class AuditReport(msgspec.Struct, kw_only=True):
+    """The audit of a copy. `verdict`: `in sync`, `not in sync` or `undetermined`."""
+
+    source: str
+    destination: str
+    verdict: str = UNDETERMINED
+    sets: list[SetAudit] = []
+    requests: int = 0
+    seconds: float = 0.0
+    exit_status: int = Exit.UNDETERMINED
+
+
+def judge_file(
+    length: int | None, listed: str | None, lastmod: int | None, newer: bool, size: int | None, mtime_ns: int, own: str
+) -> str:
+    """The verdict on one expected file: by every listed digest that can be computed, else by length and time (DST-Q).
+
+    A copy that was newer than listed, and that no list has confirmed, is different (5.3).
+    """
+    if size is None:
+        return MISSING
+    wanted = digests_of(listed)
+    if wanted:
+        held = {digest.algorithm: digest.hex for digest in digests_of(own)}
+        if any(held.get(digest.algorithm) != digest.hex for digest in wanted):
+            return DIFFERENT
+        return SAME if length is None or length == size else DIFFERENT
+    if newer:
+        return DIFFERENT
+    if length is None and lastmod is None:
+        return UNVERIFIABLE
+    if length is not None and length != size:
+        return DIFFERENT
+    if lastmod is not None and lastmod // SECOND != mtime_ns // 1_000_000_000:
+        return DIFFERENT
+    return SAME
+
+
+def judge_set(result: SetAudit, doubts: list[str]) -> None:
+    """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it."""
+    if doubts:
+        result.verdict, result.reason = UNDETERMINED, "; ".join(doubts)
+    elif result.missing or result.extra or result.different:
+        result.verdict = NOT_IN_SYNC
+    elif result.changed_during_audit:
+        result.verdict, result.reason = UNDETERMINED, "the source changed during the audit"
+    else:
+        result.verdict = IN_SYNC
+
+
+_STATUSES = {IN_SYNC: Exit.DONE, NOT_IN_SYNC: Exit.FINDINGS, UNDETERMINED: Exit.UNDETERMINED}
+
+
+def judge_copy(report: AuditReport, *, whole: bool) -> None:
+    """Set verdict and exit status of the copy. `whole`: everything that the source describes could be read.
+
+    A finding is certain whatever else is in doubt; doubt counts before agreement.
+    """
+    statuses = [int(_STATUSES[one.verdict]) for one in report.sets]
+    if not whole or not statuses:
+        statuses.append(int(Exit.UNDETERMINED))
+    report.exit_status = int(Exit.FINDINGS) if Exit.FINDINGS in statuses else gravest(statuses)
+    report.verdict = next(name for name, status in _STATUSES.items() if status == report.exit_status)

@@ -1,0 +1,29 @@
+"""What the sets of one run share: the source, the copy and its state, and what the caller wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from headwater.progress import Listener
+from headwater.storage.database import Database
+from headwater.sync.documents import Documents
+from headwater.sync.options import Options
+from headwater.sync.place import Tree
+from headwater.sync.transport import Transport
+
+
+class Kit(msgspec.Struct, kw_only=True):
+    """One for each run. `tree` is None where a dry run has no folder to look at; `now` is in microseconds."""
+
+    documents: Documents
+    transport: Transport
+    database: Database
+    tree: Tree | None
+    temp: str
+    run: int
+    options: Options
+    listener: Listener
+    now: Callable[[], int]
+    adopt: bool

@@ -1,0 +1,89 @@
+"""How one set stands while a run works on it: what is remembered of it, what is offered, and what is to be told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.errors import HeadwaterError, SourceFault
+from headwater.spec.kinds import Kind
+from headwater.sync.discover import offer_of
+from headwater.sync.filters import Choice, Scope
+from headwater.sync.kit import Kit
+from headwater.sync.options import SetReport
+from headwater.sync.position import Position
+from headwater.sync.state import SetRow, forget_documents, keep_offer, keep_position, one_set
+
+
+class Standing:
+    """One set in a run; `row` is what is remembered, `offer` what is worked with, `report` what is told at the end."""
+
+    def __init__(self, kit: Kit, row: SetRow, scope: Scope) -> None:
+        self.kit = kit
+        self.row = row
+        self.offer = row.offer
+        self.scope = scope
+        self.choice = Choice(kit.options.include, kit.options.exclude)
+        self.signature = msgspec.json.encode(
+            (kit.options.include, kit.options.exclude, kit.options.allow_hosts, kit.options.any_host)
+        ).decode()
+        self.statuses: list[int] = []
+        self.since: Position | None = None
+        """From where changes are to be read again, where that is not the position itself."""
+
+        self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
+        self._refreshed = False
+
+    @property
+    def rescoped(self) -> bool:
+        """Whether another choice of resources holds than for all that was done so far."""
+        return self.row.scope not in (None, self.signature)
+
+    def say(self, fault: HeadwaterError) -> None:
+        """Put a fault into the report: the set is not complete."""
+        self.statuses.append(fault.exit_status)
+        self.report.complete = False
+        self.report.fault = self.report.fault or str(fault)
+        self.warn(fault.rule or fault.code, f"{fault.what}. {fault.todo}", fault.where)
+
+    def warn(self, rule: str, message: str, where: str | None = None) -> None:
+        """Tell a person, once."""
+        self.kit.documents.warn(rule, message, where)
+
+    def note(self, process: str) -> None:
+        """Put a process that was carried out into the report."""
+        known = self.report.process
+        if process not in known:
+            self.report.process = process if known == "none" else f"{known}+{process}"
+
+    def reload(self) -> None:
+        """Take what is remembered as it now is."""
+        with self.kit.database.write() as t:
+            self.row = one_set(t, self.row.id)
+
+    def start_over(self) -> None:
+        """Without a Resource List only the changes themselves tell what another choice lets in: all are read again."""
+        with self.kit.database.write() as t:
+            forget_documents(t, self.row.id)
+            keep_position(t, self.row.id, Position())
+        self.reload()
+
+    def refresh_offer(self) -> bool:
+        """Read the Capability List anew, and say whether it names other documents by now (DST-C5)."""
+        uri = self.offer.capability_list
+        if uri is None or self._refreshed:
+            return False
+        self._refreshed = True
+        try:
+            look = self.kit.documents.look(uri)
+        except SourceFault:
+            return False
+        if look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
+            return False
+        fresh = offer_of(look, self.offer.description, self.kit.documents)
+        fresh = msgspec.structs.replace(fresh, name=self.offer.name, identity=self.offer.identity)
+        changed = (fresh.resource_list, fresh.change_list) != (self.offer.resource_list, self.offer.change_list)
+        if changed and (fresh.resource_list or fresh.change_list):
+            self.offer = fresh
+            with self.kit.database.write() as t:
+                keep_offer(t, self.row.id, fresh)
+        return changed
