@@ -20,6 +20,7 @@ from headwater.publish.site import (
     change_segment_name,
     resource_list_name,
     resource_page_name,
+    source_description_name,
 )
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Change, Document, Entry, Link
@@ -34,8 +35,25 @@ class PageTimes(msgspec.Struct, frozen=True, gc=False):
     completed: dt.datetime
 
 
-def source_description(site: Site, published: Iterable[str]) -> tuple[Document, list[Entry]]:
-    """The Source Description: one entry for each published set (RS-SD-03…07); nothing is above it (RS-SD-10)."""
+def source_descriptions(site: Site, published: Iterable[str]) -> Iterator[tuple[str, Document, list[Entry]]]:
+    """The Source Description with its name; of a site with very many sets its parts, then their index (RS-SD-09).
+
+    One entry for each published set (RS-SD-03…07); nothing is above it (RS-SD-10).
+    """
+    if len(site.sets) <= site.description_entries:
+        yield SOURCE_DESCRIPTION, *_source_description(site, published, ())
+        return
+    parts: dict[str, list[str]] = {}
+    for name in published:
+        parts.setdefault(source_description_name(site, name), []).append(name)
+    index = (Link(rel="index", href=site.url(SOURCE_DESCRIPTION)),)
+    for part in sorted(parts):
+        yield part, *_source_description(site, parts[part], index)
+    head = _head(Kind.SOURCE_DESCRIPTION_INDEX, _described(site.describedby))
+    yield SOURCE_DESCRIPTION, head, [Entry(loc=site.url(part), capability="description") for part in sorted(parts)]
+
+
+def _source_description(site: Site, published: Iterable[str], links: tuple[Link, ...]) -> tuple[Document, list[Entry]]:
     described = {one.name: one.describedby for one in site.sets}
     entries = [
         Entry(
@@ -45,12 +63,12 @@ def source_description(site: Site, published: Iterable[str]) -> tuple[Document, 
         )
         for name in published
     ]
-    return _head(Kind.SOURCE_DESCRIPTION, _described(site.describedby)), entries
+    return _head(Kind.SOURCE_DESCRIPTION, (*_described(site.describedby), *links)), entries
 
 
 def capability_list(site: Site, settings: SetSettings) -> tuple[Document, list[Entry]]:
     """The Capability List of a set: exactly one entry for each capability (RS-CAP-05), no `lastmod` (RS-CAP-10)."""
-    up = Link(rel="up", href=site.url(SOURCE_DESCRIPTION))
+    up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
     entries = [
         Entry(loc=site.url(resource_list_name(settings.name)), capability="resourcelist"),
         Entry(loc=site.url(change_list_name(settings.name)), capability="changelist"),

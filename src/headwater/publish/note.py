@@ -11,7 +11,7 @@ import hashlib
 
 import msgspec
 
-from headwater.publish.site import SetSettings, Site
+from headwater.publish.site import SetSettings, Site, source_description_name
 
 RENDERER = 1
 """Raise it when the same catalog is to give other documents: every published document is then written again."""
@@ -80,5 +80,6 @@ def fingerprint(site: Site, settings: SetSettings) -> str:
         settings.name,
         site.resource_prefix(settings.name),
         settings.describedby,
+        site.url(source_description_name(site, settings.name)),
     )
     return hashlib.sha256(msgspec.json.encode(shape)).hexdigest()[:32]

@@ -23,7 +23,7 @@ from typing import ClassVar
 import msgspec
 
 from headwater import notices
-from headwater.catalog.interface import Catalog, SetState
+from headwater.catalog.interface import Catalog, SetState, UnknownSet
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.publish import documents, plan
@@ -42,10 +42,10 @@ from headwater.publish.site import (
     open_change_list_name,
     resource_list_name,
     resource_page_name,
+    source_description_name,
     top_names,
 )
 from headwater.spec.escape import escape
-from headwater.spec.records import Document, Entry
 
 
 class NotReady(UsageFault):
@@ -95,7 +95,7 @@ class Publisher:
         self._listener = listener
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._site_lock = threading.Lock()
-        self._named: tuple[str, ...] | None = None
+        self._named: frozenset[str] | None = None
         self._published: set[str] = set()
         self._checked: set[str] = set()
 
@@ -112,7 +112,7 @@ class Publisher:
             check = check or force_pages or name not in self._checked
             result = self._publish(settings, at, force_pages, check)
             self._checked.add(name)
-        if check and (not self._store.is_sound(SOURCE_DESCRIPTION) or self._store.get(ROBOTS) is None):
+        if check and not self._is_description_sound():
             self._named = None
         if (self._named is None or name not in self._named) and self._is_whole():
             self.publish_site()
@@ -146,7 +146,8 @@ class Publisher:
         with self._site_lock:
             published = self._published_names()
             press = self._press()
-            press.document(SOURCE_DESCRIPTION, *documents.source_description(self._site, published))
+            for name, head, entries in documents.source_descriptions(self._site, published):
+                press.document(name, head, entries)
             if self._owns_robots():
                 press.blocks(ROBOTS, [documents.robots(self._site, published)])
             else:
@@ -155,7 +156,7 @@ class Publisher:
                 self._listener(
                     Notice(notices.FOREIGN_ROBOTS, f"robots.txt is not ours and stays as it is; add to it: {missing}")
                 )
-            self._named = published
+            self._named = frozenset(published)
             return tuple(press.written)
 
     def _owns_robots(self) -> bool:
@@ -172,10 +173,11 @@ class Publisher:
     def _has_documents(self, name: str) -> bool:
         """Whether all documents of the set are in the store, in the shape that this site gives them."""
         if name not in self._published:
-            state = next((one for one in self._catalog.sets() if one.name == name), None)
-            if state is None or read_note(state.notes).fingerprint != fingerprint(
-                self._site, self._site.settings(name)
-            ):
+            try:
+                state = self._catalog.state(name)
+            except UnknownSet:
+                return False
+            if read_note(state.notes).fingerprint != fingerprint(self._site, self._site.settings(name)):
                 return False
             if not all(self._store.is_sound(one) for one in top_names(name)):
                 return False
@@ -185,15 +187,26 @@ class Publisher:
     def is_site_published(self) -> bool:
         """Whether the Source Description in the store is one of this site."""
         if self._named is None and self._is_whole():
-            held = self._store.open(SOURCE_DESCRIPTION)
-            if held is not None:
-                with held[1] as file:
-                    if file.read() == b"".join(self._press().whole(*self._description())):
-                        self._named = tuple(one.name for one in self._site.sets)
+            press = self._press()
+            names = self._published_names()
+            if all(
+                self._says(name, press.whole(head, entries))
+                for name, head, entries in documents.source_descriptions(self._site, names)
+            ):
+                self._named = frozenset(names)
         return self._named is not None
 
-    def _description(self) -> tuple[Document, list[Entry]]:
-        return documents.source_description(self._site, self._published_names())
+    def _says(self, name: str, blocks: Iterator[bytes]) -> bool:
+        """Whether the stored document says just this."""
+        held = self._store.open(name)
+        if held is None:
+            return False
+        with held[1] as file:
+            return file.read() == b"".join(blocks)
+
+    def _is_description_sound(self) -> bool:
+        names = {source_description_name(self._site, one.name) for one in self._site.sets} | {SOURCE_DESCRIPTION}
+        return all(self._store.is_sound(name) for name in names) and self._store.get(ROBOTS) is not None
 
     def _published_names(self) -> tuple[str, ...]:
         """The sets to name; in an order that does not depend on which of them this run is about."""

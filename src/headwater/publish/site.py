@@ -7,6 +7,8 @@ A *name* is the place of a document below the base URL, and its name in the stor
 from __future__ import annotations
 
 import re
+from collections import Counter
+from functools import cached_property
 from typing import ClassVar
 from urllib.parse import urlsplit
 
@@ -19,13 +21,17 @@ from headwater.spec.writer import Profile
 
 SOURCE_DESCRIPTION = ".well-known/resourcesync"
 ROBOTS = "robots.txt"
+DESCRIPTION_PARTS = "sourcedescription/"
 DEFAULT_SET = "files"
 
 RESERVED = frozenset(
-    {"api", "admin", "dashboard", "events", "favicon.ico", "health", "hub", "index.html", "metrics", "notify"}
-    | {"robots.txt", "sitemap.xml", "static", "subscribe", "ui"}
+    {"api", "admin", "dashboard", "events", "favicon.ico", "health", "hub", "index.html", "ingest", "metrics", "notify"}
+    | {"robots.txt", "sitemap.xml", "sourcedescription", "static", "subscribe", "ui"}
 )
 """First path segments that are, or will be, something else than a set."""
+
+DESCRIPTION_ENTRIES = 20_000
+"""So many sets fit into one Source Description: within 50 MB even when each has the longest URLs (RS-LIM-01)."""
 
 _SET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _PART = re.compile(r"[0-9]{5,}\.xml\Z")
@@ -72,7 +78,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
                 check_url(url)
 
 
-class Site(msgspec.Struct, frozen=True, kw_only=True):
+class Site(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One source: where it is, what its sets are, in which profile its documents are written."""
 
     base_url: str
@@ -80,13 +86,14 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile = Profile.V11
     title: str | None = None
     describedby: str | None = None
+    description_entries: int = DESCRIPTION_ENTRIES
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "base_url", check_base_url(self.base_url))
         if self.describedby is not None:
             check_url(self.describedby)
         names = [settings.name for settings in self.sets]
-        if doubled := next((name for name in names if names.count(name) > 1), None):
+        if doubled := next((name for name, count in Counter(names).items() if count > 1), None):
             raise BadSite(f"two sets are named {doubled!r}", advice="Give every set a name of its own.")
         for name in names:
             if len(escape(self.resource_prefix(name))) > URI_PREFIX_OCTETS:
@@ -107,10 +114,18 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
     def settings(self, name: str) -> SetSettings:
         """The settings of the set `name`. Raises BadSite when the site has no such set."""
-        for settings in self.sets:
-            if settings.name == name:
-                return settings
-        raise BadSite(f"the site has no set {name!r}", advice="Name a set of the configuration.")
+        return self.sets[self.position(name)]
+
+    def position(self, name: str) -> int:
+        """Where the set stands among the sets. Raises BadSite when the site has no such set."""
+        found = self._positions.get(name)
+        if found is None:
+            raise BadSite(f"the site has no set {name!r}", advice="Name a set of the configuration.")
+        return found
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {settings.name: number for number, settings in enumerate(self.sets)}
 
     def url(self, name: str) -> str:
         """The URL of the document `name`."""
@@ -120,6 +135,21 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         """What precedes a relative URI of the set, with its last slash."""
         elsewhere = self.settings(set_name).resource_base
         return elsewhere.rstrip("/") + "/" if elsewhere else resource_prefix(self.base_url, set_name)
+
+
+def source_description_name(site: Site, set_name: str) -> str:
+    """The Source Description that lists the set: the well-known one, or one part of many (RS-SD-09, AMB-53).
+
+    The part depends on the set's place among the configured sets, so that sets are best added at the end.
+    """
+    if len(site.sets) <= site.description_entries:
+        return SOURCE_DESCRIPTION
+    return source_description_part_name(site.position(set_name) // site.description_entries)
+
+
+def source_description_part_name(number: int) -> str:
+    """One Source Description of many, which the index at the well-known place groups."""
+    return f"{DESCRIPTION_PARTS}{number:05d}.xml"
 
 
 def capability_list_name(set_name: str) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.publish.site import ROBOTS, SOURCE_DESCRIPTION
+from headwater.publish.site import DESCRIPTION_PARTS, ROBOTS, SOURCE_DESCRIPTION
 from headwater.spec.uris import quote_path
 
 LONGEST_TARGET = 16_384
@@ -24,6 +24,7 @@ _PARTS = re.compile(r"(?:capabilitylist|resourcelist|changelist)\.xml\Z|(?:resou
 _PLAIN = re.compile(rb"[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)*+").fullmatch
 """Relative URIs that are in canonical form as they stand: nothing encoded, no segment that begins with a dot."""
 _OPEN = "changelist/open.xml"
+_DESCRIPTION_PART = re.compile(rf"{DESCRIPTION_PARTS}[0-9]{{5,9}}\.xml\Z")
 _SITE_DOCUMENTS = frozenset({SOURCE_DESCRIPTION, ROBOTS})
 
 
@@ -82,7 +83,7 @@ def route(target: bytes, base_path: bytes, sets: Collection[str]) -> Route:
     if set_name in sets:
         return _in_set(set_name, rest)
     text = unquote_to_bytes(target[1:]).decode("utf-8", "replace")
-    if text in _SITE_DOCUMENTS:
+    if text in _SITE_DOCUMENTS or _DESCRIPTION_PART.match(text):
         return DocumentRoute(text, None)
     if text == "health":
         return _HEALTH

@@ -1,0 +1,96 @@
+"""A site of more sets than one Source Description holds: parts, and an index that groups them (RS-SD-09, AMB-53)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.publish.publisher import Publisher
+from headwater.publish.site import BadSite, SetSettings, Site
+from headwater.server.routes import DocumentRoute, NoRoute, route
+from headwater.spec.kinds import Kind
+from headwater.spec.reader import read_bytes
+from headwater.spec.records import Document, Entry
+from tests.publish.world import BASE, World, put
+
+NAMES = tuple(f"s{number}" for number in range(5))
+WELL_KNOWN = f"{BASE}/.well-known/resourcesync"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path, sets=tuple(SetSettings(name=name) for name in NAMES))
+    world.site = msgspec.structs.replace(world.site, description_entries=2)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    for name in NAMES:
+        world.begin(1, name)
+        world.publish(name=name)
+    return world
+
+
+def _read(world: World, url: str) -> tuple[Document, list[Entry]]:
+    document, entries, warnings = read_bytes(world.fetch(url) or b"", url)
+    assert warnings == ()
+    return document, list(entries)
+
+
+def test_parts_and_their_index_rs_sd_09_amb_53(world: World) -> None:
+    index, parts = _read(world, WELL_KNOWN)
+    assert index.kind is Kind.SOURCE_DESCRIPTION_INDEX
+    assert len(parts) == 3
+    listed = []
+    for part in parts:
+        document, entries = _read(world, part.loc)
+        assert document.kind is Kind.SOURCE_DESCRIPTION
+        link = document.link("index")
+        assert link is not None
+        assert link.href == WELL_KNOWN
+        for entry in entries:
+            up = _read(world, entry.loc)[0].link("up")
+            assert up is not None
+            assert up.href == part.loc, "RS-NAV-01: `up` leads to the Source Description that lists it"
+            listed.append(entry.loc)
+    assert listed == [f"{BASE}/{name}/capabilitylist.xml" for name in NAMES]
+
+
+def test_nothing_is_written_again_by_another_process(world: World) -> None:
+    again = Publisher(world.catalog, world.store, world.site, world.now)
+    assert again.is_site_published()
+    for name in NAMES:
+        assert again.publish(name, world.catalog.mark(name, world.now())).written == ()
+
+
+def test_a_lost_part_is_restored(world: World) -> None:
+    (world.folder / "documents/sourcedescription/00001.xml").unlink()
+    world.record(put("a", 1), name="s0")
+    world.publisher.publish("s0", world.catalog.mark("s0", world.now()), check=True)
+    assert len(_read(world, f"{BASE}/sourcedescription/00001.xml")[1]) == 2
+
+
+def test_fewer_sets_are_one_description_again(world: World) -> None:
+    world.site = msgspec.structs.replace(world.site, sets=world.site.sets[:2])
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    for name in NAMES[:2]:
+        world.publish(name=name)
+    document, entries = _read(world, WELL_KNOWN)
+    assert document.kind is Kind.SOURCE_DESCRIPTION
+    assert len(entries) == 2
+    assert world.look("s1").state == world.truth("s1")
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [(b"/sourcedescription/00001.xml", True), (b"/sourcedescription/1.xml", False), (b"/sourcedescription/", False)],
+)
+def test_parts_are_served(target: bytes, found: bool) -> None:
+    answer = route(target, b"", {"s0"})
+    assert isinstance(answer, DocumentRoute if found else NoRoute)
+
+
+def test_many_sets_are_looked_up_by_name() -> None:
+    site = Site(base_url=BASE, sets=tuple(SetSettings(name=f"s{number}") for number in range(30_000)))
+    assert [site.position(name) for name in ("s0", "s29999")] == [0, 29_999]
+    with pytest.raises(BadSite):
+        site.settings("s30000")
