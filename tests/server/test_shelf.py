@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headwater.server.replies import fields
 from headwater.server.shelf import IMMUTABLE, REVALIDATE, Shelf
 from headwater.storage.folder import FolderStore, Stored
 
@@ -35,7 +36,7 @@ class ClosedMeanwhile:
 def lifetime(shelf: Shelf) -> bytes:
     shelved = shelf.look(NAME)
     assert shelved is not None
-    return dict(shelved.plain.headers)[b"cache-control"]
+    return dict(fields(shelved.plain.head))[b"cache-control"]
 
 
 def test_only_a_version_that_says_until_is_immutable(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write the re
 
 def printable(text: str) -> str:
     """`text` with control, direction and surrogate characters as visible escapes (`\\x1b`)."""
+    if text.isprintable():
+        return text
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 

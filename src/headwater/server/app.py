@@ -1,8 +1,9 @@
 """The HTTP face as a bare ASGI application: documents, resources, health, and a page for people.
 
 No framework: most answers are octets that lie ready, and a framework would cost more than they do
-(docs/decisions/005-http-server.md). What needs the disk for longer than a stat or one small read happens in a pool of
-threads; octets go out in blocks, so that a slow reader holds one of them and not a document.
+(docs/decisions/005-http-server.md). What lies ready is answered at once (`at_once`) to a server that can ask so. What
+needs the disk for longer than a stat or one small read happens in a pool of threads; octets go out in blocks, so that a
+slow reader holds one of them and not a document.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from headwater.server.conditions import accepts_gzip, is_fresh
 from headwater.server.files import OpenFile, Root
 from headwater.server.health import report
 from headwater.server.home import home_page
-from headwater.server.replies import Conditions, Reply
-from headwater.server.shelf import Form, Headers, Shelf
+from headwater.server.replies import Conditions, Head, Reply, fields, line
+from headwater.server.shelf import Form, Shelf, Shelved
 
 BLOCK_OCTETS = 1 << 18
 SMALL_OCTETS = 1 << 16
@@ -45,7 +46,8 @@ _FIELDS = {
     b"accept-encoding": "accept_encoding",
 }
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
-_ALLOW: Headers = [(b"allow", b"GET, HEAD"), (b"connection", b"close")]
+_CLOSE: Head = line(b"connection", b"close")
+_ALLOW: Head = line(b"allow", b"GET, HEAD") + _CLOSE
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR})
 
 
@@ -112,7 +114,7 @@ class Application:
         self._base_path = source.site.base_path.encode("ascii")
         self._roots = {name: Root(folder) for name, folder in roots.items()}
         links = {
-            one.name: (b"link", f'<{self._site.url(capability_list_name(one.name))}>; rel="resourcesync"'.encode())
+            one.name: line(b"link", f'<{self._site.url(capability_list_name(one.name))}>; rel="resourcesync"'.encode())
             for one in self._site.sets
         }
         self._cards = Cards(source.catalog, links)
@@ -125,6 +127,39 @@ class Application:
         """Give up the reading threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def at_once(self, target: bytes, headers: list[tuple[bytes, bytes]], client: str) -> Reply | None:
+        """The answer to a GET, whole and small, when everything for it is at hand; None when it takes the long way.
+
+        `target` is as in the request line. The answer counts as sent.
+        """
+        began = time.perf_counter()
+        path, _, query = target.partition(b"?")
+        if b"#" in target or not target.isascii():
+            return None
+        try:
+            conditions = _conditions(headers)
+            reply = None if conditions.has_body else self._at_hand(path, conditions)
+        except Exception:  # noqa: BLE001  the long way meets it again, and says so
+            return None
+        if reply is None or reply.octets > SMALL_OCTETS:
+            return None
+        if reply.file is not None:
+            reply.file.close()
+            return None
+        if self._on_served is not None:
+            self._on_served(_served(client, "GET", path, query, reply, began, complete=True))
+        return reply
+
+    def _at_hand(self, path: bytes, conditions: Conditions) -> Reply | None:
+        match routes.route(path, self._base_path, self._roots):
+            case routes.ResourceRoute() as found:
+                return self._resource(found, conditions, is_head=False)
+            case routes.DocumentRoute() as found:
+                shelved = self._shelf.known(found.name)
+                return None if shelved is None else self._shelved(found, shelved, conditions)
+            case _:
+                return None
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
@@ -134,7 +169,7 @@ class Application:
         is_head = scope["method"] == "HEAD"
         complete = False
         try:
-            await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+            await send({"type": "http.response.start", "status": reply.status, "headers": fields(reply.head)})
             if is_head or reply.octets == 0:
                 await send({"type": "http.response.body", "body": b""})
                 complete = True
@@ -144,14 +179,14 @@ class Application:
             if reply.file is not None:
                 reply.file.close()
             if self._on_served is not None:
-                self._on_served(_served(scope, reply, began, complete))
+                where = scope["raw_path"], scope.get("query_string", b"")
+                client = scope.get("client") or ("-", 0)
+                self._on_served(_served(client[0], scope["method"], *where, reply, began, complete=complete))
 
     async def _send_body(self, reply: Reply, receive: Receive, send: Send) -> bool:
         """Send the octets; False when the reader has gone, or when there are fewer of them than was said."""
         if reply.octets <= BLOCK_OCTETS and reply.file is None:
-            whole = len(reply.body) == reply.octets
-            body = reply.body if whole else memoryview(reply.body)[reply.start : reply.start + reply.octets]
-            await send({"type": "http.response.body", "body": body})
+            await send({"type": "http.response.body", "body": reply.content()})
             return True
         gone = asyncio.ensure_future(_reader_gone(receive))
         try:
@@ -174,16 +209,16 @@ class Application:
     async def _answer(self, scope: Scope) -> Reply:
         conditions = _conditions(scope["headers"])
         if scope["method"] not in ("GET", "HEAD"):
-            return replies.text(405, "only GET and HEAD are understood here", list(_ALLOW))
+            return replies.text(405, "only GET and HEAD are understood here", _ALLOW)
         found = routes.route(scope["raw_path"], self._base_path, self._roots)
         try:
             reply = await self._reply(found, conditions, is_head=scope["method"] == "HEAD")
         except HeadwaterError as fault:
             if self._on_fault is not None:
                 self._on_fault(fault)
-            reply = replies.text(503, f"a fault of our own store [{fault.code}]", [(b"retry-after", b"10")])
+            reply = replies.text(503, f"a fault of our own store [{fault.code}]", line(b"retry-after", b"10"))
         if conditions.has_body:  # a body that nobody asked for is not waited for
-            reply.headers = [*reply.headers, (b"connection", b"close")]
+            reply.head += _CLOSE
         return reply
 
     async def _reply(self, found: routes.Route, conditions: Conditions, *, is_head: bool) -> Reply:
@@ -194,27 +229,25 @@ class Application:
                 return await self._document(found, conditions, is_head=is_head)
             case routes.HealthRoute():
                 status, body = report(self._source)
-                return replies.data(status, body, b"application/json", [(b"cache-control", b"no-store")])
+                return replies.data(status, body, b"application/json", line(b"cache-control", b"no-store"))
             case routes.HomeRoute():
                 body = home_page(self._source)
-                return replies.data(200, body, b"text/html; charset=utf-8", [(b"cache-control", b"no-cache")])
+                return replies.data(200, body, b"text/html; charset=utf-8", line(b"cache-control", b"no-cache"))
             case routes.NoRoute():
                 return replies.text(found.status, found.text)
 
     async def _document(self, found: routes.DocumentRoute, conditions: Conditions, *, is_head: bool) -> Reply:
-        name, set_name = found.name, found.set_name
-        if not (self._source.is_site_published() if set_name is None else self._source.is_published(set_name)):
-            return replies.not_yet(set_name or "the source")
         loop = asyncio.get_running_loop()
+        name, set_name = found.name, found.set_name
         shelved = self._shelf.known(name) or await loop.run_in_executor(self._pool, self._shelf.look, name)
         if shelved is None:
-            return self._no_document(name, set_name)
-        coded = shelved.gzip is not None and accepts_gzip(conditions.accept_encoding)
-        form = shelved.gzip if coded and shelved.gzip else shelved.plain
-        if is_fresh(conditions.if_none_match, conditions.if_modified_since, form.etag, shelved.modified_second):
-            return Reply(304, form.unchanged)
-        body: bytes | BinaryIO | None = self._shelf.body(form)
-        if body is None and not is_head:
+            return self._no_document(name, set_name) if self._shows(set_name) else _not_yet(set_name)
+        reply = self._shelved(found, shelved, conditions)
+        if reply is not None:
+            return reply
+        form, coded = _form(shelved, conditions)
+        body: bytes | BinaryIO | None = None
+        if not is_head:
             opened = await loop.run_in_executor(self._pool, self._shelf.open, name, coded)
             if opened is None:
                 return self._no_document(name, set_name)
@@ -223,10 +256,23 @@ class Application:
                 self._shelf.keep(form, body)
         return _document_reply(form, body, conditions)
 
+    def _shelved(self, found: routes.DocumentRoute, shelved: Shelved, conditions: Conditions) -> Reply | None:
+        """The answer without waiting; None when its octets have to be read first."""
+        if not self._shows(found.set_name):
+            return _not_yet(found.set_name)
+        form, _ = _form(shelved, conditions)
+        if is_fresh(conditions.if_none_match, conditions.if_modified_since, form.etag, shelved.modified_second):
+            return Reply(304, form.unchanged)
+        body = self._shelf.body(form)
+        return None if body is None else _document_reply(form, body, conditions)
+
+    def _shows(self, set_name: str | None) -> bool:
+        return self._source.is_site_published() if set_name is None else self._source.is_published(set_name)
+
     def _no_document(self, name: str, set_name: str | None) -> Reply:
         """404; 503 for what every published set has: it is lost, and about to be restored."""
         if set_name is None or name in top_names(set_name):
-            return replies.not_yet(set_name or "the source")
+            return _not_yet(set_name)
         return replies.text(404, f"no document {name}")
 
     def _resource(self, found: routes.ResourceRoute, conditions: Conditions, *, is_head: bool) -> Reply:
@@ -260,7 +306,7 @@ class Application:
             return replies.text(403, "the resource cannot be read at present")
         if self._on_fault is not None:
             self._on_fault(fault)
-        return replies.text(503, "the resource cannot be read at present", [(b"retry-after", b"10")])
+        return replies.text(503, "the resource cannot be read at present", line(b"retry-after", b"10"))
 
 
 def _conditions(headers: list[tuple[bytes, bytes]]) -> Conditions:
@@ -275,8 +321,19 @@ def _conditions(headers: list[tuple[bytes, bytes]]) -> Conditions:
     return conditions
 
 
+def _not_yet(set_name: str | None) -> Reply:
+    return replies.not_yet(set_name or "the source")
+
+
+def _form(shelved: Shelved, conditions: Conditions) -> tuple[Form, bool]:
+    """The form that is asked for, and whether it is the coded one."""
+    if shelved.gzip is not None and accepts_gzip(conditions.accept_encoding):
+        return shelved.gzip, True
+    return shelved.plain, False
+
+
 def _document_reply(form: Form, body: bytes | BinaryIO | None, conditions: Conditions) -> Reply:
-    reply = replies.whole_or_part(form.headers, form.etag, form.octets, conditions)
+    reply = replies.whole_or_part(form.head, form.etag, form.octets, conditions)
     if reply.status == 416:
         if body is not None and not isinstance(body, bytes):
             body.close()
@@ -293,7 +350,7 @@ def _resource_reply(card: Card, file: OpenFile, conditions: Conditions, *, is_he
         conditions.if_none_match, conditions.if_modified_since, card.etag, card.modified_second
     ):
         return Reply(304, card.unchanged)
-    reply = replies.whole_or_part(card.headers, card.etag, file.state.st_size, conditions)
+    reply = replies.whole_or_part(card.head, card.etag, file.state.st_size, conditions)
     if reply.status == 416 or is_head:
         return reply
     reply.file, reply.is_promised = file, card.is_strong
@@ -324,15 +381,15 @@ async def _reader_gone(receive: Receive) -> None:
         pass
 
 
-def _served(scope: Scope, reply: Reply, began: float, complete: bool) -> Served:
-    client = scope.get("client")
-    query = b"?" + scope["query_string"] if scope.get("query_string") else b""
+def _served(
+    client: str, method: str, path: bytes, query: bytes, reply: Reply, began: float, *, complete: bool
+) -> Served:
     return Served(
-        client=client[0] if client else "-",
-        method=scope["method"],
-        target=(scope["raw_path"] + query).decode("ascii", "backslashreplace"),
+        client=client,
+        method=method,
+        target=(path + b"?" + query if query else path).decode("ascii", "backslashreplace"),
         status=reply.status,
-        octets=0 if scope["method"] == "HEAD" else reply.octets,
+        octets=0 if method == "HEAD" else reply.octets,
         seconds=time.perf_counter() - began,
         complete=complete,
     )

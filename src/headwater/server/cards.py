@@ -7,6 +7,7 @@ ask for resources in the order of the list, so a look-up brings the next ones al
 
 from __future__ import annotations
 
+import re
 import time
 from email.utils import formatdate
 from functools import lru_cache
@@ -15,34 +16,37 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Resource
 from headwater.server.files import OpenFile
-from headwater.server.shelf import Headers
+from headwater.server.replies import Head, line
 
 KEPT = 4_096
-AHEAD = 32
+AHEAD = 128
 """How many resources a look-up brings along."""
-_TRIAL = 256
+_TRIAL = 512
 """How many of them are brought before it is judged whether they are asked for."""
 _PAYS = 8
 """One in so many must be: reading a row ahead costs about a tenth of a look-up."""
 
-_LIFETIME = (b"cache-control", b"public, max-age=60, must-revalidate")
+_UNCHANGED = b"etag: %s\r\nlast-modified: %s\r\ncache-control: public, max-age=60, must-revalidate\r\n%s"
+_WHOLE = b"%scontent-length: %d\r\n%saccept-ranges: bytes\r\nx-content-type-options: nosniff\r\n"
+_DIGEST = re.compile(r"sha-256:([0-9A-Za-z]{64})")
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class Card(msgspec.Struct, frozen=True, gc=False):
-    """The headers of one file in one state. `is_strong`: the tag is the digest of exactly these octets."""
+    """The heads of one file in one state. `is_strong`: the tag is the digest of exactly these octets."""
 
     state: tuple[int, int, int, int]
     etag: bytes
     is_strong: bool
     modified_second: int
-    headers: Headers
-    unchanged: Headers
+    head: Head
+    unchanged: Head
 
 
 class Cards:
     """The cards of a source's resources. Belongs to one thread."""
 
-    def __init__(self, catalog: Catalog, links: dict[str, tuple[bytes, bytes]]) -> None:
+    def __init__(self, catalog: Catalog, links: dict[str, Head]) -> None:
         self._catalog = catalog
         self._links = links
         self._cards: dict[tuple[str, str], Card] = {}
@@ -68,15 +72,15 @@ class Cards:
         if isinstance(found, Card):
             if found.state == file.key:
                 return found
-            resource = self._get(set_name, relative)
-        elif file.matches(found.memo):
-            resource = found
-        else:  # what was read ahead may be old
-            resource = self._get(set_name, relative)
+            resource, matches = self._get(set_name, relative), False
+        else:
+            resource, matches = found, file.matches(found.memo)
+            if not matches:  # what was read ahead may be old
+                resource = self._get(set_name, relative)
         if resource is None:
             self._cards.pop((set_name, relative), None)
             return None
-        made = _made(resource, file, self._links[set_name])
+        made = _made(resource, file, self._links[set_name], known=matches or file.matches(resource.memo))
         if made.is_strong:
             if len(self._cards) >= KEPT:
                 self._cards.clear()
@@ -103,28 +107,20 @@ class Cards:
         return self._brought < _TRIAL or self._used * _PAYS >= self._brought or self._misses % 64 == 0
 
 
-def _made(resource: Resource, file: OpenFile, link: tuple[bytes, bytes]) -> Card:
+def _made(resource: Resource, file: OpenFile, link: Head, *, known: bool) -> Card:
+    """The card of an open file; `known`: its octets are those that were hashed."""
     state, stated = file.state, resource.metadata
     # No date in the future (RFC 9110 8.8.2.1), which a file's time may well be.
     second = min(state.st_mtime_ns // 1_000_000_000, int(time.time()))
-    digest = _sha256(stated.hash) if file.matches(resource.memo) else None
+    digest = _DIGEST.search(stated.hash) if known and stated.hash else None
     if digest:
-        etag = b'"%s"' % digest.encode("ascii")
+        etag = b'"%s"' % digest[1].encode("ascii")
     else:
         # With the change time: the same size under a restored modification time is another state.
         etag = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
-    modified = (b"last-modified", _http_date(second))
-    unchanged = [(b"etag", etag), modified, _LIFETIME, link]
-    headers = [
-        (b"content-type", (stated.type or "application/octet-stream").encode("latin-1", "replace")),
-        (b"content-length", b"%d" % state.st_size),
-        *unchanged,
-        (b"accept-ranges", b"bytes"),
-        (b"x-content-type-options", b"nosniff"),
-    ]
-    if stated.encoding:
-        headers.append((b"content-encoding", stated.encoding.encode("latin-1", "replace")))
-    return Card(file.key, etag, bool(digest), second, headers, unchanged)
+    unchanged = _UNCHANGED % (etag, _http_date(second), link)
+    head = _WHOLE % (_content_lines(stated.type, stated.encoding), state.st_size, unchanged)
+    return Card(file.key, etag, digest is not None, second, head, unchanged)
 
 
 @lru_cache(maxsize=1024)
@@ -132,8 +128,9 @@ def _http_date(second: int) -> bytes:
     return formatdate(second, usegmt=True).encode("ascii")
 
 
-def _sha256(hashes: str | None) -> str | None:
-    if hashes is None:
-        return None
-    start = hashes.find("sha-256:")
-    return None if start < 0 else hashes[start + 8 : start + 72]
+@lru_cache(maxsize=1024)
+def _content_lines(kind: str | None, encoding: str | None) -> Head:
+    """What the catalog says of the content; what would end the line is no media type and no coding."""
+    said = ((b"content-type", kind or "application/octet-stream"), (b"content-encoding", encoding or ""))
+    values = ((name, text.encode("latin-1", "replace")) for name, text in said if text)
+    return b"".join(line(name, value) for name, value in values if not _CONTROL.search(value))

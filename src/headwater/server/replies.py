@@ -1,4 +1,4 @@
-"""Answers as values: a status, headers, and what to send, whole or in part."""
+"""Answers as values: a status, the lines of a head, and what to send, whole or in part."""
 
 from __future__ import annotations
 
@@ -8,9 +8,22 @@ import msgspec
 
 from headwater.server.conditions import Span, Unsatisfiable, wanted_span
 from headwater.server.files import OpenFile
-from headwater.server.shelf import Headers
+
+Head = bytes
+"""Header lines as they are sent, each with its end. Names are in lower case."""
 
 RETRY_SECONDS = b"2"
+
+
+def line(name: bytes, value: bytes) -> Head:
+    """One header line."""
+    return b"%s: %s\r\n" % (name, value)
+
+
+def fields(head: Head) -> list[tuple[bytes, bytes]]:
+    """Names and values of the lines."""
+    parts = [one.partition(b": ") for one in head.split(b"\r\n")[:-1]]
+    return [(name, value) for name, _, value in parts]
 
 
 class Conditions(msgspec.Struct, gc=False):
@@ -28,49 +41,57 @@ class Reply(msgspec.Struct, gc=False):
     """One answer: `octets` from `start` on, of `body` or `file`. `is_promised`: a strong tag vouches for the file."""
 
     status: int
-    headers: Headers
+    head: Head
     body: bytes | memoryview = b""
     file: BinaryIO | OpenFile | None = None
     start: int = 0
     octets: int = 0
     is_promised: bool = False
 
+    def content(self) -> bytes | memoryview:
+        """The octets to be sent, of an answer without a file."""
+        if len(self.body) == self.octets:
+            return self.body
+        return memoryview(self.body)[self.start : self.start + self.octets]
 
-def whole_or_part(headers: Headers, etag: bytes, size: int, conditions: Conditions) -> Reply:
+
+def whole_or_part(head: Head, etag: bytes, size: int, conditions: Conditions) -> Reply:
     """The answer 200, 206 or 416 for a representation of this size, still without its octets.
 
-    `headers` are those of a 200; they are left as they are.
+    `head` is that of a 200.
     """
     span = None if conditions.range is None else wanted_span(conditions.range, conditions.if_range, etag, size)
     if span is None:
-        return Reply(200, headers, octets=size)
+        return Reply(200, head, octets=size)
     if isinstance(span, Unsatisfiable):
-        kept = [header for header in headers if header[0] not in (b"content-length", b"content-type")]
-        return text(416, "the range lies beyond the end", [*kept, (b"content-range", b"bytes */%d" % size)])
-    return Reply(206, _part(headers, span, size), start=span.start, octets=span.octets)
+        kept = _without(head, b"content-length", b"content-type")
+        return text(416, "the range lies beyond the end", kept + line(b"content-range", b"bytes */%d" % size))
+    return Reply(206, _part(head, span, size), start=span.start, octets=span.octets)
 
 
-def _part(headers: Headers, span: Span, size: int) -> Headers:
-    kept = [header for header in headers if header[0] != b"content-length"]
-    return [
-        *kept,
-        (b"content-length", b"%d" % span.octets),
-        (b"content-range", b"bytes %d-%d/%d" % (span.start, span.last, size)),
-    ]
+def _part(head: Head, span: Span, size: int) -> Head:
+    length = line(b"content-length", b"%d" % span.octets)
+    place = line(b"content-range", b"bytes %d-%d/%d" % (span.start, span.last, size))
+    return _without(head, b"content-length") + length + place
 
 
-def text(status: int, line: str, headers: Headers | None = None) -> Reply:
+def _without(head: Head, *names: bytes) -> Head:
+    return b"".join(line(name, value) for name, value in fields(head) if name not in names)
+
+
+def text(status: int, said: str, head: Head = b"") -> Reply:
     """An answer of one line of plain text."""
-    body = (line + "\n").encode("utf-8", "replace")
-    return data(status, body, b"text/plain; charset=utf-8", headers)
+    body = (said + "\n").encode("utf-8", "replace")
+    return data(status, body, b"text/plain; charset=utf-8", head)
 
 
-def data(status: int, body: bytes, kind: bytes, headers: Headers | None = None) -> Reply:
-    """An answer made for this request alone."""
-    fields = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *(headers or ())]
-    return Reply(status, fields, body=body, octets=len(body))
+def data(status: int, body: bytes, kind: bytes, head: Head = b"") -> Reply:
+    """An answer made for this request alone; `head` has the further lines."""
+    own = line(b"content-type", kind) + line(b"content-length", b"%d" % len(body))
+    return Reply(status, own + head, body=body, octets=len(body))
 
 
 def not_yet(what: str) -> Reply:
     """503: it will be there, and soon; never an empty list in its stead."""
-    return text(503, f"{what} is being prepared; try again in a moment", [(b"retry-after", RETRY_SECONDS)])
+    said = f"{what} is being prepared; try again in a moment"
+    return text(503, said, line(b"retry-after", RETRY_SECONDS))

@@ -1,7 +1,8 @@
 """Runs the application on uvicorn, with the bounds that a server on the open network needs.
 
 uvicorn's httptools protocol bounds neither the head of a request nor how long it may take, nor how long a reader may
-stall; the subclass here does. Signals end the server gracefully and are reported, not raised again.
+stall; the subclass here does. It also answers at once what the application has at hand: a task, two messages and two
+writes would cost more than the answer. Signals end the server gracefully and are reported, not raised again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import ClassVar
 
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headwater.errors import StoreFault
 from headwater.server.app import Application
@@ -106,7 +107,7 @@ def make_server(
     config = uvicorn.Config(
         app,
         loop="uvloop" if _has_uvloop() else "asyncio",
-        http=_bounded(bounds),
+        http=type("Limited", (Bounded,), {"limits": bounds}),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -138,79 +139,154 @@ def _has_uvloop() -> bool:
     return True
 
 
-def _bounded(limits: ServerLimits) -> type[asyncio.Protocol]:
-    class Bounded(HttpToolsProtocol):
-        """One connection within the limits."""
+class Bounded(HttpToolsProtocol):
+    """One connection within the limits."""
 
-        head_octets = 0
-        unparsed_octets = 0
-        messages = 0
-        deadline: asyncio.TimerHandle | None = None
-        stall: asyncio.TimerHandle | None = None
+    limits: ClassVar[ServerLimits]
+    app: Application
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.deadline = self.loop.call_later(limits.head_seconds, self.too_slow)
+    head_octets = 0
+    unparsed_octets = 0
+    messages = 0
+    in_head = True
+    answered = False
+    """Whether the present request has been answered at once."""
+    answered_at: float | None = None
+    """When the last one was, by the loop's clock; None after one that took the long way."""
+    deadline: asyncio.TimerHandle | None = None
+    stall: asyncio.TimerHandle | None = None
+    idle: asyncio.TimerHandle | None = None
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self.relax()
-            if self.stall is not None:
-                self.stall.cancel()
-            super().connection_lost(exc)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin: a head must come within its time."""
+        super().connection_made(transport)
+        self.deadline = self.loop.call_later(self.limits.head_seconds, self.too_slow)
 
-        def on_message_begin(self) -> None:
-            self.head_octets = 0
-            self.messages += 1
-            if self.deadline is None:
-                self.deadline = self.loop.call_later(limits.head_seconds, self.too_slow)
-            super().on_message_begin()
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End: no timer is left."""
+        self.relax()
+        for timer in (self.stall, self.idle):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
 
-        def on_url(self, url: bytes) -> None:
-            self.grow(len(url))
-            super().on_url(url)
+    def data_received(self, data: bytes) -> None:
+        """Parse, and bound what of a head has come when it has not come to an end."""
+        before = self.messages
+        super().data_received(data)
+        if not self.in_head:
+            self.unparsed_octets = 0
+            return
+        if self.deadline is None:  # most heads come whole, and need no timer
+            self.deadline = self.loop.call_later(self.limits.head_seconds, self.too_slow)
+        # The parser hands a header over when it is whole: what has not come to an end is counted here.
+        self.unparsed_octets = len(data) + (self.unparsed_octets if before == self.messages else 0)
+        if self.unparsed_octets > _UNPARSED * self.limits.head_octets and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too long.")
 
-        def on_header(self, name: bytes, value: bytes) -> None:
-            self.grow(len(name) + len(value) + 32)
-            super().on_header(name, value)
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self.head_octets = 0
+        self.messages += 1
+        self.in_head = True
+        self.answered = False
+        super().on_message_begin()
 
-        def on_headers_complete(self) -> None:
-            self.relax()
+    def on_url(self, url: bytes) -> None:
+        """Part of the target."""
+        self.grow(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header of the request."""
+        self.grow(len(name) + len(value) + 32)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is there: answer it at once, or hand it to the application the long way."""
+        self.in_head = False
+        self.relax()
+        client = self.client[0] if self.client else "-"
+        reply = self.app.at_once(self.url, self.headers, client) if self.is_plain() else None
+        if reply is None:
+            self.answered_at = None
             super().on_headers_complete()
+            return
+        self.answered = True
+        own = b"".join(map(_line, self.server_state.default_headers))
+        self.transport.write(b"".join((STATUS_LINE[reply.status], own, reply.head, b"\r\n", reply.content())))
+        self.server_state.total_requests += 1
+        self.answered_at = self.loop.time()
+        if self.idle is None:
+            self.idle = self.loop.call_later(self.limits.idle_seconds, self.too_idle)
 
-        def data_received(self, data: bytes) -> None:
-            before = self.messages
-            super().data_received(data)
-            # The parser hands a header over when it is whole: what has not come to an end is counted here.
-            ongoing = self.deadline is not None
-            self.unparsed_octets = (
-                len(data) + (self.unparsed_octets if before == self.messages else 0) if ongoing else 0
-            )
-            if self.unparsed_octets > _UNPARSED * limits.head_octets and not self.transport.is_closing():
-                self.send_400_response("The head of the request is too long.")
+    def is_plain(self) -> bool:
+        """Whether the request is a usual GET, on a connection that has room for its answer at this moment."""
+        parser, cycle, most = self.parser, self.cycle, self.limits.connections
+        return (
+            parser.get_method() == b"GET"
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+            and not parser.should_upgrade()
+            and not self.expect_100_continue
+            and (cycle is None or cycle.response_complete)
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+            and len(self.connections) < most
+            and len(self.tasks) < most
+        )
 
-        def grow(self, octets: int) -> None:
-            self.head_octets += octets
-            if self.head_octets > limits.head_octets:
-                raise ValueError("the head of the request is too long")
+    def on_body(self, body: bytes) -> None:
+        """Part of a request's body."""
+        if not self.answered:
+            super().on_body(body)
 
-        def relax(self) -> None:
-            if self.deadline is not None:
-                self.deadline.cancel()
-                self.deadline = None
+    def on_message_complete(self) -> None:
+        """The request is there to its end."""
+        if not self.answered:
+            super().on_message_complete()
 
-        def too_slow(self) -> None:
+    def grow(self, octets: int) -> None:
+        """Count octets of the head."""
+        self.head_octets += octets
+        if self.head_octets > self.limits.head_octets:
+            raise ValueError("the head of the request is too long")
+
+    def relax(self) -> None:
+        """The head has come in time."""
+        if self.deadline is not None:
+            self.deadline.cancel()
             self.deadline = None
-            if not self.transport.is_closing():
-                self.transport.close()
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self.stall = self.loop.call_later(limits.stall_seconds, self.transport.abort)
+    def too_slow(self) -> None:
+        """The head has not come in time."""
+        self.deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
 
-        def resume_writing(self) -> None:
-            if self.stall is not None:
-                self.stall.cancel()
-                self.stall = None
-            super().resume_writing()
+    def too_idle(self) -> None:
+        """Close a connection that has asked nothing since it was answered at once; uvicorn sees to the long way."""
+        self.idle = None
+        if self.answered_at is None or self.in_head or self.transport.is_closing():
+            return
+        left = self.answered_at + self.limits.idle_seconds - self.loop.time()
+        if left > 0:
+            self.idle = self.loop.call_later(left, self.too_idle)
+        else:
+            self.transport.close()
 
-    return Bounded
+    def pause_writing(self) -> None:
+        """The reader is behind: it has a while to go on."""
+        super().pause_writing()
+        self.stall = self.loop.call_later(self.limits.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The reader goes on."""
+        if self.stall is not None:
+            self.stall.cancel()
+            self.stall = None
+        super().resume_writing()
+
+
+def _line(header: tuple[bytes, bytes]) -> bytes:
+    return b"%s: %s\r\n" % header

@@ -1,4 +1,4 @@
-"""Documents ready to be sent: headers made once for each version of a document, octets kept while there is room.
+"""Documents ready to be sent: heads made once for each version of a document, octets kept while there is room.
 
 A version is known by its digest. What is sent always belongs together, whatever is published meanwhile: the octets of
 one version, or a file that goes on giving them.
@@ -18,9 +18,8 @@ import msgspec
 
 from headwater.publish.press import Store
 from headwater.publish.site import ROBOTS
+from headwater.server.replies import Head, line
 from headwater.storage.folder import Stored
-
-Headers = list[tuple[bytes, bytes]]
 
 IMMUTABLE = b"public, max-age=31536000, immutable"
 REVALIDATE = b"no-cache"
@@ -36,12 +35,12 @@ _SHELVED = 4_096
 
 
 class Form(msgspec.Struct, frozen=True, gc=False):
-    """One form of a document (as it is, or gzip): its tag, its size, the headers of a 200 and of a 304."""
+    """One form of a document (as it is, or gzip): its tag, its size, the heads of a 200 and of a 304."""
 
     etag: bytes
     octets: int
-    headers: Headers
-    unchanged: Headers
+    head: Head
+    unchanged: Head
 
 
 class Shelved(msgspec.Struct, frozen=True, gc=False):
@@ -163,18 +162,14 @@ class Shelf:
 
 def _form(tag: str, octets: int, second: int, kind: bytes, lifetime: bytes, *, coded: bool) -> Form:
     etag = f'"{tag}"'.encode("ascii")
-    unchanged = [
-        (b"etag", etag),
-        (b"last-modified", formatdate(second, usegmt=True).encode("ascii")),
-        (b"cache-control", lifetime),
-        (b"vary", b"Accept-Encoding"),
-    ]
-    headers = [
-        (b"content-type", kind),
-        (b"content-length", b"%d" % octets),
-        *unchanged,
-        (b"accept-ranges", b"bytes"),
-    ]
+    unchanged = (
+        line(b"etag", etag)
+        + line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
+        + line(b"cache-control", lifetime)
+        + line(b"vary", b"Accept-Encoding")
+    )
+    head = line(b"content-type", kind) + line(b"content-length", b"%d" % octets) + unchanged
+    head += line(b"accept-ranges", b"bytes")
     if coded:
-        headers.append((b"content-encoding", b"gzip"))
-    return Form(etag, octets, headers, unchanged)
+        head += line(b"content-encoding", b"gzip")
+    return Form(etag, octets, head, unchanged)
