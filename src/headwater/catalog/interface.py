@@ -16,12 +16,12 @@ two backends given the same calls answer the same.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Protocol
 
 import msgspec
 
-from headwater.errors import StoreFault, UsageFault
+from headwater.errors import StoreFault, Undetermined, UsageFault
 from headwater.spec.records import Change, Link
 
 
@@ -176,6 +176,27 @@ class Unacceptable(UsageFault):
     advice: ClassVar[str] = "Mend or leave out what is named; nothing of this call was recorded."
 
 
+class SetExists(UsageFault):
+    """The set that was to be restored is in the catalog already."""
+
+    code: ClassVar[str] = "HW-CAT-05"
+    advice: ClassVar[str] = "Restore into another catalog; a set is never written over."
+
+
+class Contradiction(StoreFault):
+    """What was given as a whole set is none: its resources, changes and books do not agree."""
+
+    code: ClassVar[str] = "HW-CAT-06"
+    advice: ClassVar[str] = "Nothing of the set was restored: dump it again, and verify the catalog that it came from."
+
+
+class SetMoved(Undetermined):
+    """The set changed while it was dumped, and this backend cannot hold one state of it for so long."""
+
+    code: ClassVar[str] = "HW-CAT-07"
+    advice: ClassVar[str] = "Stop what writes to the set for as long as the dump takes, then try again."
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a page and a segment (RS-LIM-01, RS-LIM-02). `*_octets` leave room below 52,428,800 for growth.
 
@@ -296,4 +317,40 @@ class Catalog(Protocol):
 
     def close(self) -> None:
         """Give up connections; what was accepted is on disk."""
+        ...
+
+
+class Books(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a catalog keeps of one set beside its resources and its changes."""
+
+    state: SetState
+    pages: tuple[Page, ...]
+    segments: tuple[Segment, ...]
+
+
+Part = Books | Resource | Recorded
+"""A whole set is its `Books`, then its resources page by page in slot order, then its changes by number."""
+
+
+class Portable(Catalog, Protocol):
+    """A catalog whose sets can be moved, exactly, into another one of whatever backend."""
+
+    def dump(self, name: str) -> Iterator[Part]:
+        """The parts of one set, in any phase, all from one committed state; read with bounded memory.
+
+        Writers go on meanwhile, or the iterator ends with SetMoved: it never gives two states. An iterator that is
+        dropped holds nothing any longer. Raises UnknownSet at once.
+        """
+        ...
+
+    def restore(self, parts: Iterable[Part]) -> SetState:
+        """Make a set of its parts: numbers, times, pages, segments, memos and notes as they are given.
+
+        Every read then answers as it did where the set was dumped, but for weights, which are computed anew, and a
+        `record` of the same events gives the same numbers and places. Slot numbers are the backend's own: their order
+        is what is kept. `parts` are taken once, in order, with bounded memory. Atomic like every call: nothing of the
+        set is seen before the last part was taken and everything agreed, and what `parts` raises ends the call as if
+        it had never been. Raises SetExists, Contradiction, and Unacceptable for what no document could hold
+        (`restoring.Restoring` makes all checks but two: that the set is not there, that no URI comes twice).
+        """
         ...

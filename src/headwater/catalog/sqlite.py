@@ -7,7 +7,7 @@ It reads what a batch concerns, asks `ledger` what the batch does, and writes th
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from headwater.catalog import ledger
@@ -17,6 +17,7 @@ from headwater.catalog.interface import (
     Limits,
     NewerSchema,
     Page,
+    Part,
     Recorded,
     Rendered,
     Resource,
@@ -38,6 +39,7 @@ from headwater.catalog.sqlite_batch import (
     write_places,
     write_run,
 )
+from headwater.catalog.sqlite_moving import read_parts, write_parts
 from headwater.catalog.sqlite_rows import (
     CHANGE_COLUMNS,
     PAGE_COLUMNS,
@@ -256,6 +258,22 @@ class SqliteCatalog:
         with self._database.write() as transaction:
             head = head_of(transaction, name)
             transaction.run('UPDATE "set" SET notes = ? WHERE id = ?', (notes, head.id))
+
+    def dump(self, name: str) -> Iterator[Part]:
+        """The parts of one set, all from one snapshot; while it is read, the WAL file grows with what others write."""
+        self.state(name)  # an unknown set is said now, not with the first part
+        return self._dump(name)
+
+    def _dump(self, name: str) -> Iterator[Part]:
+        with self._database.read() as transaction:
+            yield from read_parts(transaction, name)
+
+    def restore(self, parts: Iterable[Part]) -> SetState:
+        """Make a set of its parts, in one transaction: other writers wait for it, and the WAL file grows by the set."""
+        with self._database.write() as transaction:
+            state = write_parts(transaction, parts)
+        self._database.checkpoint()
+        return state
 
     def check(self) -> list[str]:
         """What is wrong with the file itself; reads all of it. `verify` compares the books."""

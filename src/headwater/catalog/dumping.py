@@ -1,0 +1,38 @@
+"""A set's parts by the ordinary reads, for a backend that cannot hold one state of it for as long as a dump takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwater.catalog.interface import Books, Catalog, Part, SetMoved
+
+_BATCH = 10_000
+
+
+def read_parts(catalog: Catalog, name: str) -> Iterator[Part]:
+    """The parts of a set that nobody writes to meanwhile. Raises UnknownSet at once, SetMoved when somebody has.
+
+    Memos are private to the ingest and not watched: one that is replaced meanwhile may be given as it was or as it is.
+    """
+    return _read(catalog, _books(catalog, name))
+
+
+def _read(catalog: Catalog, books: Books) -> Iterator[Part]:
+    name = books.state.name
+    yield books
+    for page in books.pages:
+        yield from catalog.page(name, page.number)
+        if catalog.state(name) != books.state:
+            raise SetMoved("the set changed while it was dumped", where=name)
+    seq = 0
+    while seq < books.state.last_seq:
+        changes = catalog.changes(name, seq, min(_BATCH, books.state.last_seq - seq))
+        yield from changes
+        seq = changes[-1].seq if changes else books.state.last_seq
+    if _books(catalog, name) != books:
+        raise SetMoved("the set changed while it was dumped", where=name)
+
+
+def _books(catalog: Catalog, name: str) -> Books:
+    state = catalog.state(name)
+    return Books(state=state, pages=tuple(catalog.pages(name)), segments=tuple(catalog.segments(name)))
