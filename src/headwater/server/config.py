@@ -73,6 +73,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     state: str
     sets: tuple[SetConfig, ...]
+    documents: str | None = None
     base_url: str | None = None
     host: str = DEFAULT_HOST
     port: Port = DEFAULT_PORT
@@ -118,4 +119,9 @@ def read_config(path: Path) -> SourceConfig:
 
 def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
     sets = tuple(msgspec.structs.replace(one, files=str(folder / Path(one.files).expanduser())) for one in config.sets)
-    return msgspec.structs.replace(config, state=str(folder / Path(config.state).expanduser()), sets=sets)
+    places = {
+        name: str(folder / Path(path).expanduser())
+        for name, path in (("state", config.state), ("documents", config.documents))
+        if path is not None
+    }
+    return msgspec.structs.replace(config, sets=sets, **places)

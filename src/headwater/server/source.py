@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater import notices
-from headwater.catalog.interface import Limits, Resource
+from headwater.catalog.interface import Catalog, Limits, Resource
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.belonging import Belonging
@@ -39,6 +39,20 @@ _SETTLING_ROUNDS = 3
 def utc_now() -> dt.datetime:
     """The clock of a driver."""
     return dt.datetime.now(dt.UTC)
+
+
+def open_catalog(config: SourceConfig) -> Catalog:
+    """The catalog that the configuration names. Raises the catalog's StoreFaults."""
+    limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
+    return SqliteCatalog(Path(config.state) / CATALOG, limits)
+
+
+def open_store(config: SourceConfig, tree: Tree | None = None, *, clean: bool = True) -> FolderStore:
+    """Where the documents lie. Only the process that publishes cleans up after one that was killed."""
+    if tree is not None:
+        foreign = frozenset({"resources", Path(config.state).name})
+        return FolderStore(tree.folder, foreign=foreign, clean=clean)
+    return FolderStore(Path(config.documents or Path(config.state) / DOCUMENTS), clean=clean)
 
 
 class Source:
@@ -66,16 +80,15 @@ class Source:
         self._state = Path(config.state)
         self._clock = clock
         self._listener = listener
-        self._folders = {one.name: folder_of(one, self.site, self._state, tree) for one in config.sets}
+        self._folders = {
+            one.name: folder_of(one, self.site, self._state, tree, config.documents) for one in config.sets
+        }
         self._belonging = {name: Belonging(one.root, one.selection, one.avoid) for name, one in self._folders.items()}
         self._followers: list[Follower] = []
         self._lock = StateLock(self._state)
         try:
-            limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
-            self.catalog = SqliteCatalog(self._state / CATALOG, limits)
-            foreign = frozenset({"resources", self._state.name}) if tree is not None else frozenset[str]()
-            where = tree.folder if tree is not None else self._state / DOCUMENTS
-            self.store = FolderStore(where, foreign=foreign)
+            self.catalog = open_catalog(config)
+            self.store = open_store(config, tree)
             self.publisher = Publisher(
                 self.catalog, self.store, self.site, clock, listener, keep_others=tree is not None
             )
