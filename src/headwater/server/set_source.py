@@ -65,9 +65,9 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def folder_of(config: SetConfig, site: Site, state: Path, tree: Tree | None, documents: str | None = None) -> Folder:
-    """How the set's folder is scanned; output, state and `documents` are left out. Raises Overlap, UnknownHash, BadPattern."""
-    if unknown := next((name for name in config.hashes if name not in HASHLIB), None):
     """How the set's folder is scanned, ours left out. Raises Overlap, UnknownHash, BadPattern."""
+    if unknown := next((name for name in config.hashes if name not in HASHLIB), None):
+        raise UnknownHash(f"unknown hash: {unknown!r}", where=config.name)
     root = os.path.realpath(os.fsencode(config.files))
     ours = [os.path.realpath(os.fsencode(one)) for one in (state, documents) if one is not None]
     place = None
