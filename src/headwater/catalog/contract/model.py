@@ -243,85 +243,89 @@ MOMENTS = st.integers(-5, 30).map(lambda us: START + us * TICK)
 NAMES = st.sampled_from(["one", "two"])
 
 
+class CatalogMachine(RuleBasedStateMachine):
+    """Does the same to a fresh catalog of a backend and to the model, and compares; `machine_for` names the backend."""
+
+    make_backend: Callable[[], Backend]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backend = self.make_backend()
+        self.catalog = self.backend.fresh(SMALL)
+        self.models: dict[str, ModelSet] = {}
+
+    @initialize()
+    def create_both(self) -> None:
+        for name in ("one", "two"):
+            self.models[name] = ModelSet(name, SMALL)
+            assert self.catalog.create(name) == self.models[name].state()
+
+    @rule(name=NAMES, events=EVENTS)
+    def load(self, name: str, events: list[Event]) -> None:
+        if self.models[name].opened_at is None:
+            assert self.catalog.load(name, events) == self.models[name].load(events)
+
+    @rule(name=NAMES, at=MOMENTS)
+    def open(self, name: str, at: dt.datetime) -> None:
+        self.models[name].open(at)
+        assert self.catalog.open(name, at) == self.models[name].state()
+
+    @rule(name=NAMES, events=EVENTS, now=MOMENTS)
+    def record(self, name: str, events: list[Event], now: dt.datetime) -> None:
+        if self.models[name].opened_at is not None:
+            assert self.catalog.record(name, events, now) == self.models[name].record(events, now)
+
+    @rule(name=NAMES, now=MOMENTS)
+    def mark(self, name: str, now: dt.datetime) -> None:
+        assert self.catalog.mark(name, now) == self.models[name].mark(now)
+
+    @rule(name=NAMES, now=MOMENTS)
+    def close_segment(self, name: str, now: dt.datetime) -> None:
+        if self.models[name].opened_at is not None:
+            self.models[name].close_segment(now)
+            assert self.catalog.close_segment(name, now) == self.models[name].segments()[-2]
+
+    @precondition(lambda self: any(model.pages for model in self.models.values()))
+    @rule(name=NAMES, data=st.data(), at=MOMENTS)
+    def render(self, name: str, data: st.DataObject, at: dt.datetime) -> None:
+        model = self.models[name]
+        if not model.pages:
+            return
+        number = data.draw(st.integers(0, len(model.pages) - 1))
+        touched = model.pages[number]["touched"] - data.draw(st.sampled_from([0, 0, 1]))
+        said = Rendered(number, touched, at, at + TICK)
+        model.rendered(said)
+        self.catalog.rendered(name, [said])
+
+    @rule(name=NAMES, uri=URIS, memo=st.binary(max_size=2))
+    def remember(self, name: str, uri: str, memo: bytes) -> None:
+        self.models[name].remember(uri, memo)
+        self.catalog.remember(name, [(uri, memo)])
+
+    @rule(name=NAMES, notes=st.binary(max_size=2))
+    def note(self, name: str, notes: bytes) -> None:
+        self.models[name].notes = notes
+        self.catalog.note(name, notes)
+
+    @rule()
+    def go_on_elsewhere(self) -> None:
+        again = self.backend.again(self.catalog)
+        self.catalog.close()
+        self.catalog = again
+
+    @invariant()
+    def agrees(self) -> None:
+        for name, model in self.models.items():
+            assert observed(self.catalog, name) == expected(model)
+            assert verify(self.catalog, name) == []
+            for page in self.catalog.pages(name):
+                assert page.count <= SMALL.page_entries
+                assert page.weight <= SMALL.page_octets
+
+    def teardown(self) -> None:
+        self.catalog.close()
+
+
 def machine_for(backend: Callable[[], Backend]) -> type[RuleBasedStateMachine]:
     """A hypothesis machine that does the same to a fresh catalog of the backend and to the model, and compares."""
-
-    class CatalogMachine(RuleBasedStateMachine):
-        def __init__(self) -> None:
-            super().__init__()
-            self.backend = backend()
-            self.catalog = self.backend.fresh(SMALL)
-            self.models: dict[str, ModelSet] = {}
-
-        @initialize()
-        def create_both(self) -> None:
-            for name in ("one", "two"):
-                self.models[name] = ModelSet(name, SMALL)
-                assert self.catalog.create(name) == self.models[name].state()
-
-        @rule(name=NAMES, events=EVENTS)
-        def load(self, name: str, events: list[Event]) -> None:
-            if self.models[name].opened_at is None:
-                assert self.catalog.load(name, events) == self.models[name].load(events)
-
-        @rule(name=NAMES, at=MOMENTS)
-        def open(self, name: str, at: dt.datetime) -> None:
-            self.models[name].open(at)
-            assert self.catalog.open(name, at) == self.models[name].state()
-
-        @rule(name=NAMES, events=EVENTS, now=MOMENTS)
-        def record(self, name: str, events: list[Event], now: dt.datetime) -> None:
-            if self.models[name].opened_at is not None:
-                assert self.catalog.record(name, events, now) == self.models[name].record(events, now)
-
-        @rule(name=NAMES, now=MOMENTS)
-        def mark(self, name: str, now: dt.datetime) -> None:
-            assert self.catalog.mark(name, now) == self.models[name].mark(now)
-
-        @rule(name=NAMES, now=MOMENTS)
-        def close_segment(self, name: str, now: dt.datetime) -> None:
-            if self.models[name].opened_at is not None:
-                self.models[name].close_segment(now)
-                assert self.catalog.close_segment(name, now) == self.models[name].segments()[-2]
-
-        @precondition(lambda self: any(model.pages for model in self.models.values()))
-        @rule(name=NAMES, data=st.data(), at=MOMENTS)
-        def render(self, name: str, data: st.DataObject, at: dt.datetime) -> None:
-            model = self.models[name]
-            if not model.pages:
-                return
-            number = data.draw(st.integers(0, len(model.pages) - 1))
-            touched = model.pages[number]["touched"] - data.draw(st.sampled_from([0, 0, 1]))
-            said = Rendered(number, touched, at, at + TICK)
-            model.rendered(said)
-            self.catalog.rendered(name, [said])
-
-        @rule(name=NAMES, uri=URIS, memo=st.binary(max_size=2))
-        def remember(self, name: str, uri: str, memo: bytes) -> None:
-            self.models[name].remember(uri, memo)
-            self.catalog.remember(name, [(uri, memo)])
-
-        @rule(name=NAMES, notes=st.binary(max_size=2))
-        def note(self, name: str, notes: bytes) -> None:
-            self.models[name].notes = notes
-            self.catalog.note(name, notes)
-
-        @rule()
-        def go_on_elsewhere(self) -> None:
-            again = self.backend.again(self.catalog)
-            self.catalog.close()
-            self.catalog = again
-
-        @invariant()
-        def agrees(self) -> None:
-            for name, model in self.models.items():
-                assert observed(self.catalog, name) == expected(model)
-                assert verify(self.catalog, name) == []
-                for page in self.catalog.pages(name):
-                    assert page.count <= SMALL.page_entries
-                    assert page.weight <= SMALL.page_octets
-
-        def teardown(self) -> None:
-            self.catalog.close()
-
-    return CatalogMachine
+    return type("CatalogMachine", (CatalogMachine,), {"make_backend": staticmethod(backend)})
