@@ -1,60 +1,37 @@
 """Reads the Change Lists that can hold changes after the position, into the staging table, oldest first (DST-C).
 
-Reading decides nothing that `position` does not decide. Lists are read in document order; the first one that cannot be
-read ends the reading there, so that the position never moves past what was not seen. Lists may overlap: each of them is
-judged by the position with which the reading began, and what two of them tell is done once.
+What is to be done of a list, and how far it brings us, `passage` decides. Lists are read in document order; the first
+one that cannot be read ends the reading there, so that the position never moves past what was not seen. Lists may
+overlap: each of them is judged by the position with which the reading began, and what two of them tell is done once.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.progress import Listener, Progress
-from headwater.spec.datetimes import Coarse
+from headwater.progress import Listener
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Change, Document, Entry
-from headwater.storage.database import Database, Row
+from headwater.storage.database import Database
 from headwater.sync.documents import Answer, Documents, Missing, Unchanged
 from headwater.sync.faults import Unreachable
 from headwater.sync.filters import Scope
 from headwater.sync.intake import Intake
-from headwater.sync.moments import last_micros, micros
-from headwater.sync.position import (
-    Close,
-    Fingerprint,
-    Interval,
-    Part,
-    Position,
-    Style,
-    Style10,
-    Times,
-    advance,
-    closedness,
-    effective,
-    is_gap,
-    mark_of,
-    select,
-    unprocessed,
-)
+from headwater.sync.moments import micros
+from headwater.sync.passage import passage
+from headwater.sync.position import Interval, Part, Position, is_gap, select
+from headwater.sync.staging import Staging
 from headwater.sync.state import Offer, validators
 
-_INSERT = (
-    "INSERT INTO temp.changed(list, ordinal, uri, loc, lastmod, length, hash, type, encoding, mirrors, pending, change,"
-    " at, exact) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, NULL, 0)"
-)
 _OVERTAKEN = """
 UPDATE temp.changed SET pending = 0 WHERE pending AND exact AND EXISTS (
   SELECT 1 FROM temp.changed AS earlier WHERE earlier.uri = changed.uri AND earlier.n < changed.n AND earlier.pending
   AND earlier.exact AND earlier.list < changed.list AND earlier.at > changed.at)"""
 """Of two lists that overlap the first may tell the later change: there the time decides, not the place."""
 
-_MOST_LISTS = 100_000
-_NONE = -(1 << 62)
 _BACKWARDS_POLLS = 3
 
 
@@ -145,32 +122,37 @@ class Changes:
     def _follow(self, uri: str, *, known: bool) -> bool:
         """Read the document behind `uri`, list or index; False when another way must be tried."""
         self._visited.add(uri)
-        with self._database.write() as t:
-            held = validators(t, self._set_id, uri)
-        head = self._consumer(uri)
-        try:
-            answer = self._documents.read(uri, head, held)
-        except SourceFault as fault:
-            return self._broken(uri, fault)
+        answer, staged = self._fetch(uri, "the Change List is gone")
+        if answer is None:
+            return False
         if isinstance(answer, Unchanged):
             return self._unchanged(uri)
-        if isinstance(answer, Missing):
-            self._reading.outcome = Outcome.MISSING
-            self._reading.reason = f"the Change List is gone: HTTP status {answer.status}"
-            self._documents.warn("DST-C5", self._reading.reason, uri)
-            return False
         if answer.document.kind is Kind.CHANGE_LIST_INDEX:
-            return self._index(answer, head)
+            return self._index(answer, staged)
         if answer.document.kind is not Kind.CHANGE_LIST:
             wrong = Unreachable(f"this is a {answer.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
             return self._broken(uri, wrong)
         if is_gap(micros(answer.document.from_), self._reading.position.time):
             return self._moved(answer, known=known)
-        self._list(answer, head)
+        self._list(answer, staged)
         return self._successor(answer)
 
-    def _consumer(self, uri: str) -> _ListHead:
-        return _ListHead(self._database, self._intake, self._listener, self._start, self._lists, uri)
+    def _fetch(self, uri: str, gone: str) -> tuple[Answer | Unchanged | None, Staging]:
+        """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
+        with self._database.write() as t:
+            held = validators(t, self._set_id, uri)
+        staged = Staging(self._database, self._intake, self._listener, self._start, self._lists, uri)
+        try:
+            answer = self._documents.read(uri, staged, held)
+        except SourceFault as fault:
+            self._broken(uri, fault)
+            return None, staged
+        if isinstance(answer, Missing):
+            self._reading.outcome = Outcome.MISSING
+            self._reading.reason = f"{gone}: HTTP status {answer.status}"
+            self._documents.warn("DST-C5", self._reading.reason, uri)
+            return None, staged
+        return answer, staged
 
     def _unchanged(self, uri: str) -> bool:
         """A 304: nothing new here. A closed list may have a successor all the same (DST-C2)."""
@@ -204,8 +186,8 @@ class Changes:
         self._reading.reason = "the oldest Change List begins after the position"
         return False
 
-    def _index(self, answer: Answer, head: _ListHead) -> bool:
-        parts = head.parts
+    def _index(self, answer: Answer, staged: Staging) -> bool:
+        parts = staged.parts
         reading = self._reading
         selection = select(parts, micros(answer.document.from_), reading.position.time)
         chosen = select(parts, None, self._start.time).parts
@@ -245,20 +227,11 @@ class Changes:
             return self._broken(
                 uri, Unreachable(f"a Change List is refused: {refusal.value}", where=uri, rule="DST-S12")
             )
-        with self._database.write() as t:
-            held = validators(t, self._set_id, uri)
-        head = self._consumer(uri)
-        try:
-            answer = self._documents.read(uri, head, held)
-        except SourceFault as fault:
-            return self._broken(uri, fault)
+        answer, staged = self._fetch(uri, f"{uri} is in the index, and missing")
+        if answer is None:
+            return False
         if isinstance(answer, Unchanged):
             return True
-        if isinstance(answer, Missing):
-            self._reading.outcome = Outcome.MISSING
-            self._reading.reason = f"{uri} is in the index, and missing: HTTP status {answer.status}"
-            self._documents.warn("DST-C5", self._reading.reason, uri)
-            return False
         if answer.document.kind is not Kind.CHANGE_LIST:
             wrong = Unreachable(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
             return self._broken(uri, wrong)
@@ -273,7 +246,7 @@ class Changes:
             self._reading.earliest = own_from
             self._reading.reason = "a Change List begins later than its index says"
             return False
-        self._list(answer, head)
+        self._list(answer, staged)
         return True
 
     def _successor(self, answer: Answer) -> bool:
@@ -309,48 +282,17 @@ class Changes:
 
     # one list
 
-    def _list(self, answer: Answer, head: _ListHead) -> None:
-        """Decide which entries of one list are to be done, and move the provisional position over it (5.2)."""
-        reading, start, position, document = self._reading, self._start, self._reading.position, answer.document
-        from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
-        times = head.times()
-        style = head.style.style() if head.style else Style.NONE
-        intervals, odd = effective(times, style, from_, until, clock)
-        if odd:
-            self._documents.warn("DST-C9", f"{len(odd)} changes have a time that cannot be right", answer.final)
-        if head.print.rewritten:
-            self._documents.warn("DST-C4", "the Change List was rewritten", answer.final)
-        if style is Style.NONE and times:
-            self._documents.warn("AMB-17", "changes without a time: their place in the list decides", answer.final)
-        pending = list(unprocessed(intervals, head.marks, start, head.print.done))
-        time, at_time = advance(position, intervals, head.marks)
-        newest = max((i.low for i in intervals if i.exact and i.low is not None), default=None)
-        close, remark = closedness(from_, until, newest, clock)
-        if remark:
-            self._documents.warn("DST-C7", remark, answer.final)
-        backwards = 0
-        if close is Close.CLOSED and until is not None:
-            if start.time is not None and until < start.time and start.list_uri is not None:
-                backwards = start.backwards + (start.list_uri != answer.uri or start.list_from != from_)
-            if time is None or until > time:
-                time, at_time = until, {}
-        self._mark(intervals, pending)
-        reading.position = Position(
-            time=time,
-            at_time=at_time,
-            list_uri=answer.uri,
-            list_from=from_,
-            count=head.print.count,
-            fingerprint=head.print.hexdigest(),
-            open=close is not Close.CLOSED,
-            closed_at=until if close is Close.CLOSED else None,
-            backwards=backwards,
-        )
-        if backwards:
-            self._documents.warn("DST-F12", "the source's times go backwards", answer.final)
-            if backwards >= _BACKWARDS_POLLS:
-                reading.outcome, reading.reason = Outcome.GAP, "the source's times have gone backwards"
-                return
+    def _list(self, answer: Answer, staged: Staging) -> None:
+        """Mark the entries of one list that are to be done, and move the provisional position over it (5.2)."""
+        reading = self._reading
+        passed = passage(answer, staged, self._start, reading.position)
+        for rule, remark in passed.remarks:
+            self._documents.warn(rule, remark, answer.final)
+        self._mark(passed.intervals, passed.pending)
+        reading.position = passed.position
+        if passed.position.backwards >= _BACKWARDS_POLLS:
+            reading.outcome, reading.reason = Outcome.GAP, "the source's times have gone backwards"
+            return
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         reading.outcome = Outcome.READ
         reading.list_count += 1
@@ -363,91 +305,3 @@ class Changes:
                 "UPDATE temp.changed SET pending = 1, at = ?, exact = ? WHERE list = ? AND ordinal = ?",
                 ((intervals[n].low, int(intervals[n].exact), self._lists, n) for n in pending),
             )
-
-
-class _ListHead:
-    """Stages the entries of a Change List, or collects the parts of an index."""
-
-    def __init__(
-        self, database: Database, intake: Intake, listener: Listener, position: Position, number: int, uri: str
-    ) -> None:
-        self._database = database
-        self._intake = intake
-        self._listener = listener
-        self._position = position
-        self._number = number
-        self._uri = uri
-        self._clear()
-
-    def _clear(self) -> None:
-        self.parts: list[Part] = []
-        self.marks: list[str] = []
-        self.print = Fingerprint(self._position, self._uri, None)
-        self.style: Style10 | None = None
-        self._lows = array("q")
-        self._highs = array("q")
-        self._lastmods = array("q")
-        self._newest = _NONE
-
-    def begin(self) -> None:
-        with self._database.write() as t:
-            t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
-        self._clear()
-
-    def take(self, document: Document, entries: list[Entry]) -> None:
-        if document.kind is Kind.CHANGE_LIST_INDEX:
-            self._take_parts(entries)
-        elif document.kind is Kind.CHANGE_LIST:
-            self._take_changes(document, entries)
-
-    def _take_parts(self, entries: list[Entry]) -> None:
-        if len(self.parts) + len(entries) > _MOST_LISTS:
-            raise SourceFault("an index of too many Change Lists", rule="RS-LIM-04")
-        for entry in entries:
-            until = last_micros(entry.until) if entry.until is not None else None
-            self.parts.append(Part(entry.loc, micros(entry.from_), until))
-
-    def _take_changes(self, document: Document, entries: list[Entry]) -> None:
-        if self.style is None:
-            from_, until = micros(document.from_), micros(document.until)
-            self.style = Style10(from_, until)
-            self.print = Fingerprint(self._position, self._uri, from_)
-        rows = [self._change(entry) for entry in entries]
-        with self._database.write() as t:
-            t.many(_INSERT, [row for row in rows if row is not None])
-        self._listener(Progress("reading changes", len(self.marks)))
-
-    def _change(self, entry: Entry) -> Row | None:
-        """The staged row of one entry; None for one that is refused, or certainly done (5.2)."""
-        assert self.style is not None
-        ordinal = len(self.marks)
-        change = (entry.change or Change.UPDATED).value  # AMB-35: GET decides
-        lastmod = micros(entry.lastmod)
-        low = high = micros(entry.datetime)
-        if isinstance(entry.datetime, Coarse):
-            high = last_micros(entry.datetime)
-        self.style.see(Times(low, high, lastmod))
-        for numbers, number in ((self._lows, low), (self._highs, high), (self._lastmods, lastmod)):
-            numbers.append(_NONE if number is None else number)
-        done = self._is_done(low, high)
-        self.print.see(entry.loc, change, low, lastmod, entry.hash)
-        if done:
-            self.marks.append("")
-            return None
-        staged = self._intake.row(entry)
-        self.marks.append(mark_of(staged[0], change))
-        return None if staged[8] else (self._number, ordinal, *staged[:8], change)
-
-    def _is_done(self, low: int | None, high: int | None) -> bool:
-        """A certain time before T, in order, and not among what a known list has got since (DST-C9)."""
-        if low is None or low != high or low < self._newest:
-            return False
-        self._newest = low
-        since = self._position.time
-        return since is not None and low < since and not self.print.beyond
-
-    def times(self) -> list[Times]:
-        return [
-            Times(*(None if number == _NONE else number for number in numbers))
-            for numbers in zip(self._lows, self._highs, self._lastmods, strict=True)
-        ]
