@@ -19,6 +19,7 @@ from headwater.ingest.reading import COPY, LINK, read_file
 from headwater.spec.hashes import HASHLIB
 
 BOTH = ("md5", "sha-256")
+widened = readers_module._widened
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def put(base: bytes, name: bytes, data: bytes) -> bytes:
 @pytest.mark.parametrize("data", [b"", b"x", os.urandom(1 << 20), os.urandom((1 << 20) + 1), os.urandom(3_000_001)])
 def test_digests_of_one_read(base: bytes, data: bytes) -> None:
     path = put(base, b"file", data)
-    outcome, error, state, began, changed, digests = read_file((path, None), BOTH, None)
+    outcome, error, state, began, changed, digests = read_file((path, None, None), BOTH, None)
     found = os.stat(path)
     assert (outcome, error) == (reading.READ, 0)
     assert state == (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
@@ -48,11 +49,41 @@ def test_digests_of_one_read(base: bytes, data: bytes) -> None:
 def test_every_known_digest_can_be_computed(base: bytes) -> None:
     path = put(base, b"file", b"abc" * 500_000)
     for name, ours in HASHLIB.items():
-        assert read_file((path, None), (name,), None)[5] == f"{name}:{hashlib.new(ours, b'abc' * 500_000).hexdigest()}"
+        assert (
+            read_file((path, None, None), (name,), None)[5]
+            == f"{name}:{hashlib.new(ours, b'abc' * 500_000).hexdigest()}"
+        )
+
+
+@pytest.mark.parametrize("before", [b"y", b"yz", b"", b"y" * (2 << 20)])
+def test_a_file_that_has_changed_since_it_was_found(base: bytes, before: bytes) -> None:
+    found = reading.state_of(os.stat(put(base, b"file", before)))
+    path = put(base, b"other", b"x")
+    os.replace(path, base + b"/file")
+    now = read_file((base + b"/file", None, found), ("md5",), None)
+    assert now[2] == reading.state_of(os.stat(base + b"/file"))
+    assert now[5] == f"md5:{hashlib.md5(b'x').hexdigest()}"
+
+
+def test_a_file_that_is_written_to_between_the_look_and_the_end(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same number of octets, within the time that opening takes: only the state says so."""
+    path = put(base, b"file", b"old")
+    found = reading.state_of(os.stat(path))
+    real = os.read
+
+    def rewriting(descriptor: int, octets: int) -> bytes:
+        data = real(descriptor, octets)
+        monkeypatch.setattr("headwater.ingest.reading.os.read", real)
+        put(base, b"file", b"new")
+        os.utime(path, ns=(found[1] + 1, found[1] + 1))  # whatever the clock's tick
+        return data
+
+    monkeypatch.setattr("headwater.ingest.reading.os.read", rewriting)
+    assert read_file((path, None, found), ("md5",), None)[5] == f"md5:{hashlib.md5(b'new').hexdigest()}"
 
 
 def outcome(path: bytes) -> tuple[int, int]:
-    return read_file((path, None), BOTH, None)[:2]
+    return read_file((path, None, None), BOTH, None)[:2]
 
 
 def test_what_is_no_readable_file(base: bytes) -> None:
@@ -91,7 +122,7 @@ def test_a_file_that_shrinks_is_not_taken_for_whole(base: bytes, monkeypatch: py
 
     monkeypatch.setattr("headwater.ingest.reading.os.read", shrinking)
     # The first attempt sees the change; the second finds a quiet file of five octets.
-    found = read_file((path, None), BOTH, None)
+    found = read_file((path, None, None), BOTH, None)
     assert found[0] in (reading.READ, reading.CHANGED)
     assert found[0] == reading.CHANGED or found[2][0] == 5
 
@@ -103,7 +134,7 @@ class Job(NamedTuple):
 
 
 def read(readers: Readers, jobs: list[Job]) -> Iterator[tuple[Job, reading.Reading]]:
-    for some, found in readers.read(jobs, lambda job: (job.path, None)):
+    for some, found in readers.read(jobs, lambda job: (job.path, None, None)):
         yield from zip(some, found, strict=True)
 
 
@@ -144,6 +175,18 @@ def test_work_of_a_process_that_dies_is_done_here(base: bytes, monkeypatch: pyte
     assert all(process.poll() is not None for process in started)
 
 
+@pytest.mark.parametrize("room", [0, 1 << 16, 1 << 20])
+def test_requests_and_answers_that_fill_pipes_never_wait_for_each_other(
+    base: bytes, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers_module, "_widened", lambda stream: min(room, widened(stream)))
+    monkeypatch.setattr(readers_module, "_PIPE_OCTETS", max(room, 4096))  # no pipe holds less
+    deep = b"/".join([b"d" * 250] * 12)
+    jobs = [Job(put(base, deep + b"/%04d" % number, b"%d" % number), 4, number) for number in range(3_000)]
+    readers = Readers(tuple(HASHLIB), processes=2)
+    assert [job.key for job, one in read(readers, jobs) if one[0] == reading.READ] == list(range(len(jobs)))
+
+
 def test_no_process_to_be_had(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.EAGAIN, "no more processes")
@@ -173,7 +216,7 @@ def test_the_reading_program_needs_nothing_but_the_standard_library(base: bytes)
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    reading.send(process.stdin, [(path, None), (b"/nowhere", None)])
+    reading.send(process.stdin, [(path, None, None), (b"/nowhere", None, None)])
     first, second = reading.receive(process.stdout)
     assert first[5] == f"md5:{hashlib.md5(b'abc').hexdigest()}"
     assert second[0] == reading.VANISHED
@@ -187,12 +230,12 @@ def test_the_reading_program_needs_nothing_but_the_standard_library(base: bytes)
 
 def test_a_linked_place_is_the_file_itself(base: bytes) -> None:
     path, place = put(base, b"in/file", b"abc"), base + b"/out/deep/er/file"
-    found = read_file((path, place), ("md5",), LINK)
+    found = read_file((path, place, None), ("md5",), LINK)
     assert found[0] == reading.READ
     assert os.path.samefile(path, place)
     assert found[2][2] == os.stat(path).st_ctime_ns  # the state after the link, which has moved ctime
     assert os.listdir(base + b"/out/deep/er") == [b"file"]
-    again = read_file((path, place), ("md5",), LINK)
+    again = read_file((path, place, None), ("md5",), LINK)
     assert again[2] == found[2]
 
 
@@ -200,7 +243,7 @@ def test_a_copied_place_has_its_own_octets_and_the_same_time(base: bytes) -> Non
     path, place = put(base, b"in/file", b"abc" * 1_000_000), base + b"/out/file"
     os.utime(path, ns=(1, 1_234_567_890_123_456_789))
     os.chmod(path, 0o640)
-    assert read_file((path, place), ("md5",), COPY)[0] == reading.READ
+    assert read_file((path, place, None), ("md5",), COPY)[0] == reading.READ
     assert not os.path.samefile(path, place)
     with open(place, "rb") as file:
         assert file.read() == b"abc" * 1_000_000
@@ -215,7 +258,7 @@ def test_a_copy_where_links_cannot_be(base: bytes, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("headwater.ingest.reading.os.link", refuse)
     path, place = put(base, b"in/file", b"abc"), base + b"/out/file"
-    assert read_file((path, place), ("md5",), LINK)[0] == reading.READ
+    assert read_file((path, place, None), ("md5",), LINK)[0] == reading.READ
     with open(place, "rb") as file:
         assert file.read() == b"abc"
     assert not os.path.samefile(path, place)
@@ -225,8 +268,8 @@ def test_a_copy_where_links_cannot_be(base: bytes, monkeypatch: pytest.MonkeyPat
 def test_places_that_change_their_kind(base: bytes, mode: str) -> None:
     put(base, b"out/a", b"was a file")
     put(base, b"out/b/c/d", b"was in a folder")
-    assert read_file((put(base, b"in/a/x", b"1"), base + b"/out/a/x"), ("md5",), mode)[0] == reading.READ
-    assert read_file((put(base, b"in/b", b"2"), base + b"/out/b"), ("md5",), mode)[0] == reading.READ
+    assert read_file((put(base, b"in/a/x", b"1"), base + b"/out/a/x", None), ("md5",), mode)[0] == reading.READ
+    assert read_file((put(base, b"in/b", b"2"), base + b"/out/b", None), ("md5",), mode)[0] == reading.READ
     with open(base + b"/out/a/x", "rb") as file:
         assert file.read() == b"1"
     with open(base + b"/out/b", "rb") as file:
@@ -244,7 +287,7 @@ def test_a_changing_file_is_not_copied_to_its_place(base: bytes, mode: str, monk
         return real(descriptor, octets)
 
     monkeypatch.setattr("headwater.ingest.reading.os.read", growing)
-    assert read_file((path, place), ("md5",), mode)[0] == reading.CHANGED
+    assert read_file((path, place, None), ("md5",), mode)[0] == reading.CHANGED
     if mode == COPY:
         with open(place, "rb") as file:
             assert file.read() == b"old"
@@ -254,6 +297,9 @@ def test_a_changing_file_is_not_copied_to_its_place(base: bytes, mode: str, monk
 @pytest.mark.parametrize("mode", [LINK, COPY])
 def test_a_place_that_cannot_be_made(base: bytes, mode: str) -> None:
     path = put(base, b"in/file", b"abc")
-    assert read_file((path, base + b"/out/" + b"n" * 256), ("md5",), mode)[:2] == (reading.UNPLACED, errno.ENAMETOOLONG)
-    assert read_file((base + b"/in/nothing", base + b"/out/x"), ("md5",), mode)[0] == reading.VANISHED
+    assert read_file((path, base + b"/out/" + b"n" * 256, None), ("md5",), mode)[:2] == (
+        reading.UNPLACED,
+        errno.ENAMETOOLONG,
+    )
+    assert read_file((base + b"/in/nothing", base + b"/out/x", None), ("md5",), mode)[0] == reading.VANISHED
     assert not os.path.exists(base + b"/out/x")

@@ -132,7 +132,12 @@ def change_row(base: int, logged: Logged) -> Row:
 def resource_of(row: Row) -> Resource:
     """From RESOURCE_COLUMNS."""
     lastmod_us, hash_, length, type_, more, uri, memo, page, seq = row
-    return Resource(uri, metadata_of(lastmod_us, hash_, length, type_, more), memo or b"", page, seq)
+    if more is None:  # nearly every one: without the cost of another call
+        lastmod = None if lastmod_us is None else from_microseconds(lastmod_us)
+        metadata = Metadata(lastmod=lastmod, hash=hash_, length=length, type=type_)
+    else:
+        metadata = metadata_of(lastmod_us, hash_, length, type_, more)
+    return Resource(uri, metadata, memo or b"", page, seq)
 
 
 def recorded_of(row: Row, base: int) -> Recorded:

@@ -7,17 +7,22 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from headwater.catalog.interface import Resource
+from headwater.ingest.reading import State, state_of
 from headwater.ingest.signature import note
 from headwater.ingest.walk import Seen, Unreadable
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A file that is new or may have changed: it has to be read. `known`: the set holds a resource of this URI."""
+    """A file that is new or may have changed: it has to be read. `known`: the set holds a resource of this URI.
+
+    `state` is the one in which the walk found it, where that was kept.
+    """
 
     uri: str
     path: bytes
     octets: int
     known: bool = False
+    state: State | None = None
 
 
 class Vanished(msgspec.Struct, frozen=True, gc=False):
@@ -72,7 +77,8 @@ def compare(
             if memo == note(mark, one.stat):
                 tally.unchanged += 1
                 continue
-        yield Candidate(one.uri, one.path, one.stat.st_size, known)
+        state = state_of(one.stat)
+        yield Candidate(one.uri, one.path, state[0], known, state)
     while row is not None:
         if closed.covers(row.uri):
             tally.kept += 1

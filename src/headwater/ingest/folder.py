@@ -206,8 +206,9 @@ class FolderScanner:
     def _differences(
         self, seen: Iterable[Seen], held: Iterable[Resource], tally: Tally, total: int | None
     ) -> Iterator[Candidate | Vanished]:
+        usual = LONG_URI - self._folder.uri_prefix_length
         for one in compare(self._breathing(seen, tally, total), held, self._intake.mark, tally, self._unreadable):
-            if isinstance(one, Vanished) or self._fits(one):
+            if len(one.uri) <= usual or isinstance(one, Vanished) or self._fits(one):
                 yield one
 
     def _breathing(self, seen: Iterable[Seen], tally: Tally, total: int | None) -> Iterator[Seen]:
@@ -236,15 +237,15 @@ class FolderScanner:
         self._remarks.add(unreadable(one.path, one.error))
 
     def _fits(self, one: Candidate) -> bool:
+        """Whether a file is published whose URI is longer than usual; and say so, or why not."""
         length = self._folder.uri_prefix_length + len(one.uri)
-        if length > LONGEST_URI or (length > LONG_URI and not _is_acceptable(one.uri)):
+        if length > LONGEST_URI or not _is_acceptable(one.uri):
             self._remarks.add(
                 Remark(notices.URI_TOO_LONG, f"left out: its URI would have {length:,} characters", one.path)
             )
             return False
-        if length > LONG_URI:
-            text = f"its URI has {length:,} characters, more than a Sitemap may have"
-            self._remarks.add(Remark(notices.LONG_URI, text, one.path))
+        text = f"its URI has {length:,} characters, more than a Sitemap may have"
+        self._remarks.add(Remark(notices.LONG_URI, text, one.path))
         return True
 
     # Steps 2 and 3: judge and record deletions

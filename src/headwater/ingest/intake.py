@@ -109,7 +109,8 @@ class Intake:
         return batch
 
     def _request(self, one: Candidate) -> Request:
-        return one.path, None if self._place is None else os.path.join(self._place, path_of(one.uri))
+        place = None if self._place is None else os.path.join(self._place, path_of(one.uri))
+        return one.path, place, one.state
 
     def _take(self, one: Candidate, found: Reading, known: Resource | None, batch: Batch, now: dt.datetime) -> None:
         outcome, error, state, read_at_ns, changed_ns, digests = found

@@ -115,7 +115,7 @@ class Placement:
             if same != (self.mode == COPY) and (same or alike):
                 return False
         self.begin()
-        outcome, error, *_rest = reading.read_file((one.path, place), (), self.mode)
+        outcome, error, *_rest = reading.read_file((one.path, place, None), (), self.mode)
         if outcome == reading.UNPLACED:
             where = os.fsdecode(one.path)
             raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)

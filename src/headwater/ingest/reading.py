@@ -31,8 +31,8 @@ PLACING = ".headwater-tmp-"
 State = tuple[int, int, int, int]
 """Size, mtime, ctime (nanoseconds) and inode."""
 
-Request = tuple[bytes, "bytes | None"]
-"""The path to read, and the path to place it at."""
+Request = tuple[bytes, "bytes | None", "State | None"]
+"""The path to read, the path to place it at, and the state in which the file was found (None: not known)."""
 
 Reading = tuple[int, int, State, int, int, str]
 """Outcome, errno, the file's state, when reading began, when the file last changed before, its `hash` (RS-MD-05).
@@ -59,6 +59,11 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os
 _GONE = (FileNotFoundError, NotADirectoryError)
 
 
+def answer_octets(algorithms: tuple[str, ...]) -> int:
+    """The most octets that one `Reading` takes on its way: eight numbers of 64 bits, and the digests."""
+    return 160 + sum(len(name) + 2 + 2 * _CONSTRUCTORS[name](usedforsecurity=False).digest_size for name in algorithms)
+
+
 class _Changed(Exception):
     """The file was written to while it was read."""
 
@@ -79,8 +84,8 @@ def read_file(
     request: Request, algorithms: tuple[str, ...], mode: str | None, stop: Callable[[], bool] | None = None
 ) -> Reading:
     """Read one file; never raises for what the file system does. `algorithms` are names as in `hash`."""
-    path, place = request
-    if place is None and (found := _read_quickly(path, algorithms)) is not None:
+    path, place, seen = request
+    if place is None and (found := _read_quickly(path, algorithms, seen)) is not None:
         return found
     for _attempt in range(_ATTEMPTS):
         try:
@@ -98,29 +103,35 @@ def read_file(
     return CHANGED, 0, _NOTHING, 0, 0, ""
 
 
-def _read_quickly(path: bytes, algorithms: tuple[str, ...]) -> Reading | None:
-    """The same for a small file that gives no trouble, in a third less time; None: look at it properly."""
+def _read_quickly(path: bytes, algorithms: tuple[str, ...], before: State | None = None) -> Reading | None:
+    """The same for a small file that gives no trouble, in a third less time; None: look at it properly.
+
+    The state `before` may be that in which the walk found it: one that still holds afterwards has held all the while.
+    """
     began = time.time_ns()
     try:
         descriptor = os.open(path, _FLAGS)
     except OSError:
         return None
     try:
-        before = os.fstat(descriptor)
-        size = before.st_size
-        if size >= _SMALL or not stat.S_ISREG(before.st_mode):
+        if before is None:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            before = state_of(found)
+        size = before[0]
+        if size >= _SMALL:
             return None
         data = os.read(descriptor, size + 1)
-        after = os.fstat(descriptor)
+        after = state_of(os.fstat(descriptor))
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    mtime, ctime = before.st_mtime_ns, before.st_ctime_ns
-    if len(data) != size or after.st_ctime_ns != ctime or after.st_mtime_ns != mtime or after.st_size != size:
+    if len(data) != size or after != before:
         return None
     digests = [f"{name}:{_CONSTRUCTORS[name](data, usedforsecurity=False).hexdigest()}" for name in algorithms]
-    return READ, 0, (size, mtime, ctime, before.st_ino), began, ctime, " ".join(digests)
+    return READ, 0, after, began, after[2], " ".join(digests)
 
 
 def _read_once(
@@ -142,7 +153,7 @@ def _read_once(
         try:
             octets = _feed(descriptor, before.st_size, hashes, copy, stop)
             after = os.fstat(descriptor)
-            if _state(after) != _state(before) or octets != before.st_size:
+            if state_of(after) != state_of(before) or octets != before.st_size:
                 raise _Changed
             if copy is not None:
                 copy.finish()
@@ -152,10 +163,10 @@ def _read_once(
     finally:
         os.close(descriptor)
     changed = before.st_ctime_ns
-    if unlinked is not None and _state(unlinked)[:2] == _state(before)[:2] and unlinked.st_ino == before.st_ino:
+    if unlinked is not None and state_of(unlinked)[:2] == state_of(before)[:2] and unlinked.st_ino == before.st_ino:
         changed = max(unlinked.st_ctime_ns, before.st_mtime_ns)
     digests = [f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)]
-    return READ, 0, _state(before), began, changed, " ".join(digests)
+    return READ, 0, state_of(before), began, changed, " ".join(digests)
 
 
 def _feed(descriptor: int, size: int, hashes: list[Any], copy: _Copy | None, stop: Callable[[], bool] | None) -> int:
@@ -176,7 +187,8 @@ def _feed(descriptor: int, size: int, hashes: list[Any], copy: _Copy | None, sto
     return octets
 
 
-def _state(found: os.stat_result) -> State:
+def state_of(found: os.stat_result) -> State:
+    """What of a file's state tells whether it has changed."""
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 

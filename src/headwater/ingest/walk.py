@@ -12,7 +12,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -31,9 +30,10 @@ STATE_FOLDER = b".headwater"
 STATE_MARK = b".headwater-state"
 """A folder in which this file lies is such a folder too, whatever its name."""
 
-_KIND = 0o170000
+_KIND, _FILE = 0o170000, stat.S_IFREG
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 _PLAIN = re.compile(rb"[A-Za-z0-9._~-]+\Z")
+_PLAIN_NAMES = re.compile(rb"[A-Za-z0-9._~/-]+\Z")
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +70,14 @@ class RootFault(Exception):
 def quote(name: bytes) -> str:
     """The percent-encoded form of one name or relative path."""
     return name.decode("ascii") if _PLAIN.match(name) else quote_path(name)
+
+
+def _quoted(names: list[bytes]) -> list[str]:
+    """The percent-encoded forms of many names: one look at all of them tells that none needs it."""
+    together = b"/".join(names)
+    if _PLAIN_NAMES.match(together):
+        return together.decode("ascii").split("/")
+    return [quote(name) for name in names]
 
 
 def is_state(folder: bytes) -> bool:
@@ -166,15 +174,14 @@ class Walk:
         return (now.st_dev, now.st_ino) == (self.state.st_dev, self.state.st_ino)
 
     def _list(self, folder: bytes) -> list[str]:
-        keys = []
-        plain = _PLAIN.match
         with os.scandir(folder) as entries:
-            for entry in entries:
-                name = entry.name
-                key = name.decode("ascii") if plain(name) else quote_path(name)
-                if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and _leads_to_folder(entry)):
-                    key += "/"
-                keys.append(key)
+            listed = list(entries)
+        names = [entry.name for entry in listed if entry.is_file(follow_symlinks=False)]
+        keys = _quoted(names)
+        if len(names) < len(listed):
+            for entry in listed:
+                if not entry.is_file(follow_symlinks=False):
+                    keys.append(quote(entry.name) + ("/" if _leads_to_folder(entry) else ""))
         keys.sort(reverse=True)
         return keys
 
@@ -200,15 +207,17 @@ class Walk:
         lstat, base, prefix, simple = os.lstat, frame.path + b"/", frame.prefix, self._selection.everything
         while keys:
             key = keys.pop()
-            if key.endswith("/"):
+            if key[-1] == "/":
                 return key
             if simple:  # nearly every file of nearly every folder: no more is done for it than must be
                 path = base + (unquote_to_bytes(key) if "%" in key else key.encode("ascii"))
-                with suppress(OSError):
+                try:
                     state = lstat(path)
-                    if state.st_mode & _KIND == stat.S_IFREG:
-                        yield Found(prefix + key, path, state)
-                        continue
+                except OSError:
+                    state = None
+                if state is not None and state.st_mode & _KIND == _FILE:
+                    yield Found(prefix + key, path, state)
+                    continue
             seen = self._file(frame, key)
             if seen is not None:
                 yield seen
