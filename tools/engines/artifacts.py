@@ -106,9 +106,10 @@ def unpack(archive: Path, into: Path) -> Path:
     with zipfile.ZipFile(archive) as opened:
         for entry in opened.infolist():
             path = Path(opened.extract(entry, into))
-            runnable = entry.is_dir() or (entry.external_attr >> 16) & 0o111
-            path.chmod(0o755 if runnable else 0o644)
+            path.chmod(0o755 if (entry.external_attr >> 16) & 0o111 else 0o644)
     (top,) = into.iterdir()
+    for folder in (top, *(path for path in top.rglob("*") if path.is_dir())):
+        folder.chmod(0o755)
     return top
 
 

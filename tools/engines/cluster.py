@@ -9,12 +9,22 @@ with Cluster(3) as cluster:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Self
 
-from tools.engines.engine import FLAVOURS, START_SECONDS, Engine
+from tools.engines.engine import FLAVOURS, QUICK_START, START_SECONDS, Engine
+
+QUICK_TO_NOTICE: Mapping[str, str] = MappingProxyType(
+    {
+        "cluster.fault_detection.follower_check.timeout": "1s",
+        "cluster.fault_detection.leader_check.timeout": "1s",
+        "cluster.publish.timeout": "5s",
+    }
+)
+"""Settings with which a paused node is given up after seconds; as they come, engines wait longer than a minute. (A
+killed node is noticed at once, by its closed connections.)"""
 
 NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -23,15 +33,20 @@ class Cluster:
     """Nodes that know each other, all started; each may be chosen to lead. Raises what `Engine` raises."""
 
     def __init__(
-        self, count: int, *, name: str = "opensearch", heap: str = "512m", settings: Mapping[str, str] = NONE
+        self,
+        count: int,
+        *,
+        name: str = "opensearch",
+        heap: str = "512m",
+        java_options: Sequence[str] = QUICK_START,
+        settings: Mapping[str, str] = NONE,
     ) -> None:
         self.nodes: list[Engine] = []
         with ExitStack() as undo:
             undo.callback(self.close)
             for number in range(1, count + 1):
-                self.nodes.append(
-                    Engine(name, heap=heap, settings={**settings, "node.name": f"n{number}"}, start=False)
-                )
+                own = {**settings, "node.name": f"n{number}"}
+                self.nodes.append(Engine(name, heap=heap, java_options=java_options, settings=own, start=False))
             together = {
                 "cluster.name": "headwater",
                 "discovery.seed_hosts": ",".join(f"127.0.0.1:{node.transport_port}" for node in self.nodes),

@@ -1,0 +1,3 @@
+"""Fixtures that any test may ask for."""
+
+pytest_plugins = ["tests.engines"]

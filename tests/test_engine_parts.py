@@ -1,0 +1,151 @@
+"""What starts the engines decides alone: which Java, which cache, which file, which folder is shut."""
+
+import hashlib
+import os
+import re
+import socket
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from tools.engines import artifacts, java, unprivileged
+from tools.engines.engine import PORTS, Engine, free_port
+from tools.engines.errors import Unavailable
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ('IMPLEMENTOR="Debian"\nJAVA_VERSION="17.0.15"\n', 17),
+        ('JAVA_VERSION="25.0.3"\nJAVA_VERSION_DATE="2026-04-21"\n', 25),
+        ('JAVA_VERSION="21"\n', 21),
+        ('JAVA_VERSION="1.8.0_392"\n', 8),
+        ('JAVA_RUNTIME_VERSION="25.0.3+9-LTS"\n', None),
+        ("", None),
+    ],
+)
+def test_a_release_file_tells_its_java(text: str, release: int | None) -> None:
+    assert java.feature(text) == release
+
+
+@pytest.mark.parametrize(
+    ("releases", "named", "chosen"),
+    [
+        ([17, 25, 21], None, 21),
+        ([17, 25, 21], 25, 25),
+        ([17, 25], 17, 25),
+        ([17], 17, None),
+        ([], None, None),
+    ],
+    ids=["the oldest that will do", "the one that was named", "the named one is too old", "all too old", "none"],
+)
+def test_a_java_is_chosen(releases: list[int], named: int | None, chosen: int | None) -> None:
+    found = [java.Java(Path(f"/jdk-{release}"), release) for release in releases]
+    took = java.choose(found, 21, Path(f"/jdk-{named}") if named else None)
+    assert (took.release if took else None) == chosen
+
+
+@pytest.fixture
+def open_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that counts as reachable, though pytest's own folders are shut to other users."""
+    monkeypatch.setattr(unprivileged, "account", lambda: None)
+    return tmp_path
+
+
+def jdk(folder: Path, version: str) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "release").write_text(f'JAVA_VERSION="{version}"\n')
+    (folder / "bin" / "java").write_text("#!/bin/sh\n")
+    (folder / "bin" / "java").chmod(0o755)
+    return folder
+
+
+def test_a_java_is_found_beside_an_older_one_and_by_its_program(open_path: Path) -> None:
+    old, new, third = (jdk(open_path / name, f"{name}.0.1") for name in ("17", "23", "22"))
+    places = [str(open_path / "1*"), str(open_path / "23")]
+    assert java.find(21, {"JAVA_HOME": str(old), "PATH": ""}, places).home == new
+    assert java.find(21, {"PATH": str(third / "bin")}, places).home == third
+
+
+def test_a_missing_java_is_said_with_what_was_found_and_what_to_install(open_path: Path) -> None:
+    old = jdk(open_path / "old", "17.0.15")
+    with pytest.raises(Unavailable, match=f"Java 21 or later is missing .*17 in {re.escape(str(old))}.*JAVA_HOME"):
+        java.find(21, {"PATH": ""}, [str(old)])
+    with pytest.raises(Unavailable, match="no Java at all"):
+        java.find(21, {"PATH": ""}, [])
+
+
+def test_the_list_pins_each_engine_by_coordinates_and_digest() -> None:
+    pinned = artifacts.pinned()
+    assert set(pinned) == {"opensearch", "elasticsearch"}
+    for artifact in pinned.values():
+        assert re.fullmatch(r"[\w.-]+:[\w.-]+:\d+\.\d+\.\d+:zip", artifact.coordinates)
+        assert re.fullmatch(r"[0-9a-f]{64}", artifact.sha256)
+    assert "//" not in artifacts.LIST.read_text()
+
+
+@pytest.mark.parametrize(
+    ("environ", "uid", "folder"),
+    [
+        ({"HEADWATER_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}, 0, "/a"),
+        ({"HEADWATER_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}, 1000, "/a"),
+        ({"XDG_CACHE_HOME": "/b", "HOME": "/root"}, 0, "/var/cache/headwater"),
+        ({"XDG_CACHE_HOME": "/b", "HOME": "/c"}, 1000, "/b/headwater"),
+        ({"HOME": "/c"}, 1000, "/c/.cache/headwater"),
+    ],
+)
+def test_the_cache_lies_where_an_engine_can_read_it(environ: dict[str, str], uid: int, folder: str) -> None:
+    assert artifacts.cache(environ, uid) == Path(folder)
+
+
+def test_a_file_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
+    archive = tmp_path / "engine.zip"
+    archive.write_bytes(b"something else")
+    digest = hashlib.sha256(b"something else").hexdigest()
+    artifacts.check(archive, digest)
+    with pytest.raises(Unavailable, match=f"its SHA-256 is {digest}"):
+        artifacts.check(archive, "0" * 64)
+
+
+def test_an_archive_is_unpacked_readable_for_all_whatever_the_umask(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "engine.zip", "w") as archive:
+        archive.writestr("engine-1/", b"")
+        for name, mode in (("engine-1/bin/engine", 0o100744), ("engine-1/lib/a.jar", 0o100600)):
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = mode << 16
+            archive.writestr(entry, b"x")
+    before = os.umask(0o077)
+    try:
+        top = artifacts.unpack(tmp_path / "engine.zip", tmp_path / "into")
+    finally:
+        os.umask(before)
+    modes = {str(path.relative_to(top)): path.stat().st_mode & 0o777 for path in [top, *top.rglob("*")]}
+    assert modes == {".": 0o755, "bin": 0o755, "bin/engine": 0o755, "lib": 0o755, "lib/a.jar": 0o644}
+
+
+def test_the_folder_that_shuts_an_unprivileged_user_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unprivileged, "account", lambda: (65534, 65534))
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        above = unprivileged.unreachable(top)
+        top.chmod(0o711)
+        (top / "shut").mkdir(mode=0o700)
+        assert unprivileged.unreachable(top / "shut" / "below") == (above or top / "shut")
+        (top / "shut").chmod(0o711)
+        assert unprivileged.unreachable(top / "shut" / "below") == above
+
+
+def test_a_port_that_is_listened_on_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = free_port()
+    assert free in PORTS
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free))
+        taken.listen()
+        monkeypatch.setattr("tools.engines.engine.random.sample", lambda ports, _: [free, ports[0], ports[1], ports[2]])
+        assert free_port() != free
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(Unavailable, match="there are opensearch, elasticsearch"):
+        Engine("solr")
