@@ -18,6 +18,7 @@ from headwater.catalog.sqlite_rows import (
     state_of,
 )
 from headwater.catalog.sqlite_schema import SLOT_BITS
+from headwater.catalog.text import is_text as is_text
 from headwater.storage.database import Row, Transaction
 
 _PAGE_COUNT = "(SELECT count(*) FROM page WHERE set_id = id)"
@@ -38,17 +39,6 @@ class Head:
         self.count: int = row[4]
         self.next_slot: int = row[5]
         self.base = self.id << SLOT_BITS
-
-
-def is_text(text: str) -> bool:
-    """Whether the text can be in a catalog at all; a lone surrogate cannot even be asked for."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def read_state(transaction: Transaction, name: str) -> SetState:

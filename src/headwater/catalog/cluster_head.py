@@ -1,0 +1,252 @@
+"""The head of a set on a search cluster: one document that holds all of its books, and what each call makes of it.
+
+Whoever replaces the head by compare-and-set has committed. Everything else that lies in the cluster counts by its
+revision (`rev`, one more for each event): a document exists for readers only when the head says so (`valid`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from base64 import urlsafe_b64encode
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
+from headwater.catalog.ledger import Log, PageFill, Places, Run
+from headwater.catalog.moments import to_microseconds
+from headwater.spec.moments import from_microseconds, from_optional
+
+TERM_BITS = 32
+"""A revision is a term and a counter within it; a writer that was overtaken has used up no more than one term."""
+
+STAMPS = 16
+"""How many writes a head remembers by their stamps: whoever lost the answer to one finds out that it was done."""
+
+
+class PageBook(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One page's books; its number is its place in the list. Times are microseconds."""
+
+    count: int
+    weight: int
+    touched: int
+    rendered: int = 0
+    at_us: int | None = None
+    completed_us: int | None = None
+    stale_us: int | None = None
+
+
+class RunBook(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One segment's books; its number is its place in the list. The last one is open."""
+
+    first: int
+    last: int
+    from_us: int
+    weight: int = 0
+    until_us: int | None = None
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Who may write: the handle's token, and for how long after each beat nobody else takes over."""
+
+    token: str
+    seconds: float
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """What is committed but perhaps not yet in the resources' documents: `count` entries to be done (again).
+
+    Entry n has revision `rev` + n. In the log (`journal` false) it is change `first` + n, else journal entry n.
+    """
+
+    rev: int
+    count: int
+    first: int
+    journal: bool
+
+
+class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """All books of one set. `dead` are pairs (after, until): no revision between the two is valid."""
+
+    resource_set: str
+    rev: int = 0
+    opened_us: int | None = None
+    last_seq: int = 0
+    last_us: int | None = None
+    count: int = 0
+    next_slot: int = 0
+    page_count: int = 0
+    notes: bytes = b""
+    dead: tuple[tuple[int, int], ...] = ()
+    tail: Tail | None = None
+    lease: Lease | None = None
+    stamps: tuple[str, ...] = ()
+    pages: tuple[PageBook, ...] = ()
+    runs: tuple[RunBook, ...] = ()
+
+
+to_json = msgspec.json.Encoder().encode
+
+
+def short(*texts: str) -> str:
+    """A name of 27 characters for texts of any length and alphabet: 160 bits of their digest."""
+    digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=20).digest()
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def valid(head: Head, rev: int) -> bool:
+    """Whether what has this revision was committed: not ahead of the head, and of no writer that was overtaken."""
+    if rev > head.rev:
+        return False
+    before = bisect_left(head.dead, (rev, 0)) - 1
+    return before < 0 or rev >= head.dead[before][1]
+
+
+def stamped(head: Head, stamp: str) -> Head:
+    """The head as it is to be written: no two writes have the same stamp."""
+    return replace(head, stamps=(*head.stamps[1 - STAMPS :], stamp))
+
+
+def overtaken(head: Head) -> Head:
+    """Whatever the last holder of the lease has sent, or still sends, beyond the head's revision is void."""
+    until = ((head.rev >> TERM_BITS) + 2) << TERM_BITS
+    return replace(head, rev=until, dead=(*head.dead, (head.rev, until)), lease=None)
+
+
+def applied(head: Head) -> int:
+    """The last change that is certainly in the resources' documents."""
+    return head.tail.first - 1 if head.tail is not None and not head.tail.journal else head.last_seq
+
+
+def only_recorded(before: Head, after: Head) -> bool:
+    """Whether nothing but changes of the log lies between two states: no load, no memos, no takeover."""
+    journals = any(head.tail is not None and head.tail.journal for head in (before, after))
+    return not journals and after.rev - before.rev == after.last_seq - before.last_seq >= 0
+
+
+def state_of(head: Head) -> SetState:
+    return SetState(
+        name=head.resource_set,
+        opened_at=from_optional(head.opened_us),
+        last_seq=head.last_seq,
+        last_at=from_optional(head.last_us),
+        count=head.count,
+        page_count=head.page_count,
+        notes=head.notes,
+    )
+
+
+def page_of(number: int, book: PageBook) -> Page:
+    return Page(
+        number=number,
+        count=book.count,
+        weight=book.weight,
+        touched=book.touched,
+        rendered=book.rendered,
+        at=from_optional(book.at_us),
+        completed=from_optional(book.completed_us),
+        stale_at=from_optional(book.stale_us),
+    )
+
+
+def segment_of(number: int, book: RunBook) -> Segment:
+    return Segment(
+        number=number,
+        first=book.first,
+        last=book.last,
+        from_=from_microseconds(book.from_us),
+        until=from_optional(book.until_us),
+        weight=book.weight,
+    )
+
+
+def fills_of(head: Head, numbers: set[int]) -> dict[int, PageFill]:
+    """How full these pages and the last one are, as the ledger wants to know it."""
+    if head.pages:
+        numbers = numbers | {len(head.pages) - 1}
+    return {number: PageFill(number, head.pages[number].count, head.pages[number].weight) for number in sorted(numbers)}
+
+
+def log_of(head: Head, limits: Limits) -> Log:
+    """The end of the log, as the ledger wants to know it. Raises WrongPhase while the set is loading."""
+    if head.opened_us is None or head.last_us is None:
+        raise WrongPhase("the set is still loading: open it first", where=head.resource_set)
+    number, book = len(head.runs) - 1, head.runs[-1]
+    return Log(limits, head.last_seq, head.last_us, Run(number, book.first, book.last, book.from_us, book.weight))
+
+
+def with_places(head: Head, places: Places) -> Head:
+    """The books after the ledger has placed a batch."""
+    pages = list(head.pages)
+    for fill in sorted((fill for fill in places.pages.values() if fill.touches), key=lambda fill: fill.number):
+        if fill.number == len(pages):
+            pages.append(PageBook(fill.count, fill.weight, fill.touches, stale_us=fill.first_us))
+            continue
+        old = pages[fill.number]
+        pages[fill.number] = replace(
+            old,
+            count=fill.count,
+            weight=fill.weight,
+            touched=old.touched + fill.touches,
+            stale_us=fill.first_us if old.stale_us is None else old.stale_us,
+        )
+    return replace(
+        head,
+        count=head.count + places.added,
+        next_slot=places.next_slot,
+        pages=tuple(pages),
+        page_count=len(pages),
+    )
+
+
+def with_log(head: Head, log: Log) -> Head:
+    """The books after the ledger has logged a batch, or closed a segment."""
+    runs = [*log.closed, log.run]
+    books = tuple(RunBook(run.first, run.last, run.from_us, run.weight, run.until_us) for run in runs)
+    return replace(head, last_seq=log.last_seq, last_us=log.last_us, runs=(*head.runs[: runs[0].number], *books))
+
+
+def opened(head: Head, at_us: int) -> Head:
+    """Nothing changes when the set is open."""
+    if head.opened_us is not None:
+        return head
+    pages = tuple(replace(book, stale_us=at_us) if book.touched > book.rendered else book for book in head.pages)
+    return replace(
+        head,
+        opened_us=at_us,
+        last_us=at_us if head.last_us is None else max(at_us, head.last_us),
+        pages=pages,
+        runs=(RunBook(head.last_seq + 1, head.last_seq, at_us),),
+    )
+
+
+def marked(head: Head, now_us: int) -> Head:
+    return replace(head, last_us=now_us if head.last_us is None else max(now_us, head.last_us))
+
+
+def closed(head: Head, now_us: int, limits: Limits) -> Head:
+    """The open segment is closed and the next one open. Raises WrongPhase while the set is loading."""
+    log = log_of(head, limits)
+    log.close(max(now_us, log.last_us + 1))
+    return with_log(head, log)
+
+
+def rendered(head: Head, said: Sequence[Rendered]) -> Head:
+    """Raises Unacceptable for a page that is not there or was never touched so often."""
+    pages = list(head.pages)
+    for page in said:
+        if not 0 <= page.number < len(pages) or pages[page.number].touched < page.touched:
+            raise Unacceptable(f"page {page.number} was never touched {page.touched} times", where=head.resource_set)
+        pages[page.number] = _rendered(pages[page.number], page.touched, page.at, page.completed)
+    return replace(head, pages=tuple(pages))
+
+
+def _rendered(book: PageBook, touched: int, at: dt.datetime, completed: dt.datetime) -> PageBook:
+    at_us = to_microseconds(at)
+    stale_us = None
+    if book.touched > touched:  # it was touched while it was rendered
+        stale_us = at_us if book.stale_us is None else max(book.stale_us, at_us)
+    return replace(book, rendered=touched, at_us=at_us, completed_us=to_microseconds(completed), stale_us=stale_us)

@@ -1,0 +1,253 @@
+"""Requests to an OpenSearch or Elasticsearch cluster: ready bytes there, text back, patience in between.
+
+The one place that imports the client library. Every request that goes through here may be sent twice: the callers make
+them so (compare-and-set with a stamp, external versions), because an answer can be lost after the work was done.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.errors import UsageFault
+from headwater.progress import Listener, Notice, silent
+from headwater.storage.cluster_faults import (
+    ClientMissing,
+    ClusterFault,
+    ClusterUnreachable,
+    Reason,
+    fault_of,
+    passes,
+    reason_of,
+)
+
+try:
+    from opensearchpy import Transport, Urllib3HttpConnection
+    from opensearchpy.exceptions import ConnectionError as NoConnection
+    from opensearchpy.exceptions import SSLError
+except ImportError as cause:  # pragma: no cover - the tests have it
+    raise ClientMissing("a catalog on a search cluster needs opensearch-py") from cause
+
+CONFLICT = 409
+SLICE_OCTETS = 4 << 20
+"""Of one bulk request: far below `http.max_content_length` (100 MB) and small beside a node's indexing pressure."""
+
+SLICE_COUNT = 5_000
+IN_FLIGHT = 2
+"""Bulk requests of one writer at a time: while one is worked at, the next is made ready and waits."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_ALL = frozenset(range(100, 600))
+
+logging.getLogger("opensearch").addHandler(logging.NullHandler())
+
+
+class Node(NamedTuple):
+    """One address of the cluster."""
+
+    host: str
+    port: int
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach a cluster: its nodes, whether by TLS and trusting which `ca` file, and as whom."""
+
+    nodes: tuple[Node, ...]
+    tls: bool = False
+    ca: str | None = None
+    user: str | None = None
+    password: str = ""
+    api_key: str | None = None
+
+
+class Answer(NamedTuple):
+    """What a node said."""
+
+    status: int
+    body: str
+
+
+class _Item(msgspec.Struct, frozen=True):
+    status: int = 200
+    error: Reason | None = None
+
+
+class _Bulk(msgspec.Struct, frozen=True):
+    errors: bool = False
+    items: list[dict[str, _Item]] = []
+
+
+_bulk_of = msgspec.json.Decoder(_Bulk).decode
+
+
+class Cluster:
+    """Connections to the nodes, use from any thread. `patience_seconds`: how long a request is tried again for.
+
+    What passes (no connection, 429, 502 to 504) is tried again with growing pauses on other nodes, and told to the
+    listener; what does not is raised at once as a `ClusterFault`.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        patience_seconds: float = 60.0,
+        request_seconds: float = 60.0,
+        listener: Listener = silent,
+    ) -> None:
+        self.patience_seconds = patience_seconds
+        self._listener = listener
+        hosts = [{"host": node.host, "port": node.port, "use_ssl": access.tls} for node in access.nodes]
+        headers = {"authorization": f"ApiKey {access.api_key}"} if access.api_key else None
+        try:
+            self._transport = Transport(
+                hosts,
+                connection_class=Urllib3HttpConnection,
+                timeout=request_seconds,
+                pool_maxsize=16,
+                dead_timeout=1.0,
+                headers=headers,
+                http_auth=(access.user, access.password) if access.user else None,
+                ca_certs=access.ca,
+            )
+        except (OSError, ValueError) as cause:
+            raise UsageFault(f"the connection cannot be set up: {cause}", where=access.ca) from cause
+        self._workers = ThreadPoolExecutor(IN_FLIGHT * 4, thread_name_prefix="headwater-bulk")
+
+    def close(self) -> None:
+        """Give up all connections."""
+        self._workers.shutdown()
+        self._transport.close()
+
+    def patience(self) -> Patience:
+        """For what an answer says in its body that it could not do: to be asked for again."""
+        return Patience(self.patience_seconds, self._listener)
+
+    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> Answer:
+        """The answer to one request: a success, or one whose status is in `accept`. Raises ClusterFault."""
+        patience = self.patience()
+        while True:
+            try:
+                answer = self._once(method, path, body)
+            except NoConnection as cause:
+                patience.wait(_unreachable(cause, path), cause)
+                continue
+            if 200 <= answer.status < 300 or answer.status in accept:
+                return answer
+            reason = reason_of(answer.body)
+            fault = fault_of(answer.status, reason, path)
+            if not passes(answer.status, reason):
+                raise fault
+            patience.wait(fault)
+
+    def bulk(self, index: str, operations: Sequence[bytes]) -> bool:
+        """Send operations (action and document, each line with its end); whether none met a newer version (409).
+
+        Rejected ones (429 and the like) are sent again. Raises ClusterFault.
+        """
+        path = f"/{index}/_bulk?require_alias=true&filter_path=errors,items.*.status,items.*.error"
+        patience = self.patience()
+        clean = True
+        while operations:
+            found = _bulk_of(self.ask("POST", path, b"".join(operations)).body)
+            if not found.errors:
+                return clean
+            rejected: list[bytes] = []
+            fault: ClusterFault | None = None
+            for operation, entry in zip(operations, found.items, strict=True):
+                (item,) = entry.values()
+                if item.status == CONFLICT:
+                    clean = False
+                elif item.error is not None:
+                    fault = fault_of(item.status, item.error, f"/{index}/_bulk")
+                    if not passes(item.status, item.error):
+                        raise fault
+                    rejected.append(operation)
+            operations = rejected
+            if fault is not None:
+                patience.wait(fault)
+        return clean
+
+    def stream(self, index: str, operations: Iterator[bytes], before: Callable[[], None]) -> bool:
+        """As `bulk`, in slices of which some are under way at once; `before` is called ahead of each."""
+        under_way: list[Future[bool]] = []
+        clean = True
+        try:
+            for part in slices(operations):
+                before()
+                if len(under_way) >= IN_FLIGHT:
+                    clean &= under_way.pop(0).result()
+                under_way.append(self._workers.submit(self.bulk, index, part))
+            while under_way:
+                clean &= under_way.pop(0).result()
+        finally:
+            for future in under_way:  # none may still write once we have said that it failed
+                future.exception()
+        return clean
+
+    def _once(self, method: str, path: str, body: bytes | None) -> Answer:
+        connection = self._transport.get_connection()
+        try:
+            status, _, text = connection.perform_request(
+                method, path, None, body, headers=_kind_of(path, body), ignore=_ALL
+            )
+        except NoConnection:
+            self._transport.mark_dead(connection)
+            raise
+        self._transport.connection_pool.mark_live(connection)
+        return Answer(status, text)
+
+
+class Patience:
+    """How long one request is tried again for."""
+
+    def __init__(self, seconds: float, listener: Listener) -> None:
+        self._until = time.monotonic() + seconds
+        self._pause = _FIRST_PAUSE
+        self._listener = listener
+
+    def wait(self, fault: ClusterFault, cause: Exception | None = None) -> None:
+        """Pause before the next attempt, or raise the fault when patience is at its end."""
+        if time.monotonic() + self._pause > self._until or fault.todo != fault.advice:
+            raise fault from cause
+        self._listener(Notice(fault.code, f"{fault.what}; trying again", fault.where))
+        time.sleep(self._pause * random.uniform(0.5, 1.0))
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+
+def slices(operations: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Runs of operations for one bulk request each."""
+    part: list[bytes] = []
+    octets = 0
+    for operation in operations:
+        if part and (octets + len(operation) > SLICE_OCTETS or len(part) >= SLICE_COUNT):
+            yield part
+            part, octets = [], 0
+        part.append(operation)
+        octets += len(operation)
+    if part:
+        yield part
+
+
+def _unreachable(cause: NoConnection, path: str) -> ClusterFault:
+    """Said with other advice when no patience will help."""
+    said = str(cause.info if cause.info is not None else cause)[:300]
+    if isinstance(cause, SSLError):
+        advice = "Name the file of the authority that signed the cluster's certificate: ?tls=true&ca=FILE."
+        return ClusterUnreachable(f"no safe connection: {said}", where=path, advice=advice)
+    if "more than 100 headers" in said:
+        advice = "Report this as a bug: the engine refuses a request with more warnings than can be read."
+        return ClusterUnreachable(said, where=path, advice=advice)
+    return ClusterUnreachable(f"no answer: {said}", where=path)
+
+
+def _kind_of(path: str, body: bytes | None) -> dict[str, str]:
+    if body is None:
+        return {}
+    return {"content-type": "application/x-ndjson" if "/_bulk" in path else "application/json"}
