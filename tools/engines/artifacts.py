@@ -119,7 +119,8 @@ def _fetch(artifact: Artifact, into: Path) -> Path:
     if maven is None:
         raise Unavailable("Maven is missing: install it (Debian: apt-get install maven)")
     goal = f"{_table(LIST)['fetcher']}:copy"
-    command = [maven, "-q", "-B", goal, f"-Dartifact={artifact.coordinates}", f"-DoutputDirectory={into}"]
+    what = [f"-Dartifact={artifact.coordinates}", f"-DoutputDirectory={into}"]
+    command = [maven, "-q", "-B", "-Dstyle.color=never", goal, *what]
     try:
         done = subprocess.run(command, cwd=into, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
