@@ -27,6 +27,7 @@ ONE_HOME = {
     "uvicorn": "server/run.py",
     "uvloop": "server/run.py",
     "watchfiles": "ingest/watch.py",
+    "yaml": "simulate/old_settings.py",
 }
 """A third-party library that does I/O or reads hostile bytes is imported in one module."""
 

@@ -24,6 +24,7 @@ from headwater.publish.site import Site, capability_list_name, top_names
 from headwater.server import replies, routes
 from headwater.server.cards import Card, Cards
 from headwater.server.conditions import accepts_gzip, is_fresh
+from headwater.server.contents import SMALL_OCTETS, Contents, content_reply
 from headwater.server.files import OpenFile, Root
 from headwater.server.health import report
 from headwater.server.home import home_page
@@ -31,8 +32,6 @@ from headwater.server.replies import Conditions, Head, Reply, fields, line
 from headwater.server.shelf import Form, Shelf, Shelved
 
 BLOCK_OCTETS = 1 << 18
-SMALL_OCTETS = 1 << 16
-"""Files up to this size are read at once, in the loop: a hop to a thread would cost more than the read."""
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -99,13 +98,14 @@ class Served(msgspec.Struct, frozen=True, gc=False):
 
 
 class Application:
-    """Serves one source. `roots` are the folders of its sets; `on_served` hears of every request."""
+    """Serves one source. `roots` are folders of its sets, or `contents` has the octets; `on_served` hears of all."""
 
     def __init__(
         self,
         source: Backing,
         roots: Mapping[str, str],
         *,
+        contents: Contents | None = None,
         on_served: Callable[[Served], None] | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
     ) -> None:
@@ -113,11 +113,12 @@ class Application:
         self._site = source.site
         self._base_path = source.site.base_path.encode("ascii")
         self._roots = {name: Root(folder) for name, folder in roots.items()}
-        links = {
+        self._contents = contents
+        self._links = {
             one.name: line(b"link", f'<{self._site.url(capability_list_name(one.name))}>; rel="resourcesync"'.encode())
             for one in self._site.sets
         }
-        self._cards = Cards(source.catalog, links)
+        self._cards = Cards(source.catalog, self._links)
         self._shelf = Shelf(source.store)
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-read")
         self._on_served = on_served
@@ -151,7 +152,7 @@ class Application:
         return reply
 
     def _at_hand(self, path: bytes, conditions: Conditions) -> Reply | None:
-        match routes.route(path, self._base_path, self._roots):
+        match routes.route(path, self._base_path, self._links):
             case routes.ResourceRoute() as found:
                 return self._resource(found, conditions, is_head=False)
             case routes.DocumentRoute() as found:
@@ -210,7 +211,7 @@ class Application:
         conditions = _conditions(scope["headers"])
         if scope["method"] not in ("GET", "HEAD"):
             return replies.text(405, "only GET and HEAD are understood here", _ALLOW)
-        found = routes.route(scope["raw_path"], self._base_path, self._roots)
+        found = routes.route(scope["raw_path"], self._base_path, self._links)
         try:
             reply = await self._reply(found, conditions, is_head=scope["method"] == "HEAD")
         except HeadwaterError as fault:
@@ -279,6 +280,9 @@ class Application:
         set_name, relative = found.set_name, found.relative
         if not self._source.is_published(set_name):
             return replies.not_yet(set_name)
+        if self._contents is not None:
+            link = self._links[set_name]
+            return content_reply(self._contents, self._source.catalog, found, link, conditions, is_head=is_head)
         known = self._cards.find(set_name, relative)
         if known is None or not self._source.takes(set_name, found.path):
             return replies.text(404, "no such resource")

@@ -1,0 +1,310 @@
+"""`headwater simulate`: a source of synthetic resources that changes as told, served or only fed into a catalog."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from headwater.cli.face import counted, human_seconds, json_document, json_line, json_option, listening
+from headwater.errors import Exit, UsageFault
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from headwater.cli.log import Log
+    from headwater.progress import Listener
+    from headwater.simulate.settings import Course, World
+    from headwater.simulate.simulation import Simulation
+
+_LOG_SECONDS = 10.0
+
+
+@click.command(short_help="Serve synthetic resources that change as told, or feed them into a catalog.")
+@click.option("--resources", type=click.IntRange(0), metavar="N", help="How many there are at first.  [default: 1000]")
+@click.option("--rate", type=click.FloatRange(0), metavar="R", help="Changes a second of simulated time.  [default: 1]")
+@click.option("--mix", metavar="SHARES", help="What the changes are.  [default: created=1,updated=8,deleted=1]")
+@click.option("--seed", type=int, metavar="S", help="Another seed, other resources and changes.  [default: 0]")
+@click.option("--size", "sizes", metavar="OCTETS", help="Length of all resources, or a range: 1-8191.  [default: 4096]")
+@click.option(
+    "--hash", "hashes", multiple=True, metavar="NAME", help="A digest to state (may be repeated).  [default: md5]"
+)
+@click.option(
+    "--suffix", "suffixes", multiple=True, metavar="END", help="End of names (may be repeated).  [default: pdf]"
+)
+@click.option("--set", "sets", multiple=True, metavar="NAME", help="Name of a set (may be repeated).  [default: files]")
+@click.option("--sets", "set_count", type=click.IntRange(1), metavar="N", help="So many sets, named p0001 and so on.")
+@click.option("--preset", type=click.Choice(["arxiv", "dbpedia", "core"]), help="As large and busy as a real source.")
+@click.option("--scale", type=float, metavar="X", help="With --preset: so many times as large.  [default: 1]")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="YAML settings of the older ResourceSync simulator.",
+)
+@click.option("--warp", metavar="X", help="Simulated time runs so many times as fast; max: as it goes.  [default: 1]")
+@click.option("--start", metavar="TIME", help="When simulated time begins, as 2026-01-01T00:00:00Z.  [default: now]")
+@click.option("--changes", type=click.IntRange(0), metavar="N", help="Nothing changes any more after so many changes.")
+@click.option(
+    "--duration",
+    "seconds",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Nothing changes any more after so many seconds of simulated time.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where catalog and documents are kept: with the same settings it goes on there.  [default: a folder that is"
+    " removed at the end]",
+)
+@click.option(
+    "--catalog", type=click.Path(path_type=Path), metavar="FILE", help="The catalog.  [default: in the state folder]"
+)
+@click.option("--no-serve", is_flag=True, help="Only feed the catalog; publish and serve nothing.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="N", help="Port; 0: any free one."
+)
+@click.option("--base-url", metavar="URL", help="URL that clients reach this server by.  [default: http://HOST:PORT]")
+@click.option("--quiet", is_flag=True, help="No access log.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log.")
+@json_option
+def command(
+    state: Path | None,
+    catalog: Path | None,
+    no_serve: bool,
+    host: str,
+    port: int,
+    base_url: str | None,
+    quiet: bool,
+    log_format: str,
+    as_json: bool,
+    **options: Any,
+) -> Exit:
+    """Simulate a source: N resources with true hashes, R changes a second, all of it from a seed.
+
+    Nothing is stored of the resources: their octets are made when they are asked for. Without --no-serve the source is
+    published and served until SIGTERM (status 0) or Ctrl-C (130). Settings count in the order options, FILE, preset.
+    """
+    from headwater.catalog.sqlite import SqliteCatalog
+    from headwater.server.lock import StateLock
+    from headwater.server.source import CATALOG
+    from headwater.simulate.simulation import Simulation
+
+    with ExitStack() as held:
+        listener = held.enter_context(listening())
+        world, course = _settings(options, listener)
+        if no_serve and state is None and catalog is None:
+            raise UsageFault("nothing would be left of it", advice="Add --state DIR or --catalog FILE.")
+        if no_serve and course.warp is None and course.last is None and course.rate:
+            raise UsageFault("as many changes as possible, without an end", advice="Add --changes N or --duration S.")
+        folder = state or Path(held.enter_context(tempfile.TemporaryDirectory(prefix="headwater-simulate-")))
+        held.callback(StateLock(folder).release)
+        opened = held.enter_context(closing(SqliteCatalog(catalog or folder / CATALOG)))
+        simulation = Simulation(opened, world, course, listener)
+        if no_serve:
+            return _feed(simulation, as_json=as_json)
+        site = _Place(host, port, base_url, folder)
+        return _serve(simulation, site, listener, quiet=quiet, log_format=log_format, as_json=as_json)
+
+
+class _Place(NamedTuple):
+    """Where a simulation is served."""
+
+    host: str
+    port: int
+    base_url: str | None
+    state: Path
+
+
+def _feed(simulation: Simulation, *, as_json: bool) -> Exit:
+    """Feed the catalog until the course is over, or until a signal comes."""
+    began = time.monotonic()
+    with _stopping() as (stop, signals):
+        simulation.prepare(stop.is_set)
+        loaded = time.monotonic()
+        while not simulation.is_over and not stop.is_set():
+            simulation.advance()
+            stop.wait(simulation.pause())
+    told = _summary(simulation) | {"load_seconds": round(loaded - began, 3)}
+    told["seconds"] = round(time.monotonic() - loaded, 3)
+    if as_json:
+        json_document(told)
+    else:
+        click.echo(_told(told, loaded - began, time.monotonic() - loaded))
+    return Exit.INTERRUPTED if signal.SIGINT in signals else Exit.DONE
+
+
+def _told(summary: dict[str, Any], load_seconds: float, seconds: float) -> str:
+    changes, at = summary["changes"], summary["at"].isoformat(sep=" ", timespec="seconds")
+    rate = f", {changes / seconds:,.0f}/s" if changes else ""
+    return (
+        f"{counted(summary['resources'], 'resource')} in {counted(summary['sets'], 'set')}, at hand after"
+        f" {human_seconds(load_seconds)}; {counted(changes, 'change')}{rate}; simulated time is now {at}"
+    )
+
+
+def _summary(simulation: Simulation) -> dict[str, Any]:
+    states = [simulation.catalog.state(name) for name in simulation.world.sets]
+    return {
+        "sets": len(states),
+        "resources": sum(state.count for state in states),
+        "changes": simulation.done,
+        "changes_ever": sum(state.last_seq for state in states),
+        "at": simulation.clock(),
+    }
+
+
+@contextmanager
+def _stopping() -> Iterator[tuple[threading.Event, list[int]]]:
+    """An event that SIGTERM and SIGINT set, and those that have come: what is under way ends in order."""
+    stop, signals = threading.Event(), list[int]()
+
+    def note(number: int, _frame: object) -> None:
+        signals.append(number)
+        stop.set()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop, signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _serve(
+    simulation: Simulation, place: _Place, listener: Listener, *, quiet: bool, log_format: str, as_json: bool
+) -> Exit:
+    """Load and publish, then serve while things happen."""
+    from headwater.cli.log import open_log
+    from headwater.publish.site import SetSettings, Site
+    from headwater.server.app import Application
+    from headwater.server.run import address_url, listen, make_server
+    from headwater.server.source import DOCUMENTS
+    from headwater.simulate.source import SimulatedSource
+
+    log = open_log(log_format)
+    with listen(place.host, place.port) as address:
+        url = place.base_url or _own_url(place.host, address_url(address))
+        site = Site(base_url=url, sets=tuple(SetSettings(name=name) for name in simulation.world.sets))
+        with _stopping() as (stop, _signals):
+            simulation.prepare(stop.is_set)
+        source = SimulatedSource(simulation, site, place.state / DOCUMENTS, _heard(listener, log))
+        source.publish()
+        app = Application(source, {}, contents=simulation, on_served=None if quiet else log.served, on_fault=log.fault)
+        server = make_server(app, on_ready=lambda: _announce(log, simulation, url, place, as_json=as_json))
+        try:
+            source.start()
+            server.run(sockets=[address])
+        finally:
+            app.close()
+            source.stop()
+    log.event("stopped", f"Stopped after {simulation.done:,} changes", **_summary(simulation))
+    return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
+
+
+def _announce(log: Log, simulation: Simulation, url: str, place: _Place, *, as_json: bool) -> None:
+    told = _summary(simulation)
+    log.event("listening", f"Serving {told['resources']:,} simulated resources at {url.rstrip('/')}/", url=url, **told)
+    if as_json:
+        json_line({"event": "listening", "url": url, "state": str(place.state), "pid": os.getpid(), **told})
+        sys.stdout.flush()
+
+
+def _heard(listener: Listener, log: Log) -> Listener:
+    """Bars until the server answers, lines of the log from then on: now and then one that says how far it has got."""
+    from headwater.progress import Notice, Progress
+    from headwater.simulate.simulation import CHANGES
+
+    said_at = time.monotonic()
+
+    def hear(event: Progress | Notice) -> None:
+        nonlocal said_at
+        if isinstance(event, Notice):
+            log.progress(event)
+        elif event.phase != CHANGES:
+            listener(event)
+        elif time.monotonic() - said_at >= _LOG_SECONDS:
+            said_at = time.monotonic()
+            log.event("simulated", f"{event.done:,} changes", changes=event.done)
+
+    return hear
+
+
+def _own_url(host: str, url: str) -> str:
+    """The URL of our own address, which must be one that somebody can connect to."""
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104  compared with, never bound to unasked
+        raise UsageFault(f"listening on {host or 'every address'}", advice="Add --base-url http://NAME:PORT.")
+    return url
+
+
+def _settings(options: dict[str, Any], listener: Listener) -> tuple[World, Course]:
+    """What is simulated: options before the file, the file before the preset, the preset before our defaults."""
+    from headwater.simulate.presets import PRESETS, scaled, set_names
+    from headwater.simulate.settings import Course, World, read_mix, read_sizes
+
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    said: dict[str, Any] = {"resources": 1_000, "sets": ("files",)}
+    if name := given.pop("preset", None):
+        preset = scaled(PRESETS[name], given.pop("scale", 1.0))
+        said |= {field: getattr(preset, field) for field in ("resources", "rate", "mix", "sizes", "suffixes")}
+        said["sets"] = set_names(preset.set_count) if preset.set_count > 1 else (name,)
+    if "scale" in given:
+        raise UsageFault("--scale without --preset", advice="Give the size by --resources, --sets and --rate.")
+    if path := given.pop("config", None):
+        said |= _old(path, listener)
+    if "set_count" in given:
+        if "sets" in given:
+            raise UsageFault("--set and --sets", advice="Name the sets, or say how many there are.")
+        given["sets"] = set_names(given.pop("set_count"))
+    readers = {"mix": read_mix, "sizes": read_sizes, "warp": _warp, "start": _start}
+    for name, read in readers.items():
+        if name in given:
+            given[name] = read(given[name])
+    said |= given
+    return (
+        World(**{name: said[name] for name in World.__struct_fields__ if name in said}),
+        Course(**{name: said[name] for name in Course.__struct_fields__ if name in said}),
+    )
+
+
+def _old(path: Path, listener: Listener) -> dict[str, Any]:
+    """What a file of the older simulator says; what it says besides is told."""
+    from headwater import notices
+    from headwater.progress import Notice
+    from headwater.simulate.old_settings import read_old_settings
+
+    old = read_old_settings(path)
+    if old.unknown:
+        listener(Notice(notices.OLD_SETTING, f"not understood and left out: {', '.join(old.unknown)}", str(path)))
+    fields = {name: getattr(old, name) for name in old.__struct_fields__ if name != "unknown"}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _warp(text: str) -> float | None:
+    if text == "max":
+        return None
+    try:
+        return float(text)
+    except ValueError as cause:
+        raise UsageFault(f"no warp: {text[:80]!r}", advice="Give a factor such as 60, or max.") from cause
+
+
+def _start(text: str) -> dt.datetime:
+    from headwater.spec.datetimes import parse_datetime
+
+    try:
+        return parse_datetime(text)[0]
+    except ValueError as cause:
+        raise UsageFault(f"no time: {text[:80]!r}", advice="Give one such as 2026-01-01T00:00:00Z.") from cause

@@ -1,0 +1,66 @@
+"""Resources whose octets come from elsewhere than a folder: the catalog says what they are, a provider has the octets.
+
+The provider is asked for the state that the catalog holds at this moment, so that what is answered is what was
+recorded: its tag is the listed digest.
+"""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+from typing import BinaryIO, Protocol
+
+from headwater.catalog.interface import Catalog, Resource
+from headwater.server.conditions import is_fresh
+from headwater.server.replies import Conditions, Head, Reply, line, text, whole_or_part
+from headwater.server.routes import ResourceRoute
+
+SMALL_OCTETS = 1 << 16
+"""What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
+
+
+class Contents(Protocol):
+    """Whoever has the octets of resources."""
+
+    def open(self, set_name: str, resource: Resource) -> tuple[int, BinaryIO] | None:
+        """The length and the octets of a resource in the state that `resource` says; None: there are none."""
+        ...
+
+
+def content_reply(
+    contents: Contents, catalog: Catalog, route: ResourceRoute, link: Head, conditions: Conditions, *, is_head: bool
+) -> Reply:
+    """The answer for a resource in the state that the catalog holds, if it does; `link` is a line of its head."""
+    held = catalog.get(route.set_name, [route.relative]).get(route.relative)
+    found = None if held is None else contents.open(route.set_name, held)
+    if held is None or found is None:
+        return text(404, "no such resource")
+    octets, file = found
+    stated = held.metadata
+    etag = b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii") if stated.hash else b'W/"%x"' % held.seq
+    # No date in the future (RFC 9110 8.8.2.1), where simulated time may well be.
+    second = int(min(stated.lastmod.timestamp() if stated.lastmod else 0, time.time()))
+    unchanged = (
+        line(b"etag", etag)
+        + line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
+        + line(b"cache-control", b"public, max-age=60, must-revalidate")
+        + link
+    )
+    if is_fresh(conditions.if_none_match, conditions.if_modified_since, etag, second):
+        return Reply(304, unchanged)
+    head = (
+        line(b"content-type", (stated.type or "application/octet-stream").encode("latin-1", "replace"))
+        + line(b"content-length", b"%d" % octets)
+        + unchanged
+        + line(b"accept-ranges", b"bytes")
+        + line(b"x-content-type-options", b"nosniff")
+    )
+    reply = whole_or_part(head, etag, octets, conditions)
+    if reply.status == 416 or is_head:
+        return reply
+    if reply.octets > SMALL_OCTETS:
+        reply.file = file
+        return reply
+    file.seek(reply.start)
+    reply.body, reply.start = file.read(reply.octets), 0
+    return reply

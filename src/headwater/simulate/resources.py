@@ -1,0 +1,193 @@
+"""What a synthetic resource is: its name, octets and digests, all pure functions of seed, set, number and version.
+
+A content is a piece of one long filler and an end of its own, so that the state of a digest after the filler can be
+kept: the true digest of a resource of any length costs the hashing of at most 127 octets. Lengths are taken from at
+most `STEPS` classes, so that few states have to be kept, and vary by up to 63 octets within one.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import io
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headwater.catalog.interface import Delete, Metadata, Upsert
+from headwater.ingest.mediatypes import media_type
+from headwater.simulate.chance import Chance, key_of
+from headwater.simulate.settings import World
+from headwater.spec.hashes import HASHLIB
+from headwater.spec.records import Change
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+    from typing_extensions import Buffer
+
+STEPS = 64
+_OWN = 64
+"""So many octets and up to so many more are the version's own; a hex digest of BLAKE2b has them all."""
+_BLOCK = 1 << 16
+_PATH = re.compile(r"[0-9]{3,4}/[0-9]{3}/([0-9]{9,10})\.[a-z0-9]{1,8}\Z")
+_SPREAD_SECONDS = 5 * 365 * 86_400
+_TIMES = 997
+"""So many times of modification there are at the beginning: enough to look like chance, made once for a batch."""
+
+
+class Content(msgspec.Struct, frozen=True, gc=False):
+    """The octets of one version: `filler` octets of the filler, then `end`."""
+
+    filler: int
+    end: bytes
+
+    def __len__(self) -> int:
+        return self.filler + len(self.end)
+
+
+class Filler:
+    """One endless text, the same for all resources of a seed, and the states of digests after its first octets."""
+
+    def __init__(self, seed: int, algorithms: tuple[str, ...]) -> None:
+        self._block = hashlib.shake_128(key_of(seed, "filler")).hexdigest(_BLOCK // 2).encode()
+        self._algorithms = algorithms
+        self._states: dict[int, tuple[_Hash, ...]] = {
+            0: tuple(hashlib.new(HASHLIB[name], usedforsecurity=False) for name in algorithms)
+        }
+
+    def read(self, start: int, end: int) -> bytes:
+        """The octets from `start` to before `end`."""
+        first, last = start // _BLOCK, -(-end // _BLOCK)
+        whole = self._block * (last - first)
+        return whole[start - first * _BLOCK : end - first * _BLOCK]
+
+    def hash_of(self, content: Content) -> str:
+        """The true `hash` attribute of the content."""
+        states = self._states.get(content.filler) or self._state(content.filler)
+        digests = []
+        for name, state in zip(self._algorithms, states, strict=True):
+            digest = state.copy()
+            digest.update(content.end)
+            digests.append(f"{name}:{digest.hexdigest()}")
+        return " ".join(digests)
+
+    def _state(self, octets: int) -> tuple[_Hash, ...]:
+        known = max(one for one in self._states if one <= octets)
+        states = tuple(state.copy() for state in self._states[known])
+        for start in range(known, octets, _BLOCK):
+            block = self.read(start, min(start + _BLOCK, octets))
+            for state in states:
+                state.update(block)
+        self._states[octets] = states
+        return states
+
+
+class Resources:
+    """All that can ever be in one set: numbers from 0, each with versions from 0."""
+
+    def __init__(self, world: World, name: str, filler: Filler) -> None:
+        self._filler = filler
+        self._suffixes = world.suffixes
+        self._algorithms = world.hashes
+        self._types = {suffix: media_type(f"x.{suffix}") for suffix in world.suffixes}
+        self._own = hashlib.blake2b(key=key_of(world.seed, "content", name))
+        self._chance = Chance(key_of(world.seed, "name", name))
+        span = world.sizes.most - world.sizes.least + 1
+        self._least = world.sizes.least
+        self._steps = min(STEPS, span)
+        self._step = span // self._steps
+        self._jitter = min(self._step, _OWN)
+
+    def path(self, number: int) -> str:
+        """The relative URI: three folders deep, in the order of the numbers."""
+        return f"{number // 1_000_000:03d}/{number // 1_000 % 1_000:03d}/{number:09d}.{self._suffix(number)}"
+
+    def number(self, path: str) -> int | None:
+        """The number of the resource with this relative URI, or None when it is none of ours."""
+        found = _PATH.match(path)
+        number = int(found[1]) if found else -1
+        return number if number >= 0 and self.path(number) == path else None
+
+    def content(self, number: int, version: int) -> Content:
+        """The octets of one version."""
+        state = self._own.copy()
+        state.update(b"%d %d" % (number, version))
+        text = state.hexdigest()
+        chance = int(text[:16], 16)
+        common = self._least + chance % self._steps * self._step
+        filler = max(0, common - _OWN)
+        length = common + (chance >> 32) % self._jitter
+        return Content(filler, text[: length - filler].encode())
+
+    def read(self, content: Content, start: int, end: int) -> bytes:
+        """The octets of a content from `start` to before `end`, or to its end."""
+        filler = content.filler
+        head = self._filler.read(start, min(end, filler)) if start < filler else b""
+        return head + content.end[max(0, start - filler) : max(0, end - filler)]
+
+    def metadata(self, number: int, version: int, lastmod: dt.datetime) -> Metadata:
+        """What is listed of one version; the digests are true."""
+        content = self.content(number, version)
+        return Metadata(
+            lastmod=lastmod,
+            hash=self._filler.hash_of(content) if self._algorithms else None,
+            length=len(content),
+            type=self._types[self._suffix(number)],
+        )
+
+    def initial(self, numbers: range, start: dt.datetime) -> list[Upsert]:
+        """Resources as they are at the beginning, which is `start`: modified last at any time of five years before."""
+        second = start.replace(microsecond=0)
+        times = [second - dt.timedelta(seconds=self._chance.below(_SPREAD_SECONDS, ~one)) for one in range(_TIMES)]
+        path, metadata = self.path, self.metadata
+        return [Upsert(path(number), metadata(number, 0, times[number % _TIMES])) for number in numbers]
+
+    def event(self, change: Change, number: int, version: int, at: dt.datetime) -> Upsert | Delete:
+        """What the catalog is told of a change; the version lies in the memo."""
+        if change is Change.DELETED:
+            return Delete(self.path(number))
+        metadata = self.metadata(number, version, at.replace(microsecond=0))
+        return Upsert(self.path(number), metadata, write_version(version))
+
+    def _suffix(self, number: int) -> str:
+        suffixes = self._suffixes
+        return suffixes[self._chance.below(len(suffixes), number)] if len(suffixes) > 1 else suffixes[0]
+
+
+def write_version(version: int) -> bytes:
+    """The version as a memo; that of the beginning takes no room."""
+    return version.to_bytes((version.bit_length() + 7) // 8, "little")
+
+
+def read_version(memo: bytes) -> int:
+    """The version in a memo."""
+    return int.from_bytes(memo, "little")
+
+
+class ContentFile(io.RawIOBase):
+    """A content as a file to read and seek in: its octets are made as they are asked for."""
+
+    def __init__(self, resources: Resources, content: Content) -> None:
+        self._resources = resources
+        self._content = content
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._content)}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        block = self._resources.read(self._content, self._position, self._position + len(view))
+        view[: len(block)] = block
+        self._position += len(block)
+        return len(block)

@@ -1,0 +1,120 @@
+"""A simulation at work on a catalog: what is due by simulated time happens, set after set, from wherever it stood.
+
+What is due follows from the time, so that whatever takes long makes the next portion larger, and the rate holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from io import BufferedReader
+from typing import BinaryIO
+
+from headwater.catalog.interface import Catalog, Resource
+from headwater.progress import Listener, Progress, silent
+from headwater.server.source import utc_now
+from headwater.simulate.clock import Clock
+from headwater.simulate.feed import BATCH, SetFeed
+from headwater.simulate.resources import ContentFile, Filler, read_version
+from headwater.simulate.settings import Course, World
+
+CHANGES = "changes"
+"""The phase by which progress is told."""
+PORTION = 1_000
+"""So many changes at once, over all sets, where time does not limit them."""
+_LEAST_PAUSE = 0.2
+_LONGEST_PAUSE = 0.5
+
+
+class Simulation:
+    """Feeds the sets of a catalog, of which nobody else records into them."""
+
+    def __init__(self, catalog: Catalog, world: World, course: Course, listener: Listener = silent) -> None:
+        self.catalog = catalog
+        self.world = world
+        self.course = course
+        self._listener = listener
+        self._start = course.start or utc_now()
+        filler = Filler(world.seed, world.hashes)
+        self._feeds = {name: SetFeed(catalog, world, name, filler) for name in world.sets}
+        self._exhausted = False
+        self._origin = 0.0
+        self.clock = Clock(self._start, course.warp, time.monotonic)
+        """The simulated time."""
+
+    def prepare(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Load the sets, or take up what is there; time goes on from there. Raises OtherSimulation, Interrupted."""
+        for feed in self._feeds.values():
+            feed.prepare(self._start, self._listener, stop)
+        reached = [state.last_at for state in self.catalog.sets() if state.last_at and state.name in self._feeds]
+        start = self.course.start or utc_now()  # a load takes its time
+        self.clock = Clock(max(start, *reached), self.course.warp, time.monotonic)
+
+    def begin(self) -> None:
+        """Count what is due from now on: what was done since `prepare` took time, too."""
+        self._origin = self.clock.elapsed
+
+    def resume(self) -> None:
+        """Take up the catalog as it is, after something failed."""
+        for feed in self._feeds.values():
+            feed.resume()
+
+    @property
+    def done(self) -> int:
+        """How many changes this run has made."""
+        return sum(feed.made for feed in self._feeds.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the course has come to its end, or nothing is left that could change."""
+        last = self.course.last
+        return self._exhausted or not self.course.rate or (last is not None and self.done >= last)
+
+    def advance(self) -> list[str]:
+        """Let happen what is due by now, and return the sets that have changed.
+
+        Raises what the catalog raises; `resume` is needed then.
+        """
+        due = self._due()
+        if due <= self.done:
+            return []
+        now = self.clock()
+        changed = []
+        for place, feed in enumerate(self._feeds.values()):
+            wanted = share(due, place, len(self._feeds)) - feed.made
+            if wanted > 0 and feed.step(min(wanted, BATCH), self.course.mix, now):
+                changed.append(feed.name)
+        self._exhausted = not changed
+        self._listener(Progress(CHANGES, self.done, self.course.last))
+        return changed
+
+    def _due(self) -> int:
+        """How many changes are due by now; where time does not run by itself, it is moved on."""
+        course = self.course
+        due = self.done + PORTION if course.warp is None else int((self.clock.elapsed - self._origin) * course.rate)
+        due = due if course.last is None else min(due, course.last)
+        self.clock.move_to(due / course.rate)
+        return due
+
+    def pause(self) -> float:
+        """How many seconds it is until something is due; not less than makes a portion worth its publication."""
+        if self.course.warp is None and not self.is_over:
+            return 0.0
+        if self.is_over:
+            return _LONGEST_PAUSE
+        wait = self.clock.wait_for(self._origin + (self.done + 1) / self.course.rate)
+        return min(max(wait, _LEAST_PAUSE), _LONGEST_PAUSE)
+
+    def open(self, set_name: str, resource: Resource) -> tuple[int, BinaryIO] | None:
+        """The length and the octets of a resource in this state; None for one that is none of ours."""
+        resources = self._feeds[set_name].resources
+        number = resources.number(resource.uri)
+        if number is None:
+            return None
+        content = resources.content(number, read_version(resource.memo))
+        return len(content), BufferedReader(ContentFile(resources, content))
+
+
+def share(total: int, place: int, sets: int) -> int:
+    """How many of `total` changes belong to the set at this place: they take turns."""
+    return (total + sets - 1 - place) // sets

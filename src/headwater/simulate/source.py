@@ -1,0 +1,128 @@
+"""A simulated source that is published and served: documents follow the simulation, octets are made when asked for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+from headwater.progress import Listener, Notice, silent
+from headwater.publish.publisher import Publisher
+from headwater.publish.site import Site
+from headwater.simulate.simulation import Simulation
+from headwater.storage.folder import FolderStore
+
+_LEAST_PAUSE, _MOST_PAUSE = 0.5, 60.0
+_TURN_SECONDS = 1.0
+"""So often one more set is published though nothing has changed in it: its pages may be due."""
+
+
+class Doing(msgspec.Struct, kw_only=True):
+    """How a simulation is, for the health report."""
+
+    changes: int = 0
+    publications: int = 0
+    failures: int = 0
+    error: str | None = None
+    error_code: str | None = None
+
+
+class SimulatedSource:
+    """What `headwater simulate` serves. One thread lets things happen and publishes them, until `stop`."""
+
+    def __init__(self, simulation: Simulation, site: Site, documents: Path, listener: Listener = silent) -> None:
+        self.site = site
+        self.catalog = simulation.catalog
+        self.store = FolderStore(documents)
+        self.publisher = Publisher(self.catalog, self.store, site, lambda: simulation.clock(), listener)
+        self._simulation = simulation
+        self._listener = listener
+        self._doing = Doing()
+        self._left: set[str] = set()
+        self._turn = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="headwater-simulate", daemon=True)
+
+    def is_published(self, name: str) -> bool:
+        """Whether the set's documents may be shown."""
+        return self.publisher.is_published(name)
+
+    def is_site_published(self) -> bool:
+        """Whether the Source Description may be shown."""
+        return self.publisher.is_site_published()
+
+    def takes(self, _name: str, _relative: bytes) -> bool:
+        """Whatever the catalog holds is shown."""
+        return True
+
+    def health(self) -> Mapping[str, object]:
+        """How the simulation is; how the sets are is read from the catalog."""
+        return {"simulation": msgspec.to_builtins(self._doing), "sets": []}
+
+    def publish(self) -> None:
+        """Bring all documents up to date. Raises what the publisher raises."""
+        for one in self.site.sets:
+            self._publish(one.name)
+
+    def start(self) -> None:
+        """Let things happen, in a thread."""
+        self._simulation.begin()
+        self._thread.start()
+
+    def stop(self, timeout: float = 30.0) -> bool:
+        """End the thread; True when it has ended in time. What was recorded and published is safe either way."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        pause = _LEAST_PAUSE
+        while not self._stopping.is_set():
+            try:
+                if self._doing.error is not None:
+                    self._simulation.resume()
+                self._round()
+            except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
+                self._failed(fault)
+                self._stopping.wait(pause)
+                pause = min(2 * pause, _MOST_PAUSE)
+                continue
+            pause = _LEAST_PAUSE
+            self._doing.error = self._doing.error_code = None
+            self._stopping.wait(self._simulation.pause() if not self._left else 0.0)
+
+    def _round(self) -> None:
+        changed = self._simulation.advance() if not self._simulation.is_over else []
+        self._doing.changes = self._simulation.done
+        for name in {*changed, *self._left, *self._next_in_turn()}:
+            self._publish(name)
+
+    def _next_in_turn(self) -> list[str]:
+        turn = int(time.monotonic() / _TURN_SECONDS)
+        if turn == self._turn:
+            return []
+        self._turn = turn
+        return [self.site.sets[turn % len(self.site.sets)].name]
+
+    def _publish(self, name: str) -> None:
+        published = self.publisher.publish(name, self._simulation.clock())
+        self._doing.publications += 1
+        if published.pages_left:
+            self._left.add(name)
+        else:
+            self._left.discard(name)
+
+    def _failed(self, fault: Exception) -> None:
+        doing = self._doing
+        known = isinstance(fault, HeadwaterError)
+        what = str(fault) if known else f"{type(fault).__name__}: {fault}"
+        code = fault.code if isinstance(fault, HeadwaterError) else "HW-000"
+        if what != doing.error:
+            self._listener(Notice(code, f"the simulation cannot go on: {what}"))
+        doing.failures += 1
+        doing.error, doing.error_code = what, code

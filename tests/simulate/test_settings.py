@@ -1,0 +1,194 @@
+"""Settings: what is understood, what is refused with advice, the presets, and the files of the older simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.simulate.old_settings import BadSettings, OldSettings, read_old_settings
+from headwater.simulate.presets import PRESETS, scaled, set_names
+from headwater.simulate.settings import BadSimulation, Course, Mix, Sizes, World, read_mix, read_sizes
+
+OLD = """
+source:
+    name: A use case
+    number_of_resources: 1000
+    change_delay: 2
+    event_types: [create, update, delete]
+    average_payload: 1000
+    max_events: -1
+    stats_interval: 10
+resource_list_builder:
+    class: DynamicResourceListBuilder
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"), [("0", Sizes(0, 0)), ("4096", Sizes(4096, 4096)), ("1-8191", Sizes(1, 8191))]
+)
+def test_sizes(text: str, sizes: Sizes) -> None:
+    assert read_sizes(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "-1", "a", "9-1", "1-", "1k", "99999999999999999999", "1 - 2", "4096\n"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(BadSimulation):
+        read_sizes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "mix"),
+    [
+        ("created=1,updated=8,deleted=1", Mix(created=1, updated=8, deleted=1)),
+        ("updated=0.5", Mix(updated=0.5)),
+        ("deleted=1, created=2", Mix(created=2, deleted=1)),
+    ],
+)
+def test_mixes(text: str, mix: Mix) -> None:
+    assert read_mix(text) == mix
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "created",
+        "created=x",
+        "created=-1",
+        "created=nan",
+        "created=inf",
+        "created=0",
+        "moved=1",
+        "created=1,created=2",
+    ],
+)
+def test_what_is_no_mix(text: str) -> None:
+    with pytest.raises(BadSimulation):
+        read_mix(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"resources": -1},
+        {"resources": 10**10},
+        {"sets": ()},
+        {"hashes": ("crc",)},
+        {"suffixes": ()},
+        {"suffixes": ("a/b",)},
+        {"suffixes": ("PDF",)},
+    ],
+)
+def test_no_such_world(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadSimulation):
+        World(**({"resources": 1, "sets": ("s",)} | wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"rate": -1}, {"rate": 1e9}, {"warp": 0}, {"warp": -1}, {"rate": float("nan")}])
+def test_no_such_course(wrong: dict[str, float]) -> None:
+    with pytest.raises(BadSimulation):
+        Course(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("course", "last"),
+    [
+        (Course(), None),
+        (Course(changes=5), 5),
+        (Course(seconds=10, rate=3), 30),
+        (Course(seconds=10, rate=3, changes=7), 7),
+    ],
+)
+def test_where_a_course_ends(course: Course, last: int | None) -> None:
+    assert course.last == last
+
+
+def test_resources_are_shared_among_sets() -> None:
+    world = World(resources=11, sets=("a", "b", "c"))
+    assert [world.share(name) for name in world.sets] == [4, 4, 3]
+
+
+def test_presets_are_as_large_as_what_they_stand_for() -> None:
+    assert PRESETS["arxiv"].resources == 2_600_000
+    assert round(PRESETS["arxiv"].rate * 86_400) == 1_600
+    assert PRESETS["dbpedia"].rate == 1
+    assert (PRESETS["core"].resources, PRESETS["core"].set_count) == (135_000_000, 4_123)
+
+
+def test_a_scaled_preset_keeps_the_size_of_its_sets() -> None:
+    whole, part = PRESETS["core"], scaled(PRESETS["core"], 0.01)
+    assert (part.resources, part.set_count) == (1_350_000, 41)
+    assert part.rate == pytest.approx(whole.rate / 100)
+    assert set_names(part.set_count)[:2] == ("p0001", "p0002")
+    for factor in (0, -1, float("nan"), 10_000):
+        with pytest.raises(BadSimulation):
+            scaled(whole, factor)
+    with pytest.raises(BadSimulation):
+        set_names(0)
+
+
+def test_settings_of_the_older_simulator(tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text(OLD)
+    assert read_old_settings(path) == OldSettings(
+        resources=1_000,
+        rate=0.5,
+        mix=Mix(created=1, updated=1, deleted=1),
+        sizes=Sizes(1, 1_999),
+        changes=None,
+        unknown=("source.name", "source.stats_interval", "resource_list_builder"),
+    )
+
+
+def test_keys_may_stand_at_the_top_and_be_few(tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text("max_events: 10\nevent_types: [update]\naverage_payload: 0")
+    said = read_old_settings(path)
+    assert said == OldSettings(changes=10, mix=Mix(updated=1), sizes=Sizes(0, 0))
+
+
+HOSTILE = {
+    "no YAML": "source: [",
+    "no mapping": "- a\n- b\n",
+    "empty": "",
+    "source is no mapping": "source: 5",
+    "a text for a number": "source: {number_of_resources: many}",
+    "a truth for a number": "source: {number_of_resources: true}",
+    "below zero": "source: {number_of_resources: -5}",
+    "no delay": "source: {change_delay: 0}",
+    "an endless delay": "source: {change_delay: .nan}",
+    "an event that is none": "source: {event_types: [create, explode]}",
+    "no event": "source: {event_types: []}",
+    "an alias": "a: &a [x]\nb: *a\n",
+    "aliases of aliases": "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n",
+    "a Python object": "source: !!python/object/apply:os.system ['true']",
+    "very deep": "a: " + "[" * 5_000 + "]" * 5_000,
+    "a number of very many digits": "source: {number_of_resources: " + "9" * 20_000 + "}",
+    "no such date": "source: {max_events: 2026-99-99}",
+    "very long": "# " + "x" * 70_000,
+    "two documents": "a: 1\n---\nb: 2\n",
+    "control characters": "a: \x01",
+    "a mapping as a key": "{a: b}: c",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_file_that_cannot_be_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text(text)
+    with pytest.raises(BadSettings) as refused:
+        read_old_settings(path)
+    assert refused.value.where == str(path)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="cannot be read"):
+        read_old_settings(tmp_path / "nothing.yaml")
+
+
+def test_octets_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_bytes(b"a: \xff\xfe\xff")
+    with pytest.raises(BadSettings):
+        read_old_settings(path)
