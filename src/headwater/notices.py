@@ -25,6 +25,11 @@ def _known(code: str, meaning: str, advice: str) -> str:
     return code
 
 
+MIGRATED = _known(
+    "HW-CAT-11",
+    "The catalog was written by an older version and has been brought to this version's schema.",
+    "Nothing; to go back to the older version, restore a copy of the file, or a dump, that it made itself.",
+)
 LINK_OUT = _known(
     "HW-ING-11",
     "A symbolic link that leads out of the published folder is not followed.",
@@ -70,6 +75,11 @@ LEFT_RESOURCES = _known(
     "HW-PUB-12",
     "The output holds resources that an earlier run placed; with --resources none they are no longer kept current.",
     "Remove that folder if nothing else needs it, or publish with --resources link again.",
+)
+OLD_SETTING = _known(
+    "HW-SIM-11",
+    "Settings of the older simulator that mean nothing here are left out.",
+    "Nothing; docs/simulate.md lists the keys that are understood.",
 )
 REQUEST_FAULT = _known(
     "HW-SRV-02",

@@ -79,6 +79,11 @@ class SqliteCatalog:
         except SchemaTooNew as cause:
             raise NewerSchema(cause.what, where=cause.where) from cause
 
+    @property
+    def migrated_from(self) -> int | None:
+        """The schema version that the file had before it was opened, when that was an older one."""
+        return self._database.migrated_from
+
     def sets(self) -> list[SetState]:
         """Every set, by name."""
         with self._database.read() as transaction:

@@ -12,6 +12,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Page, Recorded, Resource, Segment, SetState
 from headwater.catalog.weights import weight
+from headwater.progress import Listener, Progress, silent
 from headwater.spec.records import Change
 
 _BATCH = 10_000
@@ -27,25 +28,40 @@ class Discrepancy(msgspec.Struct, frozen=True):
         return f"{self.where}: {self.what}"
 
 
-def verify(catalog: Catalog, name: str, most: int = 1000) -> list[Discrepancy]:
+def verify(catalog: Catalog, name: str, most: int = 1000, listener: Listener = silent) -> list[Discrepancy]:
     """The discrepancies of one set, `most` at most; empty when all is as it must be. Raises UnknownSet."""
     state = catalog.state(name)
-    return list(islice(_all(catalog, state), most))
+    return list(islice(_all(catalog, state, _Teller(listener, state)), most))
 
 
-def _all(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
-    yield from _pages(catalog, state)
-    yield from _resources(catalog, state)
+class _Teller:
+    """Tells how far the recount is: every resource is read twice, by page and by URI, every change once."""
+
+    def __init__(self, listener: Listener, state: SetState) -> None:
+        self._listener = listener
+        self._phase = f"verify {state.name}"
+        self._total = 2 * state.count + state.last_seq
+        self._done = 0
+
+    def read(self, count: int) -> None:
+        self._done += count
+        self._listener(Progress(self._phase, min(self._done, self._total), self._total))
+
+
+def _all(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
+    yield from _pages(catalog, state, teller)
+    yield from _resources(catalog, state, teller)
     yield from _segments(catalog, state)
-    yield from _changes(catalog, state)
+    yield from _changes(catalog, state, teller)
 
 
-def _pages(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
+def _pages(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
     pages = catalog.pages(state.name)
     if [page.number for page in pages] != list(range(state.page_count)):
         yield Discrepancy("pages", f"not numbered 0 to {state.page_count - 1}")
     for page in pages:
         yield from _page(catalog, state, page)
+        teller.read(page.count)
     total = sum(page.count for page in pages)
     if total != state.count:
         yield Discrepancy("pages", f"hold {total} resources, the set says {state.count}")
@@ -70,9 +86,9 @@ def _page(catalog: Catalog, state: SetState, page: Page) -> Iterator[Discrepancy
         yield Discrepancy(where, f"touched {page.touched}, rendered {page.rendered}, stale at {page.stale_at}")
 
 
-def _resources(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
+def _resources(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
     count, before = 0, ""
-    for resource in _every_resource(catalog, state.name):
+    for resource in _every_resource(catalog, state.name, teller):
         count += 1
         if before and resource.uri.encode() <= before.encode():
             yield Discrepancy(resource.uri, f"comes after {before}")
@@ -83,9 +99,10 @@ def _resources(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
         yield Discrepancy("resources", f"{count} by URI, the set says {state.count}")
 
 
-def _every_resource(catalog: Catalog, name: str) -> Iterator[Resource]:
+def _every_resource(catalog: Catalog, name: str, teller: _Teller) -> Iterator[Resource]:
     batch = catalog.resources(name, "", _BATCH)
     while batch:
+        teller.read(len(batch))
         yield from batch
         batch = catalog.resources(name, batch[-1].uri, _BATCH)
 
@@ -109,13 +126,14 @@ def _segments(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
         yield Discrepancy(f"segment {last.number}", f"is closed, or does not end with change {state.last_seq}")
 
 
-def _changes(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
+def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
     """Numbers without gaps, times strictly increasing and inside the segment, log and resources in agreement."""
     runs = iter([_Tally(segment) for segment in catalog.segments(state.name)])
     run = next(runs, None)
     seq, gone = 0, dict[str, int]()
     before: Recorded | None = None
     for batch in _batches(catalog, state.name):
+        teller.read(len(batch))
         held = catalog.get(state.name, [change.uri for change in batch])
         for change in batch:
             seq += 1

@@ -27,6 +27,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("headwater.cli.inspect", "Read one ResourceSync document and show what is in it."),
     "publish": ("headwater.cli.publish", "Publish a folder as static files for any web server."),
     "serve": ("headwater.cli.serve", "Publish folders over HTTP and follow their changes."),
+    "status": ("headwater.cli.status", "Show how the sets of a source stand: counts, lags, what is stale."),
+    "catalog": ("headwater.cli.catalog", "Export, import or verify the sets of a catalog."),
+    "simulate": ("headwater.cli.simulate", "Serve synthetic resources that change as told, or feed them into a catalog."),
     "completion": ("headwater.cli.completion", "Print the completion script of a shell."),
 }
 """Every command: its module, which holds a click command named `command`, and its one line of help."""

@@ -153,6 +153,7 @@ class Database:
     ) -> None:
         self.path = Path(path)
         self.schema = schema
+        self.migrated_from: int | None = None
         self._durability = durability
         self._busy_seconds = busy_seconds
         self._cache_octets = cache_octets
@@ -290,6 +291,7 @@ class Database:
         except apsw.Error as cause:
             raise fault_of(cause, self.path) from cause
         version = self._version()
+        self.migrated_from = version if 0 < version < self.schema.version else None
         while version < self.schema.version:
             version = self._migrate()
         if version > self.schema.version:

@@ -1,0 +1,198 @@
+"""`headwater catalog`: moves a catalog's sets from one place to another, and recounts what it holds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from headwater.cli.face import human_octets, human_seconds, json_document, json_option, listening, printable
+from headwater.errors import Exit, HeadwaterError, UsageFault
+
+if TYPE_CHECKING:
+    import io
+
+    from headwater.catalog.dump_file import Moved, Output, Tell
+    from headwater.catalog.interface import Catalog, Portable
+    from headwater.progress import Listener
+
+_SHOWN = 20
+
+sets_option = click.option("--set", "names", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
+
+
+@click.group(name="catalog", short_help="Export, import or verify a catalog.")
+def command() -> None:
+    """Move a catalog's sets to another catalog or backend, or recount what it holds."""
+
+
+@command.command(name="export")
+@click.argument("place", metavar="CATALOG")
+@sets_option
+@click.option("-o", "--output", default="-", metavar="FILE", help="Where to; gzip when it ends in .gz.  [default: -]")
+@json_option
+def export_sets(place: str, names: tuple[str, ...], output: str, as_json: bool) -> Exit:
+    """Write sets of CATALOG as a portable dump: state, pages, resources, changes, and a digest of all.
+
+    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. The source may go on
+    working; each set is dumped as it was at one moment. FILE is there whole or not at all.
+    """
+    from headwater.catalog.dump_stream import Counted, written
+    from headwater.cli.whereabouts import Whereabouts, existing
+
+    if output == "-" and (as_json or sys.stdout.isatty()):
+        raise UsageFault("a dump does not belong here", advice="Name a file with -o FILE, or pipe it on.")
+    began = time.monotonic()
+    with listening() as listener, existing(Whereabouts(place), listener) as catalog:
+        chosen = _chosen(catalog, names)
+        if output == "-":
+            out = Counted(cast("io.BufferedWriter", sys.stdout.buffer), compressed=False)
+            moved = _export(catalog, chosen, out, listener)
+            out.finish()
+        else:
+            with written(Path(output)) as out:
+                moved = _export(catalog, chosen, out, listener)
+    seconds = time.monotonic() - began
+    if as_json:
+        json_document({"file": output, "octets": out.octets, "sets": moved, "seconds": round(seconds, 3)})
+    else:
+        _tell_moved("exported", moved, f"{human_octets(out.octets)}, {human_seconds(seconds)}")
+    return Exit.DONE
+
+
+def _export(catalog: Portable, names: Sequence[str], out: Output, listener: Listener) -> list[Moved]:
+    import datetime as dt
+
+    from headwater.catalog.dump_file import DumpWriter
+    from headwater.version import __version__
+
+    writer = DumpWriter(out, names, dt.datetime.now(dt.UTC), f"headwater {__version__}")
+    moved = [writer.add(catalog, name, _progress("export", listener)) for name in names]
+    writer.finish()
+    return moved
+
+
+@command.command(name="import")
+@click.argument("dump", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("place", metavar="CATALOG")
+@sets_option
+@json_option
+def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) -> Exit:
+    """Restore the sets of a dump in FILE (- for standard input) in CATALOG, with their numbers, times and pages.
+
+    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL; a file that is not there
+    is made. No set is ever written over. A set is seen when all of it has come and agrees with the dump's digest, not
+    before: a dump that is cut off or damaged harms nothing.
+    """
+    from headwater.catalog.dump_file import DumpReader
+    from headwater.catalog.dump_stream import DumpInput
+    from headwater.cli.whereabouts import Whereabouts, writable
+
+    began = time.monotonic()
+    moved: list[Moved] = []
+    with click.open_file(dump, "rb") as file, listening() as listener:
+        reader = DumpReader(DumpInput(cast("io.BufferedReader", file)), _progress("import", listener))
+        chosen = _among(reader.header.sets, names, "dump")
+        with writable(Whereabouts(place), listener) as catalog:
+            _refuse_held(catalog, chosen)
+            try:
+                for one, parts in reader.sets():
+                    if one.name in chosen:
+                        catalog.restore(parts)
+                        moved.append(one)
+            except HeadwaterError:
+                _tell_moved("imported before that", moved, "whole; what follows is not")
+                raise
+    seconds = time.monotonic() - began
+    if as_json:
+        json_document({"file": dump, "catalog": place, "sets": moved, "seconds": round(seconds, 3)})
+    else:
+        _tell_moved("imported", moved, human_seconds(seconds))
+    return Exit.DONE
+
+
+def _refuse_held(catalog: Catalog, names: Sequence[str]) -> None:
+    """Say it before the first set is restored, not in the middle."""
+    from headwater.catalog.interface import SetExists
+
+    if held := {state.name for state in catalog.sets()} & set(names):
+        raise SetExists("the set is in the catalog already", where=", ".join(sorted(held)))
+
+
+@command.command(name="verify")
+@click.argument("place", metavar="CATALOG")
+@sets_option
+@json_option
+def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
+    """Recount everything that CATALOG holds and compare it with its books; nothing is changed.
+
+    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. The structure of a file
+    is checked as well. Stop what writes to it first: a change meanwhile looks like a discrepancy. Exit status 1: there
+    are discrepancies.
+    """
+    from headwater.catalog.sqlite import SqliteCatalog
+    from headwater.catalog.verify import verify
+    from headwater.cli.whereabouts import Whereabouts, existing
+
+    began = time.monotonic()
+    with listening() as listener, existing(Whereabouts(place), listener) as catalog:
+        broken = catalog.check() if isinstance(catalog, SqliteCatalog) else []
+        found = {name: verify(catalog, name, listener=listener) for name in _chosen(catalog, names)}
+        states = [catalog.state(name) for name in found]
+    seconds = time.monotonic() - began
+    sound = not broken and not any(found.values())
+    if as_json:
+        sets = [
+            {"name": one.name, "resources": one.count, "changes": one.last_seq, "discrepancies": found[one.name]}
+            for one in states
+        ]
+        json_document({"catalog": place, "sound": sound, "file": broken, "sets": sets, "seconds": round(seconds, 3)})
+        return Exit.DONE if sound else Exit.FINDINGS
+    for line in broken[:_SHOWN]:
+        click.echo(f"the file itself: {printable(line)}")
+    for one in states:
+        _tell_found(one.name, one.count, one.last_seq, [str(each) for each in found[one.name]])
+    click.echo(("sound" if sound else "NOT sound") + f" ({human_seconds(seconds)})")
+    return Exit.DONE if sound else Exit.FINDINGS
+
+
+def _tell_found(name: str, resources: int, changes: int, found: Sequence[str]) -> None:
+    verdict = f"{len(found):,} discrepancies" if found else "agrees with its books"
+    click.echo(f"{printable(name)}: {resources:,} resources, {changes:,} changes; {verdict}")
+    for line in found[:_SHOWN]:
+        click.echo(f"  {printable(line)}")
+    if len(found) > _SHOWN:
+        click.echo("  … and more (--json lists them)")
+
+
+def _chosen(catalog: Catalog, names: Sequence[str]) -> list[str]:
+    return _among([state.name for state in catalog.sets()], names, "catalog")
+
+
+def _among(held: Sequence[str], names: Sequence[str], whole: str) -> list[str]:
+    """The sets to work on, in the order of `held`: all, when none is named."""
+    if unknown := [name for name in names if name not in held]:
+        raise UsageFault(f"the {whole} has no set {unknown[0]!r}", advice=f"It has: {', '.join(held) or 'no sets'}.")
+    return [name for name in held if not names or name in names]
+
+
+def _progress(verb: str, listener: Listener) -> Tell:
+    from headwater.progress import Progress
+
+    return lambda name, done, total: listener(Progress(f"{verb} {name}", done, total))
+
+
+def _tell_moved(verb: str, moved: Sequence[Moved], more: str) -> None:
+    """Say on standard error what has moved: standard output may be the dump."""
+    for one in moved:
+        click.echo(
+            f"{verb} {printable(one.name)}: resources {one.resources:,} (pages {one.pages:,}),"
+            f" changes {one.changes:,} (segments {one.segments:,})",
+            err=True,
+        )
+    if moved:
+        click.echo(more, err=True)

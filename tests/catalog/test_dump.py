@@ -1,0 +1,325 @@
+"""The portable dump: what it carries, and what becomes of one that is cut off, damaged, forged, newer or foreign."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import hashlib
+import io
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.catalog import dump_file
+from headwater.catalog.contract.cases import SMALL, opened, up
+from headwater.catalog.contract.model import observed
+from headwater.catalog.contract.moving import STORIES, told
+from headwater.catalog.dump_file import DamagedDump, DumpReader, DumpWriter, NewerDump, NotADump
+from headwater.catalog.dump_stream import DumpInput, written
+from headwater.catalog.interface import Contradiction, Metadata, Portable
+from headwater.catalog.sqlite import SqliteCatalog
+from headwater.errors import HeadwaterError
+from headwater.spec.records import Link
+from headwater.storage.schema import Durability
+
+NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+
+
+def catalog_in(folder: Path, name: str = "catalog.db") -> SqliteCatalog:
+    return SqliteCatalog(folder / name, SMALL, durability=Durability.NORMAL)
+
+
+def dumped(catalog: Portable, *names: str) -> bytes:
+    out = io.BytesIO()
+    writer = DumpWriter(out, names, NOW, "test")
+    for name in names:
+        writer.add(catalog, name)
+    writer.finish()
+    return out.getvalue()
+
+
+def restored(octets: bytes, catalog: Portable) -> None:
+    for _, parts in DumpReader(DumpInput(io.BufferedReader(io.BytesIO(octets)))).sets():
+        catalog.restore(parts)
+
+
+def sealed(lines: list[bytes]) -> bytes:
+    """The lines with the digests that a careful forger would give them."""
+    digest, out = hashlib.sha256(), b""
+    for line in lines:
+        said = re.sub(rb'"sha256":"[^"]*"', b'"sha256":"' + digest.hexdigest().encode() + b'"', line)
+        digest.update(said)
+        out += said
+    return out
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteCatalog]:
+    """Nothing writes to it."""
+    catalog = told(catalog_in(tmp_path_factory.mktemp("origin")))
+    opened(catalog, [up("a"), up("b")], "t")
+    assert isinstance(catalog, SqliteCatalog)
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[SqliteCatalog]:
+    catalog = catalog_in(tmp_path, "target.db")
+    yield catalog
+    catalog.close()
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("story", [case[1] for case in STORIES], ids=[case[0] for case in STORIES])
+def test_a_set_comes_back_as_it_went(tmp_path: Path, target: SqliteCatalog, story, packed: bool) -> None:
+    origin = story(catalog_in(tmp_path, "origin.db"))
+    octets = dumped(origin, "s")
+    restored(gzip.compress(octets) if packed else octets, target)
+    assert observed(target, "s") == observed(origin, "s")
+    assert dumped(target, "s") == octets
+    origin.close()
+
+
+def test_every_line_says_what_it_is(origin: SqliteCatalog) -> None:
+    lines = [json.loads(line) for line in dumped(origin, "s", "t").splitlines()]
+    kinds = [line["kind"] for line in lines]
+    assert (lines[0]["kind"], lines[0]["version"], lines[0]["sets"]) == ("headwater-catalog", 1, ["s", "t"])
+    assert re.fullmatch(
+        r"headwater-catalog set( page)+( segment)+( resource)+( change)+ end set page segment( resource){2} end done",
+        " ".join(kinds),
+    )
+    assert [line["set"] for line in lines if line["kind"] == "end"] == ["s", "t"]
+
+
+def test_what_is_not_taken_is_checked_all_the_same(origin: SqliteCatalog) -> None:
+    lines = dumped(origin, "s", "t").splitlines(keepends=True)
+    lines[12] = lines[12].replace(b'"uri":"', b'"uri":"x')
+    reader = DumpReader(io.BytesIO(b"".join(lines)))
+    with pytest.raises(DamagedDump):
+        list(reader.sets())
+
+
+Lines = list[bytes]
+
+
+def _move(lines: Lines, taken: int, to: int) -> Lines:
+    lines.insert(to, lines.pop(taken))
+    return lines
+
+
+DAMAGES: list[tuple[str, Callable[[Lines], bytes | Lines]]] = [
+    ("cut off after the header", lambda x: x[:1]),
+    ("cut off in the books", lambda x: x[:4]),
+    ("cut off among resources", lambda x: x[:13]),
+    ("cut off before the end of the set", lambda x: x[:-2]),
+    ("cut off in the middle of a line", lambda x: b"".join(x)[:2_000]),
+    ("no digit of a digest left", lambda x: b"".join(x[:-2]) + x[-2][:-20]),
+    ("a line lost", lambda x: x[:12] + x[13:]),
+    ("a line twice", lambda x: x[:12] + x[11:]),
+    ("two resources swapped", lambda x: _move(x, 12, 11)),
+    ("two changes swapped", lambda x: _move(x, 20, 19)),
+    ("the end before the changes", lambda x: _move(x, -2, 19)),
+    ("a page among the resources", lambda x: _move(x, 3, 13)),
+    ("another time", lambda x: b"".join(x).replace(b"00:00.000011Z", b"00:00.000010Z", 1)),
+    ("another set's name", lambda x: b"".join(x).replace(b'"name":"s"', b'"name":"r"')),
+    ("an empty line", lambda x: [*x[:5], b"\n", *x[5:]]),
+    ("no JSON", lambda x: [*x[:5], b"nonsense\n", *x[6:]]),
+    ("no UTF-8", lambda x: b"".join(x).replace(b'"uri":"new"', b'"uri":"\xff"')),
+    ("an array", lambda x: [*x[:5], b"[1]\n", *x[6:]]),
+    ("an unknown kind", lambda x: [*x[:5], b'{"kind":"page2"}\n', *x[6:]]),
+    ("a key that this version does not have", lambda x: b"".join(x).replace(b'"uri":', b'"colour":1,"uri":', 1)),
+    ("a second header", lambda x: [x[0], *x]),
+    ("a number that is none", lambda x: b"".join(x).replace(b'"touched":5', b'"touched":"5"', 1)),
+    ("carriage returns", lambda x: b"".join(x).replace(b"\n", b"\r\n")),
+    ("octets base64 cannot be", lambda x: b"".join(x).replace(b'"memo":"', b'"memo":"*', 1)),
+]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("damage", [case[1] for case in DAMAGES], ids=[case[0] for case in DAMAGES])
+def test_a_damaged_dump_leaves_nothing(origin: SqliteCatalog, target: SqliteCatalog, damage, packed: bool) -> None:
+    whole = dumped(origin, "s")
+    found = damage(whole.splitlines(keepends=True))
+    octets = found if isinstance(found, bytes) else b"".join(found)
+    assert octets != whole
+    with pytest.raises((DamagedDump, Contradiction)):  # what contradicts itself may show before the digest does
+        restored(gzip.compress(octets) if packed else octets, target)
+    assert target.sets() == []
+    restored(whole, target)
+    assert observed(target, "s") == observed(origin, "s")
+
+
+FORGED: list[tuple[str, Callable[[Lines], Lines], type[HeadwaterError]]] = [
+    ("a resource less", lambda x: x[:12] + x[13:], Contradiction),
+    ("two resources swapped over pages", lambda x: _move(x, 10, 16), Contradiction),
+    ("counts that agree with less", lambda x: [y.replace(b'"resources":8', b'"resources":7') for y in x], DamagedDump),
+    ("the end of another set", lambda x: [y.replace(b'"set":"s"', b'"set":"t"') for y in x], DamagedDump),
+    ("a set twice", lambda x: [y.replace(b'"sets":["s"]', b'"sets":["s","s"]') for y in x], DamagedDump),
+    ("a time without a zone", lambda x: [y.replace(b'00Z","last_seq"', b'00","last_seq"') for y in x], DamagedDump),
+    ("a deletion less", lambda x: [y.replace(b'"last_seq":12', b'"last_seq":11') for y in x], Contradiction),
+    (
+        "a page of endless touches",
+        lambda x: [y.replace(b'"touched":5', b'"touched":9' + b"9" * 40) for y in x],
+        Contradiction,
+    ),
+]
+
+
+@pytest.mark.parametrize(("forge", "fault"), [case[1:] for case in FORGED], ids=[case[0] for case in FORGED])
+def test_a_forged_dump_with_right_digests_is_no_set(
+    origin: SqliteCatalog, target: SqliteCatalog, forge, fault: type[HeadwaterError]
+) -> None:
+    whole = dumped(origin, "s").splitlines(keepends=True)
+    assert sealed(whole) == b"".join(whole)
+    octets = sealed(forge(list(whole)))
+    with pytest.raises(fault):
+        restored(octets, target)
+    assert target.sets() == []
+
+
+@pytest.mark.parametrize(
+    ("more", "there"),
+    [
+        (lambda octets: octets.rpartition(b'{"kind":"done"')[0], ["s"]),
+        (lambda octets: octets + b"\n", ["s"]),
+        (lambda octets: octets + octets, ["s"]),
+        (lambda octets: octets.replace(b'"sets":1,', b'"sets":2,'), ["s"]),
+        (lambda octets: sealed(octets.replace(b'["s"]', b'["s","t"]').splitlines(keepends=True)), ["s"]),
+    ],
+    ids=["no last line", "an empty line more", "a whole dump more", "sets miscounted", "a set missing"],
+)
+def test_what_follows_a_whole_set_is_said_and_the_set_stays(
+    origin: SqliteCatalog, target: SqliteCatalog, more, there: list[str]
+) -> None:
+    with pytest.raises(DamagedDump):
+        restored(more(dumped(origin, "s")), target)
+    assert [state.name for state in target.sets()] == there
+    assert observed(target, "s") == observed(origin, "s")
+
+
+def test_of_two_sets_the_whole_one_is_there_and_the_cut_one_is_not(
+    origin: SqliteCatalog, target: SqliteCatalog
+) -> None:
+    with pytest.raises(DamagedDump, match="cut off"):
+        restored(dumped(origin, "s", "t")[:-300], target)
+    assert [state.name for state in target.sets()] == ["s"]
+    assert observed(target, "s") == observed(origin, "s")
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"",
+        b"\n",
+        b"<?xml version='1.0'?><urlset/>\n",
+        b"[]\n",
+        b'{"kind":"other","version":1}\n',
+        b'{"version":1}\n',
+        b'{"kind":"headwater-catalog"}\n',
+        b'{"kind":"headwater-catalog","version":"1"}\n',
+        b"\x1f\x8b",
+        b"SQLite format 3\0" + bytes(4096),
+        gzip.compress(b""),
+        gzip.compress(b"text\n"),
+    ],
+)
+def test_what_is_no_dump_is_said(octets: bytes) -> None:
+    with pytest.raises(NotADump):
+        DumpReader(DumpInput(io.BufferedReader(io.BytesIO(octets))))
+
+
+def test_a_newer_dump_is_refused_though_nothing_else_of_it_is_understood() -> None:
+    with pytest.raises(NewerDump) as refused:
+        DumpReader(io.BytesIO(b'{"kind":"headwater-catalog","version":2,"everything":"else"}\n'))
+    assert "Upgrade" in refused.value.todo
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_a_version_that_never_was_is_refused(version: int) -> None:
+    with pytest.raises(DamagedDump):
+        DumpReader(io.BytesIO(b'{"kind":"headwater-catalog","version":%d}\n' % version))
+
+
+@pytest.mark.parametrize("cut", [1, 8, 40])
+def test_gzip_that_is_cut_off_or_damaged_is_a_damaged_dump(
+    origin: SqliteCatalog, target: SqliteCatalog, cut: int
+) -> None:
+    octets = gzip.compress(dumped(origin, "s"))
+    broken = bytearray(octets)
+    broken[-9 - cut] ^= 0x55
+    for wrong in (octets[:-cut], bytes(broken)):
+        with pytest.raises(DamagedDump):
+            restored(wrong, target)
+
+
+def test_a_line_without_end_is_not_collected(monkeypatch: pytest.MonkeyPatch, origin: SqliteCatalog) -> None:
+    monkeypatch.setattr(dump_file, "LONGEST_LINE", 5_000)
+    octets = dumped(origin, "s").splitlines(keepends=True)[0] + b"x" * 9_000 + b"\n"
+    with pytest.raises(DamagedDump, match="without end"):
+        list(DumpReader(io.BytesIO(octets)).sets())
+
+
+def test_what_json_makes_difficult_is_kept(tmp_path: Path, target: SqliteCatalog) -> None:
+    origin = catalog_in(tmp_path, "odd.db")
+    links = (Link(rel="up", href='http://e.org/?a="&b=\\', modified=NOW, extra=(("{urn:x}y", "\u2028\U0001f600"),)),)
+    odd = Metadata(lastmod=dt.datetime(1, 1, 1, tzinfo=dt.UTC), length=(1 << 63) - 1, links=links)
+    opened(origin, [up('quo"te\\', odd), up("\U0001f600\u2028", Metadata(type='a/b; c="ü"'))])
+    restored(dumped(origin, "s"), target)
+    assert observed(target, "s") == observed(origin, "s")
+    origin.close()
+
+
+@pytest.fixture(scope="module")
+def whole(origin: SqliteCatalog) -> bytes:
+    return dumped(origin, "s")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_whatever_octet_is_another_nothing_is_restored(whole: bytes, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, whole.rindex(b'{"kind":"done"') - 1))
+    octet = data.draw(st.integers(0, 255).filter(lambda value: value != whole[place]))
+    with tempfile.TemporaryDirectory() as folder:
+        target = catalog_in(Path(folder))
+        with pytest.raises(HeadwaterError):
+            restored(whole[:place] + bytes([octet]) + whole[place + 1 :], target)
+        assert target.sets() == []
+        target.close()
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "dump.ndjson"
+    path.write_bytes(b"before")
+
+    def fail_halfway() -> None:
+        with written(path) as out:
+            out.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_halfway()
+    assert [one.name for one in tmp_path.iterdir()] == ["dump.ndjson"]
+    assert path.read_bytes() == b"before"
+    with written(path) as out:
+        out.write(b"whole")
+    assert path.read_bytes() == b"whole"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_is_said() -> None:
+    with pytest.raises(OSError, match="No space left"), written(Path("/dev/full")) as out:
+        out.write(b"x" * 1_000_000)
+
+
+def test_a_name_in_gz_is_gzip(tmp_path: Path) -> None:
+    with written(tmp_path / "dump.gz") as out:
+        out.write(b"line\n" * 100_000)
+    assert gzip.decompress((tmp_path / "dump.gz").read_bytes()) == b"line\n" * 100_000
+    assert out.octets == (tmp_path / "dump.gz").stat().st_size

@@ -1,0 +1,164 @@
+"""`headwater catalog` as people run it: sets move and destinations notice nothing; recounts find what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import Exit
+from headwater.server.lock import Locked, StateLock
+
+BASE = "https://example.org/data"
+
+
+def headwater(*args: object, status: int = 0, octets: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "headwater", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, input=octets, timeout=120, check=False)
+    assert done.returncode == status, (done.stdout, done.stderr.decode())
+    return done
+
+
+def publish(files: Path, out: Path) -> dict[str, object]:
+    done = headwater("publish", "--files", files, "--to", out, "--base-url", BASE, "--json")
+    told: dict[str, object] = json.loads(done.stdout)
+    return told
+
+
+def documents(out: Path) -> dict[str, bytes]:
+    found = {
+        str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.xml") if "resources" not in path.parts
+    }
+    assert found
+    return found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder with a past, and where it was published."""
+    files, out = tmp_path / "files", tmp_path / "out"
+    files.mkdir()
+    for number in range(9):
+        (files / f"é {number}.txt").write_text(f"{number}")
+    publish(files, out)
+    (files / "é 1.txt").write_text("changed")
+    (files / "é 2.txt").unlink()
+    publish(files, out)
+    return files, out
+
+
+@pytest.mark.parametrize("name", ["dump.ndjson", "dump.ndjson.gz"])
+def test_a_moved_source_goes_on_as_if_nothing_had_happened(world: tuple[Path, Path], tmp_path: Path, name: str) -> None:
+    files, out = world
+    told = json.loads(headwater("catalog", "export", out / ".headwater", "-o", tmp_path / name, "--json").stdout)
+    assert told["sets"] == [{"name": "files", "pages": 1, "segments": 1, "resources": 8, "changes": 2}]
+    assert told["octets"] == (tmp_path / name).stat().st_size
+    moved = tmp_path / "moved"
+    shutil.copytree(out, moved, ignore=shutil.ignore_patterns(".headwater"))
+    (moved / ".headwater").mkdir()
+    headwater("catalog", "import", tmp_path / name, moved / ".headwater")
+    before = documents(out)
+    assert publish(files, moved)["documents_written"] == []
+    assert documents(moved) == before
+    (files / "new.txt").write_text("new")
+    publish(files, moved)
+    after = documents(moved)
+    changed = {one for one in before if after[one] != before[one]}
+    assert changed == {"files/changelist.xml", "files/changelist/open.xml", "files/resourcelist.xml"}
+    assert after["files/changelist.xml"].startswith(before["files/changelist.xml"].partition(b"</urlset>")[0].rstrip())
+
+
+def test_documents_that_did_not_move_are_written_anew(world: tuple[Path, Path], tmp_path: Path) -> None:
+    files, out = world
+    dump = headwater("catalog", "export", out / ".headwater" / "catalog.sqlite").stdout
+    (tmp_path / "moved" / ".headwater").mkdir(parents=True)
+    headwater("catalog", "import", "-", tmp_path / "moved" / ".headwater", octets=dump)
+    publish(files, tmp_path / "moved")
+    after, before = documents(tmp_path / "moved"), documents(out)
+    assert set(after) == set(before)
+    assert after["files/changelist.xml"] == before["files/changelist.xml"]
+
+
+def test_a_configuration_names_its_catalog(world: tuple[Path, Path], tmp_path: Path) -> None:
+    files, out = world
+    headwater("catalog", "export", out / ".headwater", "-o", tmp_path / "dump")
+    config = tmp_path / "source.toml"
+    config.write_text(f'state = "state"\nbase_url = "{BASE}"\n[[set]]\nfiles = "{files}"\n')
+    headwater("catalog", "verify", config, status=Exit.USAGE)
+    headwater("catalog", "import", tmp_path / "dump", config)
+    assert (tmp_path / "state" / "catalog.sqlite").is_file()
+    assert b"sound" in headwater("catalog", "verify", config).stdout
+
+
+def test_a_dump_that_is_cut_off_is_refused(world: tuple[Path, Path], tmp_path: Path) -> None:
+    dump = headwater("catalog", "export", world[1] / ".headwater").stdout
+    for octets in (dump[:-1], dump[:-300], gzip.compress(dump)[:-9]):
+        done = headwater("catalog", "import", "-", tmp_path / "new.db", octets=octets, status=Exit.STORE)
+        assert b"HW-DMP-03" in done.stderr
+        if b"imported before that" in done.stderr:
+            assert octets == dump[:-1]
+            (tmp_path / "new.db").unlink()
+        else:
+            assert json.loads(headwater("status", tmp_path / "new.db", "--json").stdout)["sets"] == []
+
+
+def test_what_cannot_be_is_told(world: tuple[Path, Path], tmp_path: Path) -> None:
+    state = world[1] / ".headwater"
+    headwater("catalog", "export", state, "-o", tmp_path / "dump")
+    for args, status, code in (
+        (("export", tmp_path / "nothing", "-o", tmp_path / "x"), Exit.USAGE, "HW-CLI-01"),
+        (("export", state, "--set", "nobody", "-o", tmp_path / "x"), Exit.USAGE, "HW-USE-01"),
+        (("export", state, "--json"), Exit.USAGE, "HW-USE-01"),
+        (("export", state, "-o", "/dev/full"), Exit.STORE, "HW-STO-01"),
+        (("import", tmp_path / "dump", state), Exit.USAGE, "HW-CAT-05"),
+        (("import", tmp_path / "dump", tmp_path / "x.db", "--set", "nobody"), Exit.USAGE, "HW-USE-01"),
+        (("import", state / "catalog.sqlite", tmp_path / "x.db"), Exit.USAGE, "HW-DMP-01"),
+        (("import", tmp_path / "nothing", tmp_path / "x.db"), Exit.USAGE, "HW-USE-01"),
+        (("verify", tmp_path / "dump"), Exit.STORE, "HW-DB-06"),
+        (("verify", "nonsense://host/x"), Exit.USAGE, "HW-CLI-01"),
+    ):
+        done = headwater("catalog", *args, status=status)
+        assert code in done.stderr.decode()
+        assert not (tmp_path / "x").exists()
+        assert not (tmp_path / "x.db").exists()
+
+
+def test_nothing_is_imported_under_a_source_at_work(world: tuple[Path, Path], tmp_path: Path) -> None:
+    state = world[1] / ".headwater"
+    headwater("catalog", "export", state, "-o", tmp_path / "dump")
+    lock = StateLock(state)
+    done = headwater("catalog", "import", tmp_path / "dump", state, status=Exit.STORE)
+    assert Locked.code.encode() in done.stderr
+    headwater("catalog", "verify", state)
+    lock.release()
+
+
+def test_verify_tells_discrepancies(world: tuple[Path, Path]) -> None:
+    state = world[1] / ".headwater"
+    told = json.loads(headwater("catalog", "verify", state, "--json").stdout)
+    assert (told["sound"], told["file"]) == (True, [])
+    assert told["sets"] == [{"name": "files", "resources": 8, "changes": 2, "discrepancies": []}]
+    with sqlite3.connect(state / "catalog.sqlite") as wrong:
+        wrong.execute("UPDATE page SET count = count + 1")
+    wrong.close()
+    done = headwater("catalog", "verify", state, status=Exit.FINDINGS)
+    assert b"NOT sound" in done.stdout
+    assert b"page 0" in done.stdout
+    told = json.loads(headwater("catalog", "verify", state, "--json", status=Exit.FINDINGS).stdout)
+    assert told["sets"][0]["discrepancies"][0]["where"] == "page 0"
+
+
+def test_verify_tells_what_is_wrong_with_the_file(world: tuple[Path, Path]) -> None:
+    file = world[1] / ".headwater" / "catalog.sqlite"
+    with sqlite3.connect(file) as wrong:
+        wrong.execute("PRAGMA writable_schema = ON")
+        wrong.execute("DELETE FROM sqlite_schema WHERE name = 'resource_uri'")
+    wrong.close()
+    done = headwater("catalog", "verify", file, status=Exit.FINDINGS)
+    assert b"the file itself" in done.stdout

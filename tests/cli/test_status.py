@@ -1,0 +1,138 @@
+"""`headwater status` as people run it: on a file, a folder, a configuration; once or again; older, newer catalogs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog import sqlite as backend
+from headwater.catalog.contract.cases import START, opened, up
+from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite_schema import SCHEMA
+from headwater.cli import run
+from headwater.errors import Exit
+from headwater.storage.schema import Schema
+from tests.server.serving import Process
+
+FIELDS = {
+    "name", "phase", "resources", "last_seq", "last_at", "published", "published_seq", "changes_waiting",
+    "changes_lag_seconds", "pages", "pages_stale", "pages_pending", "pages_lag_seconds", "resource_list_at",
+    "refreshed_at", "entries_octets", "segments", "open_segment",
+}  # fmt: skip
+"""Stable: docs/operations.md promises them."""
+MANUAL = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    opened(catalog, [up("a"), up("b")])
+    catalog.record("s", [up("a")], START)
+    catalog.create("\x1b[31mred")
+    catalog.close()
+    return tmp_path / "catalog.sqlite"
+
+
+def test_json_is_what_the_manual_promises(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status", str(file), "--json", "--set", "s"]) == Exit.DONE
+    told = json.loads(capsys.readouterr().out)
+    assert set(told) == {"catalog", "time", "catalog_octets", "resources", "lag_seconds", "sets"}
+    (one,) = told["sets"]
+    assert set(one) == FIELDS
+    assert set(one["open_segment"]) == {"number", "changes", "octets", "from"}
+    assert (one["resources"], one["last_seq"], one["changes_waiting"], one["pages_stale"]) == (2, 1, 1, 1)
+    assert told["lag_seconds"] == max(one["changes_lag_seconds"], one["pages_lag_seconds"]) > 0
+    assert told["catalog_octets"] >= file.stat().st_size
+    manual = MANUAL.read_text("utf-8")
+    assert [name for name in sorted(FIELDS | set(told) | {"number", "changes"}) if f"`{name}`" not in manual] == []
+
+
+def test_a_person_gets_a_table_that_steers_no_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status", str(file.parent)]) == Exit.DONE
+    out = capsys.readouterr().out
+    assert "nothing" in out
+    assert "loading" in out
+    assert "\\x1b[31mred" in out
+    assert "\x1b" not in out
+
+
+def test_a_configuration_is_a_place_too(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "source.toml"
+    config.write_text('state = "."\n[[set]]\nfiles = "nowhere"\n')
+    assert run(["status", str(config), "--json"]) == Exit.DONE
+    assert len(json.loads(capsys.readouterr().out)["sets"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "code"),
+    [
+        (["nowhere"], Exit.USAGE, "HW-CLI-01"),
+        (["{folder}/empty"], Exit.USAGE, "HW-CLI-01"),
+        (["{folder}/catalog.sqlite", "--set", "nobody"], Exit.USAGE, "HW-USE-01"),
+        (["{folder}/text"], Exit.STORE, "HW-DB-06"),
+        (["{folder}/wrong.toml"], Exit.USAGE, "HW-CFG-01"),
+    ],
+)
+def test_what_cannot_be_is_told(
+    file: Path, args: list[str], status: Exit, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file.parent / "empty").mkdir()
+    (file.parent / "text").write_text("no database, but longer than the head of one is" * 9)
+    (file.parent / "wrong.toml").write_text("state = 1")
+    assert run(["status", *(arg.format(folder=file.parent) for arg in args)]) == status
+    assert code in capsys.readouterr().err
+    assert not Path("nowhere").exists()
+
+
+def test_an_older_catalog_is_migrated_and_that_is_said(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newer = Schema(SCHEMA.application_id, (*SCHEMA.migrations, "CREATE TABLE tomorrow (x)"))
+    monkeypatch.setattr(backend, "SCHEMA", newer)
+    assert run(["status", str(file)]) == Exit.DONE
+    err = capsys.readouterr().err
+    assert f"schema version {SCHEMA.version} and has been migrated" in err
+    assert "HW-CAT-11" in err
+    assert run(["status", str(file)]) == Exit.DONE
+    assert "HW-CAT-11" not in capsys.readouterr().err
+
+
+def test_a_newer_catalog_is_refused_and_left_as_it_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sqlite3.connect(file) as newer:
+        newer.execute(f"PRAGMA user_version = {SCHEMA.version + 1}")
+    newer.close()
+    before = file.read_bytes()
+    assert run(["status", str(file)]) == Exit.STORE
+    err = capsys.readouterr().err
+    assert "HW-CAT-03" in err
+    assert "Upgrade Headwater" in err
+    assert file.read_bytes() == before
+
+
+def test_it_is_shown_again_until_it_is_interrupted(file: Path) -> None:
+    command = [sys.executable, "-m", "headwater", "status", str(file), "--watch", "0.1", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        assert process.returncode == Exit.INTERRUPTED
+    assert lines[0]["time"] < lines[1]["time"] < lines[2]["time"]
+
+
+def test_it_reads_beside_a_server_at_work(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_text("a")
+    state = tmp_path / "state"
+    with Process("--files", str(tmp_path / "files"), "--port", "0", "--state", str(state)) as process:
+        process.ready()
+        command = [sys.executable, "-m", "headwater", "status", str(state), "--json"]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+        (one,) = json.loads(done.stdout)["sets"]
+        assert (one["name"], one["resources"], one["published"]) == ("files", 1, True)
