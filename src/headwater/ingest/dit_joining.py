@@ -1,0 +1,393 @@
+"""Which `resource` and `change` documents belong together, and what they do to a set: decided over values.
+
+Two posts are not atomic (DIT-A11): either of a pair may come first, late, or not at all. A state (`resource`) and a
+happening (`change`) of one URI are joined when their `lastmod` agree (DIT-A13); what has no partner yet waits as a
+`Half` for some seconds, and then goes alone. Happenings are taken in the order of (datetime, arrival) (DIT-A3, DIT-A6),
+each is logged once (DIT-A14), one with the same (URI, datetime, change) is dropped (DIT-A12).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from headwater.catalog.interface import Metadata
+from headwater.ingest.dit_notes import Note
+from headwater.spec.moments import to_microseconds
+from headwater.spec.records import Change, Link
+
+Statement = tuple[str, str]
+"""What a resource says of another one: the relation, and the catalog's URI of the other (DIT-24)."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none)."""
+
+    uri: str
+    metadata: Metadata
+    place: str = ""
+    statements: tuple[Statement, ...] = ()
+    stored_at: dt.datetime | None = None
+    kept: bytes = b""
+    order: int = 0
+    line: int = 0
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """One `change` document, resolved. `again`: it has waited, so its key is known already."""
+
+    uri: str
+    change: Change
+    lastmod: dt.datetime | None = None
+    at: dt.datetime | None = None
+    order: int = 0
+    line: int = 0
+    again: bool = False
+
+
+class Half(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits for its partner until `due`."""
+
+    due: dt.datetime
+    state: State | None = None
+    happening: Happening | None = None
+
+
+class Present(msgspec.Struct, frozen=True):
+    """A resource as the set holds it."""
+
+    metadata: Metadata
+    note: Note
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the URIs of a batch: the live ones, what waits, keys of happenings, deletions (µs)."""
+
+    present: Mapping[str, Present] = {}
+    halves: Mapping[str, Half] = {}
+    seen: frozenset[bytes] = frozenset()
+    gone: Mapping[str, int] = {}
+
+
+class Fate(Enum):
+    """What became of one document."""
+
+    RECORDED = "recorded"
+    WAITING = "waiting for its partner"
+    UNCHANGED = "says what is known already"
+    DUPLICATE = "the same change was taken before"
+    SUPERSEDED = "something newer was taken before"
+    UNKNOWN = "the set does not hold the resource"
+
+
+class Action(msgspec.Struct, kw_only=True):
+    """One event to record: `metadata` None is a deletion; with `statements` None the resource keeps those it made."""
+
+    uri: str
+    metadata: Metadata | None
+    note: Note = Note()
+    statements: tuple[Statement, ...] | None = None
+    at: dt.datetime | None = None
+
+
+class Joined(msgspec.Struct, kw_only=True):
+    """What a batch comes to: events in order, and what to keep in mind."""
+
+    actions: list[Action] = msgspec.field(default_factory=list)
+    fates: dict[int, tuple[Fate, int | None]] = msgspec.field(default_factory=dict)
+    """By the line of a document: its fate, and the index of its action."""
+    halves: dict[str, Half] = msgspec.field(default_factory=dict)
+    ended: set[str] = msgspec.field(default_factory=set)
+    """URIs whose half waits no longer."""
+    seen: dict[bytes, int] = msgspec.field(default_factory=dict)
+    gone: dict[str, int] = msgspec.field(default_factory=dict)
+    notes: dict[str, Note] = msgspec.field(default_factory=dict)
+    """Notes of resources that change without an event."""
+    merged: list[str] = msgspec.field(default_factory=list)
+    """URIs to which documents of several locations resolved (DIT-A9)."""
+
+
+def key_of(one: Happening) -> bytes | None:
+    """By what a happening is known again (DIT-A12); None without a time, when nothing tells two of them apart."""
+    if one.at is None:
+        return None
+    text = f"{to_microseconds(one.at)} {one.change.value} {one.uri}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def join(
+    items: Iterable[State | Happening],
+    known: Known,
+    now: dt.datetime,
+    *,
+    patience: dt.timedelta = dt.timedelta(seconds=5),
+    final: bool = False,
+) -> Joined:
+    """What the documents do to the set, together with what waits for them.
+
+    With `final` nothing waits any longer: `items` may then be empty, and every half of `known` goes as it is.
+    """
+    joining = _Joining(known, now, patience)
+    taken = list(items)
+    for uri in dict.fromkeys([*known.halves] if final else [one.uri for one in taken]):
+        if half := known.halves.get(uri):
+            joining.recall(uri, half)
+    joining.take(taken)
+    joining.end(final=final)
+    return joining.joined
+
+
+class _Joining:
+    """One batch under way."""
+
+    def __init__(self, known: Known, now: dt.datetime, patience: dt.timedelta) -> None:
+        self.joined = Joined()
+        self._known = known
+        self._now = now
+        self._patience = patience
+        self._present: dict[str, Present | None] = {}
+        self._pool: dict[str, list[State]] = {}
+        self._recalled: list[Happening] = []
+        self._waiting: dict[str, Happening] = {}
+        self._to_come: Counter[str] = Counter()
+
+    def recall(self, uri: str, half: Half) -> None:
+        """Take up what has waited."""
+        self.joined.ended.add(uri)
+        if half.state is not None:
+            self._pool[uri] = [msgspec.structs.replace(half.state, order=-1, line=0)]
+        if half.happening is not None:
+            self._recalled.append(msgspec.structs.replace(half.happening, order=-1, line=0, again=True))
+
+    def take(self, items: Sequence[State | Happening]) -> None:
+        """Pool the states, then let the happenings have theirs, oldest first."""
+        for one in items:
+            if isinstance(one, State):
+                self._add(one)
+        happenings = [*self._recalled, *(one for one in items if isinstance(one, Happening))]
+        happenings = [one for one in happenings if one.again or self._is_first(one)]
+        self._to_come = Counter(one.uri for one in happenings)
+        for happening in sorted(happenings, key=lambda one: (one.at or self._now, one.order)):
+            self._to_come[happening.uri] -= 1
+            if happening.change is Change.DELETED:
+                self._delete(happening)
+            else:
+                self._upsert(happening)
+
+    def end(self, *, final: bool) -> None:
+        """What has found no partner waits, or goes alone."""
+        for uri in {**self._waiting, **self._pool}:
+            happening = self._waiting.pop(uri, None)
+            if final and happening is not None:
+                self._alone(happening)
+                happening = None
+            state = self._left(uri)
+            if final and state is not None:
+                self._ahead(state)
+                state = None
+            if state is not None or happening is not None:
+                old = self._known.halves.get(uri)
+                due = self._now + self._patience if old is None else old.due
+                self.joined.halves[uri] = Half(due=due, state=state, happening=happening)
+
+    # States
+
+    def _add(self, state: State) -> None:
+        pool = self._pool.setdefault(state.uri, [])
+        last = pool[-1] if pool else None
+        if last is not None and last.place != state.place and _agree(last.metadata.lastmod, state.metadata.lastmod):
+            self.joined.merged.append(state.uri)
+            pool[-1] = _merged(last, state)
+            self._tell(last.line, Fate.WAITING)
+            return
+        pool.append(state)
+
+    def _match(self, happening: Happening) -> State | None:
+        """The first state that came for it; older ones have had their time, newer ones are for what is to come."""
+        pool = self._pool.get(happening.uri, [])
+        for place, state in enumerate(pool):
+            if _agree(state.metadata.lastmod, happening.lastmod):
+                self._pool[happening.uri] = [one for one in pool[:place] if not self._is_outdone(one, state)] + pool[
+                    place + 1 :
+                ]
+                return state
+        return None
+
+    def _is_outdone(self, state: State, other: State) -> bool:
+        outdone = _age(state) <= _age(other)
+        if outdone:
+            self._tell(state.line, Fate.SUPERSEDED)
+        return outdone
+
+    def _left(self, uri: str) -> State | None:
+        """The newest state without a happening, unless it says what is known already."""
+        pool = self._pool.pop(uri, [])
+        if not pool:
+            return None
+        newest = max(reversed(pool), key=_age)  # of two that are as old the one that came last
+        for state in pool:
+            self._tell(state.line, Fate.WAITING if state is newest else Fate.SUPERSEDED)
+        present = self._held(uri)
+        if present is not None and present.metadata == newest.metadata:
+            self._tell(newest.line, Fate.UNCHANGED)
+            return None
+        return newest
+
+    def _ahead(self, state: State) -> None:
+        """A state whose happening has not come: it is applied, and the happening is not logged again when it comes."""
+        present = self._held(state.uri)
+        at_us = present.note.at_us if present is not None else self._gone(state.uri)
+        if _is_older(state, present, at_us):
+            self._tell(state.line, Fate.SUPERSEDED)
+            return
+        self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
+
+    # Happenings
+
+    def _is_first(self, happening: Happening) -> bool:
+        key = key_of(happening)
+        if key is None:
+            return True
+        if key in self._known.seen or key in self.joined.seen:
+            self._tell(happening.line, Fate.DUPLICATE)
+            return False
+        self.joined.seen[key] = _us(happening.at)
+        return True
+
+    def _upsert(self, happening: Happening) -> None:
+        uri = happening.uri
+        present = self._held(uri)
+        at_us = _us(happening.at)
+        newest = present.note.at_us if present is not None else self._gone(uri)
+        late = happening.at is not None and at_us < newest
+        state = self._match(happening)
+        if late and present is None:
+            self._tell(happening.line, Fate.SUPERSEDED)
+        elif late and present is not None:  # it is logged, and the newer state stays
+            self._log(present.metadata, present.note, happening)
+        elif state is not None:
+            self._put(state, Note(at_us=max(at_us, newest), kept=state.kept), happening.at, happening.line, state.line)
+        elif present is not None and present.note.ahead and _agree(present.metadata.lastmod, happening.lastmod):
+            note = Note(at_us=at_us, kept=present.note.kept)
+            self._present[uri] = Present(present.metadata, note)
+            self.joined.notes[uri] = note
+            self._tell(happening.line, Fate.UNCHANGED)
+        elif self._to_come[uri]:  # what is not here yet will be that of a later change
+            self._alone(happening)
+        else:
+            self._waiting[uri] = happening
+            self._tell(happening.line, Fate.WAITING)
+        if late and state is not None:
+            self._tell(state.line, Fate.SUPERSEDED)
+
+    def _delete(self, happening: Happening) -> None:
+        uri, at_us = happening.uri, _us(happening.at)
+        present = self._held(uri)
+        if present is not None and happening.at is not None and at_us < present.note.at_us:
+            self._tell(happening.line, Fate.SUPERSEDED)
+            return
+        self._outdate(happening)
+        self.joined.gone[uri] = max(at_us, self._gone(uri))
+        if present is None:
+            self._tell(happening.line, Fate.UNKNOWN)
+            return
+        self._act(Action(uri=uri, metadata=None, statements=(), at=happening.at), happening.line)
+        self._present[uri] = None
+
+    def _outdate(self, deletion: Happening) -> None:
+        """Drop states from before a deletion: those that came before it and are not stored after it."""
+        kept = []
+        for state in self._pool.get(deletion.uri, []):
+            moment = state.stored_at or state.metadata.lastmod
+            newer = moment is not None and deletion.at is not None and moment > deletion.at
+            if newer or state.order > deletion.order:
+                kept.append(state)
+            else:
+                self._tell(state.line, Fate.SUPERSEDED)
+        if deletion.uri in self._pool:
+            self._pool[deletion.uri] = kept
+
+    def _alone(self, happening: Happening) -> None:
+        """A happening whose state has not come, or has gone by: nothing is stated that may be false (DIT-A13)."""
+        present = self._held(happening.uri)
+        if present is not None and present.metadata.lastmod == happening.lastmod:
+            metadata, kept = present.metadata, present.note.kept
+        else:
+            metadata, kept = Metadata(lastmod=happening.lastmod), b""
+        newest = present.note.at_us if present is not None else self._gone(happening.uri)
+        self._log(metadata, Note(at_us=max(_us(happening.at), newest), kept=kept), happening)
+
+    # Effects
+
+    def _put(self, state: State, note: Note, at: dt.datetime | None, *lines: int) -> None:
+        self._present[state.uri] = Present(state.metadata, note)
+        action = Action(uri=state.uri, metadata=state.metadata, note=note, statements=state.statements, at=at)
+        self._act(action, *lines)
+
+    def _log(self, metadata: Metadata, note: Note, happening: Happening) -> None:
+        self._present[happening.uri] = Present(metadata, note)
+        self._act(Action(uri=happening.uri, metadata=metadata, note=note, at=happening.at), happening.line)
+
+    def _act(self, action: Action, *lines: int) -> None:
+        self.joined.notes.pop(action.uri, None)
+        self.joined.actions.append(action)
+        for line in lines:
+            self._tell(line, Fate.RECORDED, len(self.joined.actions) - 1)
+
+    def _tell(self, line: int, fate: Fate, action: int | None = None) -> None:
+        if line:
+            self.joined.fates[line] = (fate, action)
+
+    def _held(self, uri: str) -> Present | None:
+        return self._present[uri] if uri in self._present else self._known.present.get(uri)
+
+    def _gone(self, uri: str) -> int:
+        return self.joined.gone.get(uri, self._known.gone.get(uri, NEVER_US))
+
+
+NEVER_US = -(1 << 63)
+_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+
+def _us(at: dt.datetime | None) -> int:
+    return NEVER_US if at is None else to_microseconds(at)
+
+
+def _agree(one: dt.datetime | None, other: dt.datetime | None) -> bool:
+    """Whether two `lastmod` are of one state; one that is not stated contradicts nothing."""
+    return one is None or other is None or one == other
+
+
+def _age(state: State) -> dt.datetime:
+    return state.metadata.lastmod or _NEVER
+
+
+def _is_older(state: State, present: Present | None, gone_us: int) -> bool:
+    """Whether a state without its happening is one from before what is known."""
+    if present is None:
+        moment = state.stored_at or state.metadata.lastmod
+        return moment is not None and to_microseconds(moment) <= gone_us
+    mine, known = state.metadata.lastmod, present.metadata.lastmod
+    return mine is not None and known is not None and mine < known
+
+
+def _merged(first: State, second: State) -> State:
+    """Two documents of one state: what the newer one leaves out is taken from the older (DIT-A9)."""
+    one, two = first.metadata, second.metadata
+    links: dict[Link, None] = dict.fromkeys((*one.links, *two.links))
+    metadata = Metadata(
+        lastmod=two.lastmod or one.lastmod,
+        hash=two.hash or one.hash,
+        length=one.length if two.length is None else two.length,
+        type=two.type or one.type,
+        encoding=two.encoding or one.encoding,
+        changefreq=two.changefreq or one.changefreq,
+        links=tuple(links),
+    )
+    statements = tuple(dict.fromkeys((*first.statements, *second.statements)))
+    return msgspec.structs.replace(second, metadata=metadata, statements=statements)

@@ -1,0 +1,134 @@
+"""One set that is fed with announced records: writes them into catalog and memory so that each happens exactly once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Unacceptable, Upsert
+from headwater.catalog.weights import weight
+from headwater.ingest.locations import Locations
+from headwater.ingest.memory import Effects, Intent, Memory
+from headwater.ingest.reciprocity import Draft, differences, reciprocate, with_implied
+
+BATCH = 1_000
+"""Records of one transaction."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one line or document: an HTTP status, the change's number, or a code and the reason."""
+
+    line: int
+    status: int
+    seq: int | None = None
+    code: str | None = None
+    reason: str | None = None
+
+
+class Feed:
+    """The set `name`. Its methods may be called from several threads; each batch has its turn."""
+
+    def __init__(
+        self, catalog: Catalog, memory: Memory, name: str, locations: Locations, clock: Callable[[], dt.datetime]
+    ) -> None:
+        self.name = name
+        self.catalog = catalog
+        self.memory = memory
+        self.locations = locations
+        self.clock = clock
+        self.turn = threading.RLock()
+        self._recovered = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first load is complete: what comes now is logged as changes."""
+        return self.catalog.create(self.name).opened_at is not None
+
+    def open(self) -> None:
+        """End the load. No effect on a set that is open."""
+        with self.turn:
+            self.catalog.create(self.name)
+            self.catalog.open(self.name, self.clock())
+
+    def held(self, uris: Iterable[str]) -> dict[str, Resource]:
+        """The live resources among these."""
+        return self.catalog.get(self.name, list(dict.fromkeys(uris)))
+
+    def implied(self, uri_metadata: Sequence[tuple[str, Metadata]]) -> list[Metadata]:
+        """The metadata of these resources with the links that others imply (DIT-24)."""
+        about = self.memory.about(self.name, dict.fromkeys(uri for uri, _ in uri_metadata))
+        if not about:
+            return [metadata for _, metadata in uri_metadata]
+        address = self.locations.absolute
+        return [with_implied(metadata, about.get(uri, ()), address) for uri, metadata in uri_metadata]
+
+    def check(self, uri: str, metadata: Metadata) -> None:
+        """Raise Unacceptable for what no document can hold; one of a batch must not cost the others theirs."""
+        limits = self.catalog.limits
+        octets, largest = weight(uri, metadata), min(limits.page_octets, limits.segment_octets)
+        if octets > largest:
+            raise Unacceptable(f"an entry of up to {octets} octets: a document has room for {largest}", where=uri[:200])
+
+    def next_seq(self) -> int | None:
+        """The number that the next draft's change will get; the others follow. None while the set is loading."""
+        state = self.catalog.create(self.name)
+        return None if state.opened_at is None else state.last_seq + 1
+
+    def write(self, drafts: Sequence[Draft], effects: Effects) -> None:
+        """Record the drafts and keep the effects in mind, all or nothing; call it in `turn`, after `recover`.
+
+        The changes are numbered as `next_seq` says. What the links of these resources imply for others is recorded
+        after them.
+        """
+        extra = self._reciprocal(drafts, effects)
+        events = [_event(one) for one in (*drafts, *extra)]
+        state = self.catalog.create(self.name)
+        if not events:
+            self.memory.commit(self.name, effects, self.clock())
+            return
+        if state.opened_at is None:  # to load is idempotent: a batch that is repeated does no harm
+            self.catalog.load(self.name, events)
+            self.memory.commit(self.name, effects, self.clock())
+            return
+        self._recovered = False  # whatever ends what follows: the next call looks what has become of it
+        self.memory.begin(self.name, Intent(state.last_seq, len(events), effects))
+        self.catalog.record(self.name, events, self.clock())
+        self.memory.commit(self.name, effects, self.clock())
+        self._recovered = True
+
+    def recover(self) -> None:
+        """Finish what a crash has cut in two: the catalog tells whether the batch under way was recorded."""
+        if self._recovered:
+            return
+        self.catalog.create(self.name)
+        intent = self.memory.intent(self.name)
+        if intent is not None:
+            if self.catalog.state(self.name).last_seq > intent.before:
+                self.memory.commit(self.name, intent.effects, self.clock())
+            else:
+                self.memory.abandon(self.name)
+        self._recovered = True
+
+    def _reciprocal(self, drafts: Sequence[Draft], effects: Effects) -> list[Draft]:
+        making = dict.fromkeys(one.uri for one in drafts if one.statements is not None)
+        if not making:
+            return []
+        before = self.memory.statements(self.name, making)
+        changed, anew, no_longer = differences(drafts, before)
+        if not changed:
+            return []
+        effects.statements |= changed
+        others = dict.fromkeys(other for _, _, other in (*anew, *no_longer))
+        mine = {one.uri for one in drafts}
+        held = self.held(uri for uri in others if uri not in mine)
+        own = self.memory.statements(self.name, others) | changed
+        return reciprocate(drafts, anew, no_longer, held, own, self.locations.absolute)
+
+
+def _event(draft: Draft) -> Event:
+    if draft.metadata is None:
+        return Delete(draft.uri)
+    return Upsert(draft.uri, draft.metadata, draft.memo)

@@ -1,0 +1,67 @@
+"""Lines out of octets that come in pieces, plain or as gzip, in bounded memory (NDJSON)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from headwater.spec.inflate import Inflater
+from headwater.spec.limits import ReadLimits
+
+LINE_OCTETS: Final = 1 << 20
+"""One line, at most: a document with five hundred links is a tenth of that."""
+
+
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """One line that is not blank: its number, counted from 1 with the blank ones; None in place of one too long."""
+
+    number: int
+    text: bytes | None
+
+
+class Lines:
+    """Takes octets and gives lines; what is left of a line that is too long is dropped as it comes."""
+
+    def __init__(self, *, octets: int, line_octets: int = LINE_OCTETS, ratio: int = 200) -> None:
+        limits = ReadLimits(octets=octets, compressed_octets=octets, ratio=ratio, ratio_octets=1 << 20)
+        self._inflater = Inflater(limits)
+        self._line_octets = line_octets
+        self._rest = bytearray()
+        self._number = 0
+        self._too_long = False
+        self._looked = 0
+
+    def push(self, data: bytes) -> Iterator[Line]:
+        """The lines that `data` completes. Raises what the `Inflater` raises: too much, too steep, damaged."""
+        for block in self._inflater.push(data):
+            yield from self._take(block)
+
+    def finish(self) -> Iterator[Line]:
+        """The last line, when it does not end as a line does."""
+        for block in self._inflater.finish():
+            yield from self._take(block)
+        if self._rest or self._too_long:
+            yield from self._line(bytes(self._rest))
+
+    def _take(self, block: bytes) -> Iterator[Line]:
+        self._rest += block
+        start = 0
+        while (end := self._rest.find(b"\n", max(start, self._looked))) >= 0:
+            yield from self._line(bytes(self._rest[start:end]))
+            start = self._looked = end + 1
+        del self._rest[:start]
+        self._looked = len(self._rest)
+        if len(self._rest) > self._line_octets:
+            self._rest.clear()
+            self._looked = 0
+            self._too_long = True
+
+    def _line(self, text: bytes) -> Iterator[Line]:
+        self._number += 1
+        if self._too_long or len(text) > self._line_octets:
+            self._too_long = False
+            yield Line(self._number, None)
+        elif text.strip():
+            yield Line(self._number, text)

@@ -1,0 +1,132 @@
+"""Where announced resources are: addresses and paths become the one URI by which the catalog knows a resource.
+
+A URI below the set's prefix is kept relative to it, in the form that `quote_path` gives, so that a resource has one
+name however it was announced (DIT-A9); any other is kept absolute.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import ClassVar, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from headwater.errors import UsageFault
+from headwater.spec.uris import is_absolute, quote_path, to_ascii
+
+URL: Final = "url"
+ABS_PATH: Final = "abs_path"
+REL_PATH: Final = "rel_path"
+
+_LONGEST: Final = 16_384
+"""Characters of a location before it is looked at; what a catalog takes is less (`catalog.weights`)."""
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+class BadLocation(UsageFault):
+    """A location that leads nowhere: no absolute URL, a path outside the root, or one with `..` (DIT-A10)."""
+
+    code: ClassVar[str] = "HW-ING-40"
+    advice: ClassVar[str] = "Announce an absolute URL, or a path below the set's resource_root."
+
+
+class Location(msgspec.Struct, frozen=True, gc=False):
+    """One `location` or `href` of a document: a value and how it is meant (DIT-07)."""
+
+    value: str
+    type: str = URL
+
+
+class Locations:
+    """Resolves the locations of one set. `prefix` precedes its relative URIs, `root` is the folder of abs_path."""
+
+    def __init__(self, prefix: str, root: str | None = None) -> None:
+        self.prefix = prefix.rstrip("/") + "/"
+        self._root = None if root is None else _segments(posixpath.normpath(root))
+
+    def resolve(self, location: Location) -> str:
+        """The catalog's URI of a location (DIT-07, DIT-A10). Raises BadLocation."""
+        if location.type == URL:
+            return self.url(location.value)
+        if location.type == ABS_PATH:
+            return self.absolute_path(location.value)
+        if location.type == REL_PATH:
+            return self.relative_path(location.value)
+        raise BadLocation(f"a location of the type {location.type[:40]!r}", rule="DIT-07")
+
+    def url(self, text: str) -> str:
+        """The catalog's URI of an absolute URL."""
+        text = text.strip()
+        _check(text)
+        if "://" not in text or not is_absolute(text):
+            raise BadLocation(f"not an absolute URL: {text[:200]!a}", rule="DIT-07")
+        whole = _ascii(text)
+        if whole.startswith(self.prefix) and _is_canonical(relative := whole[len(self.prefix) :]):
+            return relative
+        return whole
+
+    def absolute_path(self, text: str) -> str:
+        """The catalog's URI of a file below the root."""
+        _check(text)
+        if self._root is None:
+            raise BadLocation("an absolute path, and no resource_root that it could be below", rule="DIT-A10")
+        segments = _segments(text)
+        _refuse_up(segments, text)
+        count = len(self._root)
+        if not text.startswith("/") or segments[:count] != self._root or len(segments) <= count:
+            raise BadLocation(f"a path that is not below the resource_root: {text[:200]!a}", rule="DIT-A10")
+        return _quoted("/".join(segments[count:]))
+
+    def relative_path(self, text: str) -> str:
+        """The catalog's URI of a path below the prefix; one leading slash means nothing."""
+        _check(text)
+        segments = [one for one in text.removeprefix("/").split("/") if one != "."]
+        _refuse_up(segments, text)
+        relative = _quoted("/".join(segments))
+        if not relative.strip("/"):
+            raise BadLocation("a path that names nothing", rule="DIT-A10")
+        return relative if _is_canonical(relative) else self.prefix + relative
+
+    def absolute(self, uri: str) -> str:
+        """The address of what the catalog knows by `uri`."""
+        return uri if "://" in uri else self.prefix + uri
+
+
+def _check(text: str) -> None:
+    if not text or len(text) > _LONGEST:
+        raise BadLocation("an empty location" if not text else f"a location of more than {_LONGEST:,} characters")
+    if _CONTROL.search(text):
+        raise BadLocation(f"a control character in a location: {text[:200]!a}")
+
+
+def _segments(path: str) -> list[str]:
+    return [one for one in path.split("/") if one not in ("", ".")]
+
+
+def _refuse_up(segments: list[str], text: str) -> None:
+    if ".." in segments:
+        raise BadLocation(f"a path with '..': {text[:200]!a}", rule="DIT-A10")
+
+
+def _quoted(path: str) -> str:
+    try:
+        return quote_path(path.encode("utf-8"))
+    except UnicodeEncodeError as cause:
+        raise BadLocation(f"a path that is no text: {path[:200]!a}", rule="DIT-A10") from cause
+
+
+def _ascii(text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as cause:
+        raise BadLocation(f"an address that is no text: {text[:200]!a}") from cause
+    return to_ascii(text)
+
+
+def _is_canonical(relative: str) -> bool:
+    """Whether `quote_path` would give exactly this text for the path that it stands for."""
+    if not relative or any(one in ("", ".", "..") for one in relative.split("/")):
+        return False
+    return quote_path(unquote_to_bytes(relative)) == relative

@@ -1,0 +1,235 @@
+"""DIT-ES documents as harvesters write them and tools export them (DIT-01, DIT-05…DIT-10 and their resolutions)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.ingest.dit_documents import BadDocument, ChangeDocument, ResourceDocument, read_document
+from headwater.ingest.dit_exports import Unwrapper
+from headwater.ingest.locations import Location
+from headwater.spec.records import Change
+
+NOON = dt.datetime(2016, 5, 1, 12, tzinfo=dt.UTC)
+HERE = {"value": "a.pdf", "type": "rel_path"}
+RESOURCE = {
+    "resource_set": "elsevier",
+    "location": {"value": "/data/a.pdf", "type": "abs_path"},
+    "length": 5_000_000_000,
+    "md5": "A" * 32,
+    "mime": "application/pdf",
+    "lastmod": "2016-05-01T12:00:00+0000",
+    "ln": [
+        {"rel": "described by", "href": {"value": "a.xml", "type": "rel_path"}, "mime": "application/xml"},
+        {"rel": "http://my.org/rel", "href": {"value": "http://x.org/", "type": "url"}, "mime": "text/html"},
+    ],
+    "timestamp": 1462104000000,
+}
+CHANGE = {
+    "resource_set": "elsevier",
+    "location": HERE,
+    "change": "updated",
+    "lastmod": "2016-05-01T12:00:00+0000",
+    "datetime": "2016-05-01T14:00:00+0200",
+}
+
+
+def resource(**fields: object) -> ResourceDocument:
+    read = read_document({"location": HERE, **fields})
+    assert isinstance(read, ResourceDocument)
+    return read
+
+
+def test_dit_05_every_field_of_a_resource() -> None:
+    """DIT-05, DIT-07…DIT-09, DIT-A7 (64 bits), DIT-A17 (described by)."""
+    read = read_document(RESOURCE)
+    assert isinstance(read, ResourceDocument)
+    assert (read.resource_set, read.location) == ("elsevier", Location("/data/a.pdf", "abs_path"))
+    stated = read.metadata
+    assert (stated.length, stated.hash, stated.type) == (5_000_000_000, "md5:" + "a" * 32, "application/pdf")
+    assert stated.lastmod == read.stored_at == NOON
+    assert [(one.rel, one.href.value, one.type) for one in read.links] == [
+        ("describedby", "a.xml", "application/xml"),
+        ("http://my.org/rel", "http://x.org/", "text/html"),
+    ]
+    assert read.remarks == ()
+
+
+def test_dit_06_every_field_of_a_change() -> None:
+    """DIT-06, DIT-A3: `datetime`, or else `timestamp`, is the change's time; `lastmod` is not."""
+    read = read_document(CHANGE)
+    assert isinstance(read, ChangeDocument)
+    assert (read.change, read.lastmod, read.at) == (Change.UPDATED, NOON, NOON)
+    stored = read_document({"location": HERE, "change": "deleted", "timestamp": "2016-05-01T12:00:00Z"})
+    assert isinstance(stored, ChangeDocument)
+    assert (stored.at, stored.lastmod) == (NOON, None)
+    bare = read_document({"location": HERE, "change": "created", "lastmod": "2016-05-01T12:00:00Z"})
+    assert isinstance(bare, ChangeDocument)
+    assert bare.at is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2016-05-01T12:00:00+0000",
+        "2016-05-01T12:00:00Z",
+        "2016-05-01T14:00:00+02:00",
+        "2016-05-01T12:00:00.000+0000",
+        "2016-05-01T07:00:00.000000-0500",
+        1462104000000,
+    ],
+)
+def test_dit_a5_times_in_every_form(text: object) -> None:
+    assert resource(lastmod=text).metadata.lastmod == NOON
+
+
+@pytest.mark.parametrize(
+    ("md5", "stated"),
+    [
+        ("a" * 32, "md5:" + "a" * 32),
+        ("md5:" + "A" * 32, "md5:" + "a" * 32),
+        (["a" * 32, "sha-256:" + "b" * 64], f"md5:{'a' * 32} sha-256:{'b' * 64}"),
+        ("md5:" + "a" * 32 + " sha1:" + "c" * 40, f"md5:{'a' * 32} sha-1:{'c' * 40}"),
+        ("blake3:" + "d" * 64, "blake3:" + "d" * 64),
+        (["a" * 32, "b" * 32], "md5:" + "a" * 32),
+    ],
+)
+def test_dit_a8_digests_in_every_shape(md5: object, stated: str) -> None:
+    assert resource(md5=md5).metadata.hash == stated
+
+
+FORGIVEN = [
+    {"length": -1},
+    {"length": 1 << 63},
+    {"length": "many"},
+    {"length": 1e400},
+    {"length": True},
+    {"md5": "zz"},
+    {"md5": {"a": 1}},
+    {"mime": "pdf"},
+    {"mime": 7},
+    {"lastmod": "yesterday"},
+    {"lastmod": "2016-13-01T00:00:00Z"},
+    {"lastmod": 10**30},
+    {"lastmod": True},
+    {"ln": 7},
+    {"ln": [{"rel": "up"}]},
+    {"ln": [{"rel": "is part of", "href": "http://x/"}]},
+    {"ln": [{"rel": None, "href": "http://x/"}]},
+    {"ln": [{"rel": "up", "href": "http://x/"}] * 1000},
+    {"odd": "x" * 10_000},
+]
+
+
+@pytest.mark.parametrize("fields", FORGIVEN, ids=lambda fields: str(fields)[:40])
+def test_what_describes_and_cannot_be_read_is_left_out_and_said(fields: dict[str, object]) -> None:
+    read = resource(length_=1, **fields)
+    assert read.remarks
+    assert all(len(one) < 400 for one in read.remarks)
+
+
+REFUSED = [
+    [],
+    "text",
+    {},
+    {"location": None},
+    {"location": {"value": ""}},
+    {"location": {"value": 7}},
+    {"location": {"value": "a", "type": 7}},
+    {"location": HERE, "resource_set": 7},
+    {"location": HERE, "change": "moved"},
+    {"location": HERE, "change": None},
+]
+
+
+@pytest.mark.parametrize("source", REFUSED, ids=str)
+def test_what_does_not_say_what_it_is_about_is_refused(source: object) -> None:
+    with pytest.raises(BadDocument):
+        read_document(source)
+
+
+def test_dit_a17_relations_are_mapped_and_parted() -> None:
+    links = resource(ln=[{"rel": "Describes, described by", "href": "http://x/"}]).links
+    assert [one.rel for one in links] == ["describes", "describedby"]
+
+
+def test_dit_a19_unknown_fields_are_kept() -> None:
+    assert json.loads(resource(licence="CC0", pages=[1, 2]).kept) == {"licence": "CC0", "pages": [1, 2]}
+    assert resource().kept == b""
+
+
+def hit(kind: str | None, source: object, **more: object) -> dict[str, object]:
+    return {"_index": "omtd-resourcesync", "_type": kind, "_id": "x1", "_score": 1.0, "_source": source, **more}
+
+
+SHAPES: list[tuple[str, list[object], list[str | None]]] = [
+    ("bare", [RESOURCE, CHANGE], [None, None]),
+    ("a line of a dump", [hit("resource", RESOURCE), hit("change", CHANGE)], ["resource", "change"]),
+    ("without types", [hit("_doc", RESOURCE), hit(None, CHANGE)], [None, None]),
+    ("a search answer", [{"took": 1, "hits": {"total": 2, "hits": [hit("resource", RESOURCE), hit("change", CHANGE)]}}],
+     ["resource", "change"]),
+    ("a scroll answer", [{"_scroll_id": "c", "hits": {"hits": [hit("resource", RESOURCE)]}}], ["resource"]),
+    ("a list", [[hit("resource", RESOURCE), CHANGE]], ["resource", None]),
+    ("a bulk request", [{"index": {"_type": "resource", "_id": "1"}}, RESOURCE, {"create": {"_type": "change"}}, CHANGE],  # noqa: E501
+     ["resource", "change"]),
+    ("a bulk update", [{"update": {"_type": "resource", "_id": "1"}}, {"doc": RESOURCE}], ["resource"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("texts", "kinds"), [case[1:] for case in SHAPES], ids=[case[0] for case in SHAPES])
+def test_dit_01_exports_in_every_shape(texts: list[object], kinds: list[str | None]) -> None:
+    unwrapper = Unwrapper()
+    found = [one for text in texts for one in unwrapper.push(text)]
+    unwrapper.finish()
+    assert [one.kind for one in found] == kinds
+    for one in found:
+        read_document(one.source, one.kind, one.stored_at)
+
+
+def test_dit_09_the_time_that_an_old_index_keeps_itself() -> None:
+    source = {"location": HERE, "change": "created"}
+    for more in ({"_timestamp": 1462104000000}, {"fields": {"_timestamp": 1462104000000}}):
+        (one,) = Unwrapper().push(hit("change", source, **more))
+        read = read_document(one.source, one.kind, one.stored_at)
+        assert isinstance(read, ChangeDocument)
+        assert read.at == NOON
+
+
+@pytest.mark.parametrize("value", [1, "x", None, {"delete": {"_id": "1"}}, {"hits": {"hits": [7]}}, [[[7]]]], ids=str)
+def test_wrappers_of_nothing_are_refused(value: object) -> None:
+    with pytest.raises(BadDocument):
+        Unwrapper().push(value)
+
+
+def test_a_bulk_request_that_ends_early_is_refused() -> None:
+    unwrapper = Unwrapper()
+    assert unwrapper.push({"index": {}}) == []
+    with pytest.raises(BadDocument):
+        unwrapper.finish()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*RESOURCE, *CHANGE, "value", "type", "rel", "href", "_source", "hits", "index"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_any_json_is_read_or_refused(value: object) -> None:
+    try:
+        for one in Unwrapper().push(value):
+            read_document(one.source, one.kind, one.stored_at)
+    except BadDocument:
+        pass

@@ -1,0 +1,198 @@
+"""Documents of the DIT-ES protocol in a set: joined, late, doubled, in one second, from one post or from two."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.ingest.dit_notes import read_note
+from tests.ingest.fed import PREFIX, Fed, change, resource
+
+A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Fed]:
+    made = Fed(tmp_path)
+    yield made
+    made.close()
+
+
+def test_dit_02_an_event_is_two_documents_and_one_change(fed: Fed) -> None:
+    """DIT-02, DIT-A13: what the change does not say is taken from the resource."""
+    taken = fed.documents(resource("a", 1), change("a", "created", 1))
+    assert [(one.status, one.seq) for one in taken.outcomes] == [(200, 1), (200, 1)]
+    fed.documents(change("a", "updated", 2), resource("a", 2, "b"))
+    fed.documents(change("a", "deleted", 3))
+    assert fed.log() == [("created", "a"), ("updated", "a"), ("deleted", "a")]
+    assert [one.metadata.hash for one in fed.catalog.changes("s")] == [A, B, None]
+    assert fed.settle() == 0
+
+
+@pytest.mark.parametrize("state_first", [True, False])
+def test_dit_a11_two_posts_are_joined_whichever_comes_first(fed: Fed, state_first: bool) -> None:
+    pair = [resource("a", 1), change("a", "created", 1)]
+    first, second = pair if state_first else reversed(pair)
+    assert fed.documents(first).outcomes[0].status == 202
+    assert fed.log() == []
+    assert fed.settle(4) == 0  # it still waits
+    fed.documents(second)
+    assert fed.log() == [("created", "a")]
+    assert fed.state() == {"a": A}
+    assert fed.settle() == 0
+
+
+def test_dit_a11_a_resource_alone_is_applied_in_the_end_and_its_late_change_is_not_logged_again(fed: Fed) -> None:
+    fed.documents(resource("a", 1))
+    assert fed.settle(6) == 1
+    assert fed.log() == [("created", "a")]
+    taken = fed.documents(change("a", "created", 1))
+    assert taken.outcomes[0].seq is None
+    assert fed.settle() == 0
+    assert fed.log() == [("created", "a")]
+    fed.documents(change("a", "updated", 9), resource("a", 9, "b"))  # the next one counts
+    assert fed.log() == [("created", "a"), ("updated", "a")]
+
+
+def test_dit_a13_a_change_alone_states_nothing_that_may_be_false(fed: Fed) -> None:
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    fed.documents(change("a", "updated", 5))
+    assert fed.settle(6) == 1
+    assert fed.state() == {"a": None}
+    fed.documents(change("a", "updated", 6, lastmod=None), resource("b", 1), change("b", "created", 1))
+    fed.documents(change("b", "updated", 7, lastmod=resource("b", 1)["lastmod"]))
+    fed.settle()
+    assert fed.state()["b"] == A  # the same lastmod: the state is still the one that is known
+    assert [kind for kind, uri in fed.log() if uri == "b"] == ["created", "updated"]
+
+
+def test_dit_a14_every_change_is_logged_in_the_order_of_its_time(fed: Fed) -> None:
+    """DIT-A3, DIT-A6, DIT-A14: by datetime, then arrival; never grouped by kind, never collapsed."""
+    fed.documents(
+        change("a", "updated", 3),
+        change("b", "created", 2),
+        change("a", "updated", 2),
+        change("a", "created", 1),
+        change("b", "deleted", 2),
+        resource("a", 3, "b"),
+    )
+    fed.settle()
+    assert fed.log() == [
+        ("created", "a"),
+        ("created", "b"),
+        ("updated", "a"),
+        ("deleted", "b"),
+        ("updated", "a"),
+    ]
+    assert fed.state() == {"a": B}
+
+
+def test_dit_a12_what_really_happened_is_logged_and_the_same_only_once(fed: Fed) -> None:
+    fed.documents(change("a", "updated", 1), resource("a", 1), change("gone", "deleted", 1))
+    assert fed.log() == [("created", "a")]
+    again = fed.documents(change("a", "updated", 1), change("a", "updated", 1), resource("a", 1))
+    assert [one.seq for one in again.outcomes] == [None, None, None]
+    fed.documents(change("a", "created", 2), resource("a", 2, "b"))
+    fed.settle()
+    assert fed.log() == [("created", "a"), ("updated", "a")]
+
+
+def test_a_late_change_is_logged_and_undoes_nothing(fed: Fed) -> None:
+    fed.documents(resource("a", 9, "b"), change("a", "created", 9))
+    fed.documents(change("a", "updated", 5), change("a", "deleted", 4))
+    fed.settle()
+    assert fed.log() == [("created", "a"), ("updated", "a")]
+    assert fed.state() == {"a": B}
+    fed.documents(change("a", "deleted", 10))
+    fed.documents(change("a", "updated", 8), resource("a", 8))
+    fed.settle()
+    assert fed.state() == {}, "what is older than a deletion brings nothing back"
+
+
+def test_dit_a9_documents_of_one_uri_are_merged_with_a_warning(fed: Fed) -> None:
+    one = resource("a", 1, mime=None)
+    other = resource("a", 1, length=None, location={"value": "/srv/data/a", "type": "abs_path"})
+    taken = fed.documents(one, other, change("a", "created", 1))
+    assert taken.merged == ["a"]
+    (held,) = fed.catalog.resources("s")
+    assert (held.metadata.type, held.metadata.length) == ("text/plain", 10)
+    assert fed.settle() == 0
+
+
+def test_dit_a10_a_document_that_leads_outside_is_refused_and_blocks_no_other(fed: Fed) -> None:
+    bad = resource("../../etc/passwd", 1)
+    taken = fed.documents(bad, resource("a", 1), change("a", "created", 1))
+    assert [(one.line, one.status) for one in taken.outcomes] == [(1, 422), (2, 200), (3, 200)]
+    assert fed.state() == {"a": A}
+
+
+def test_dit_a19_unknown_fields_are_kept_beside_the_resource(fed: Fed) -> None:
+    fed.documents(resource("a", 1, licence="CC0"), change("a", "created", 1))
+    (held,) = fed.catalog.resources("s")
+    assert read_note(held.memo).kept == b'{"licence":"CC0"}'
+
+
+def test_dit_24_links_of_documents_are_resolved_and_given_back(fed: Fed) -> None:
+    ln = [{"rel": "described by", "href": {"value": "a.xml", "type": "rel_path"}, "mime": "text/xml"}]
+    fed.documents(resource("a.pdf", 1, ln=ln), change("a.pdf", "created", 1))
+    fed.documents(resource("a.xml", 1), change("a.xml", "created", 1))
+    held = fed.catalog.get("s", ["a.xml", "a.pdf"])
+    assert [(one.rel, one.href, one.type) for one in held["a.pdf"].metadata.links] == [
+        ("describedby", PREFIX + "a.xml", "text/xml")
+    ]
+    assert [(one.rel, one.href) for one in held["a.xml"].metadata.links] == [("describes", PREFIX + "a.pdf")]
+    fed.documents(resource("a.xml", 1))  # sent again: no news, although the catalog has a link more than it says
+    assert fed.settle() == 0
+
+
+def test_dit_03_a_load_takes_resources_as_the_snapshot_and_changes_as_history(tmp_path: Path) -> None:
+    fed = Fed(tmp_path, loading=True)
+    history = [change("a", "created", 1), change("gone", "deleted", 2), change("a", "deleted", 3)]
+    fed.documents(*history, resource("a", 4), change("a", "created", 4), resource("b", 5))
+    fed.feed.open()
+    assert fed.state() == {"a": A, "b": A}
+    fed.documents(*history, change("a", "created", 4), change("b", "created", 5))  # the same export once more
+    fed.settle()
+    assert fed.log() == []
+    assert fed.state() == {"a": A, "b": A}
+    fed.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_documents_that_come_late_doubled_and_in_any_batches_are_neither_lost_nor_doubled(
+    tmp_path: Path, seed: int
+) -> None:
+    """A harvester's history, its two kinds of documents delivered by different ways, cut into batches at random."""
+    chance = random.Random(seed)
+    fed = Fed(tmp_path)
+    pairs: list[list[dict[str, object]]] = []
+    expected: dict[str, str | None] = {}
+    count = 0
+    for second in range(60):
+        path, digest = f"r{chance.randrange(8)}", chance.choice("abcdef")
+        if expected.get(path) is not None and chance.random() < 0.3:
+            pairs.append([change(path, "deleted", second)])
+            expected[path] = None
+        else:
+            kind = "created" if expected.get(path) is None else "updated"
+            pairs.append([change(path, kind, second), resource(path, second, digest)])
+            expected[path] = f"md5:{digest * 32}"
+        count += 1
+    delivered = [(place + chance.random() * 3, one) for place, pair in enumerate(pairs) for one in pair]
+    delivered += [(place + 3, one) for place, one in chance.sample(delivered, 20)]
+    documents = [one for _, one in sorted(delivered, key=lambda item: item[0])]
+    while documents:
+        size = chance.randrange(1, 9)
+        fed.documents(*documents[:size])
+        documents = documents[size:]
+        fed.settle(0.5)
+    fed.settle()
+    assert fed.state() == {path: digest for path, digest in expected.items() if digest is not None}
+    logged = [uri for _, uri in fed.log()]
+    assert len(logged) <= count, "nothing is doubled"
+    # What is not logged is what came after its resource was deleted: it was outdone before it was heard of.
+    assert len(logged) >= count - sum(1 for pair in pairs if len(pair) == 1) * 2
+    fed.close()

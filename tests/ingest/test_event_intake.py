@@ -1,0 +1,161 @@
+"""Events as lines of JSON: what each does, and what of hostile ones is refused without harm to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.interface import Metadata
+from headwater.spec.records import Change, Link
+from tests.ingest.fed import PREFIX, Fed
+
+SHA = "a" * 64
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Fed]:
+    made = Fed(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_line_says_everything_that_a_document_can(fed: Fed) -> None:
+    link = {"rel": "describedby", "href": "http://example.org/data/a.xml", "type": "text/xml", "pri": 1, "length": 4}
+    line = {
+        "uri": "http://other.org/a",
+        "change": "created",
+        "lastmod": "2026-01-01T01:00:00.5+01:00",
+        "hash": "md5:" + "B" * 32,
+        "sha-256": SHA,
+        "length": 1 << 40,
+        "type": "Text/HTML; charset=utf-8",
+        "encoding": "gzip",
+        "changefreq": "daily",
+        "links": [link, {"rel": "http://my.org/rel", "href": "http://x.org/y"}],
+    }
+    (outcome,) = fed.events(line)
+    assert (outcome.status, outcome.seq) == (200, 1)
+    (change,) = fed.catalog.changes("s")
+    assert change.change is Change.CREATED
+    stated = change.metadata
+    assert stated.hash == f"md5:{'b' * 32} sha-256:{SHA}"
+    assert (stated.length, stated.type, stated.encoding, stated.changefreq) == (1 << 40, "text/html", "gzip", "daily")
+    assert stated.lastmod is not None
+    assert stated.lastmod.isoformat() == "2026-01-01T00:00:00.500000+00:00"
+    assert stated.links[0].href == PREFIX + "a.xml"
+    assert stated.links[1] == Link(rel="http://my.org/rel", href="http://x.org/y")
+
+
+def test_what_really_happened_is_logged(fed: Fed) -> None:
+    assert [one.seq for one in fed.events({"path": "a", "change": "updated"}, {"path": "a", "change": "created"})] == [
+        1,
+        2,
+    ]
+    assert fed.log() == [("created", "a"), ("updated", "a")]
+
+
+def test_an_upsert_that_is_no_news_and_a_deletion_of_nothing_are_no_events(fed: Fed) -> None:
+    said = fed.events({"path": "a", "length": 1}, {"path": "a", "length": 1}, {"path": "b", "change": "deleted"})
+    assert [(one.status, one.seq) for one in said] == [(200, 1), (200, None), (200, None)]
+    said = fed.events({"path": "a", "length": 1}, {"path": "a", "length": 2}, {"path": "a", "change": "deleted"})
+    assert [one.seq for one in said] == [None, 2, 3]
+    assert fed.log() == [("created", "a"), ("updated", "a"), ("deleted", "a")]
+
+
+HOSTILE = [
+    ("not JSON", b"{", 400),
+    ("not an object", b"[1]", 400),
+    ("half UTF-8", b'{"uri": "\xff"}', 400),
+    ("deeply nested", b"[" * 100_000, 400),
+    ("deeply nested in a field", b'{"links":' + b"[" * 100_000, 400),
+    ("an unknown field", {"path": "a", "lenght": 1}, 400),
+    ("no name", {"change": "created"}, 400),
+    ("two names", {"uri": "http://a/", "path": "a"}, 400),
+    ("an odd change", {"path": "a", "change": "moved"}, 400),
+    ("a negative length", {"path": "a", "length": -1}, 400),
+    ("a length beyond 63 bits", {"path": "a", "length": 1 << 63}, 400),
+    ("a length that is none", {"path": "a", "length": "1"}, 400),
+    ("a time without a zone", {"path": "a", "lastmod": "2026-01-01T00:00:00"}, 400),
+    ("no time", {"path": "a", "lastmod": "yesterday"}, 400),
+    ("a digest that is none", {"path": "a", "sha-256": "zz"}, 400),
+    ("two digests of one algorithm", {"path": "a", "md5": "a" * 32, "hash": "md5:" + "b" * 32}, 400),
+    ("no media type", {"path": "a", "type": "html"}, 422),
+    ("an odd coding", {"path": "a", "encoding": "a b"}, 422),
+    ("an odd frequency", {"path": "a", "changefreq": "often"}, 422),
+    ("a relation that is none", {"path": "a", "links": [{"rel": "is part of", "href": "http://x/"}]}, 422),
+    ("a link to nowhere", {"path": "a", "links": [{"rel": "up", "href": "x"}]}, 422),
+    ("a link with a rank of none", {"path": "a", "links": [{"rel": "up", "href": "http://x/", "pri": 0}]}, 400),
+    ("a thousand links", {"path": "a", "links": [{"rel": "up", "href": "http://x/"}] * 1000}, 400),
+    ("a path that leads out", {"path": "../../etc/passwd"}, 422),
+    ("a script", {"uri": "javascript:alert(1)"}, 422),
+    ("a control character", {"uri": "http://a/\u0000"}, 422),
+    ("a very long name", {"uri": "http://a/" + "x" * 10_000}, 422),
+    ("a name that grows by encoding", {"path": "ü" * 3_000}, 422),
+]
+
+
+@pytest.mark.parametrize(("line", "status"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
+def test_a_bad_line_is_refused_with_its_reason_and_blocks_no_good_one(fed: Fed, line: object, status: int) -> None:
+    said = fed.events({"path": "before"}, line, {"path": "after"})
+    assert [(one.line, one.status, one.seq) for one in said] == [(1, 200, 1), (2, status, None), (3, 200, 2)]
+    assert said[1].code
+    assert said[1].reason
+    assert fed.log() == [("created", "before"), ("created", "after")]
+
+
+def test_a_first_load_logs_nothing_and_may_be_repeated(tmp_path: Path) -> None:
+    fed = Fed(tmp_path, loading=True)
+    for _ in range(2):
+        said = fed.events(*({"path": f"{n}", "length": n} for n in range(50)), {"path": "0", "change": "deleted"})
+        assert {one.seq for one in said} == {None}
+        assert {one.status for one in said} == {200}
+    fed.feed.open()
+    assert fed.log() == []
+    assert len(fed.state()) == 49
+    assert fed.events({"path": "new"})[0].seq == 1
+    fed.close()
+
+
+def linked(fed: Fed, uri: str) -> set[tuple[str, str]]:
+    resource = fed.catalog.get("s", [uri])[uri]
+    return {(link.rel, link.href.removeprefix(PREFIX)) for link in resource.metadata.links}
+
+
+def says(path: str, *others: tuple[str, str], **fields: object) -> dict[str, object]:
+    return {"path": path, "links": [{"rel": rel, "href": PREFIX + other} for rel, other in others], **fields}
+
+
+def test_dit_24_metadata_and_content_are_linked_both_ways(fed: Fed) -> None:
+    """Whichever comes first, in one batch or in several, and whether one side says it or both do."""
+    fed.events(says("a.pdf", ("describedby", "a.xml")), says("a.xml"))
+    assert linked(fed, "a.xml") == {("describes", "a.pdf")}
+    assert fed.log() == [("created", "a.pdf"), ("created", "a.xml")]  # no event more than there were lines
+    fed.events(says("b.pdf"))
+    fed.events(says("b.xml", ("describes", "b.pdf")))
+    assert linked(fed, "b.pdf") == {("describedby", "b.xml")}
+    assert fed.log()[2:] == [("created", "b.pdf"), ("created", "b.xml"), ("updated", "b.pdf")]
+    fed.events(says("c.pdf", ("describedby", "c.xml")))
+    fed.events(says("c.xml", ("collection", "all")))
+    assert linked(fed, "c.xml") == {("describes", "c.pdf"), ("collection", "all")}
+    fed.events(says("d.pdf", ("describedby", "d.xml")), says("d.xml", ("describes", "d.pdf")))
+    assert linked(fed, "d.xml") == {("describes", "d.pdf")}
+
+
+def test_dit_24_a_link_goes_with_the_statement_that_it_follows_from(fed: Fed) -> None:
+    fed.events(says("a.pdf", ("describedby", "a.xml")), says("a.xml"))
+    fed.events(says("a.xml", length=2))  # says nothing of its own, and keeps what follows
+    assert linked(fed, "a.xml") == {("describes", "a.pdf")}
+    fed.events(says("a.pdf"))
+    assert linked(fed, "a.xml") == set()
+    fed.events(says("b.pdf", ("describedby", "b.xml")), says("b.xml", ("describes", "b.pdf")))
+    fed.events({"path": "b.pdf", "change": "deleted"})
+    assert linked(fed, "b.xml") == {("describes", "b.pdf")}  # its own statement stays its own
+    assert fed.events(says("b.xml", ("describes", "b.pdf")))[0].reason  # no news
+
+
+def test_dit_24_one_that_everything_points_to_stays_within_bounds(fed: Fed) -> None:
+    fed.events(says("all.xml"), *(says(f"{n}.pdf", ("describedby", "all.xml")) for n in range(600)))
+    assert len(linked(fed, "all.xml")) == 500
+    assert fed.catalog.get("s", ["all.xml"])["all.xml"].metadata != Metadata()

@@ -1,0 +1,85 @@
+"""Where announced resources are (DIT-07, DIT-A9, DIT-A10), with locations that want to lead elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.ingest.locations import BadLocation, Location, Locations
+
+PREFIX = "http://example.org/data/"
+HERE = Locations(PREFIX, "/srv/data")
+
+RESOLVED = [
+    ("a relative path", "rel_path", "a/b.txt", "a/b.txt"),
+    ("its leading slash is dropped", "rel_path", "/a/b.txt", "a/b.txt"),
+    ("segments are percent-encoded as UTF-8", "rel_path", "ü b/100%.txt", "%C3%BC%20b/100%25.txt"),
+    ("a dot segment means nothing", "rel_path", "./a/./b", "a/b"),
+    ("a colon makes no scheme", "rel_path", "http://x", PREFIX + "http%3A//x"),
+    ("an absolute path below the root", "abs_path", "/srv/data/a/b.txt", "a/b.txt"),
+    ("one with doubled slashes", "abs_path", "//srv/data//a", "a"),
+    ("an address below the prefix", "url", PREFIX + "a/b.txt", "a/b.txt"),
+    ("an address elsewhere", "url", "https://other.org/a?x=1", "https://other.org/a?x=1"),
+    ("what may not stand in a URI is encoded", "url", "http://other.org/ü", "http://other.org/%C3%BC"),
+    ("an odd spelling stays what it is", "url", PREFIX + "%61", PREFIX + "%61"),
+    ("a query is no path", "url", PREFIX + "a?b", PREFIX + "a?b"),
+    ("the prefix itself", "url", PREFIX, PREFIX),
+]
+
+REFUSED = [
+    ("up", "rel_path", "../a"),
+    ("up in the middle", "rel_path", "a/../../b"),
+    ("up that stays inside", "rel_path", "a/../b"),
+    ("up from the root", "abs_path", "/srv/data/../secret"),
+    ("another folder", "abs_path", "/etc/passwd"),
+    ("a folder that begins alike", "abs_path", "/srv/database/a"),
+    ("the root itself", "abs_path", "/srv/data"),
+    ("no absolute path", "abs_path", "srv/data/a"),
+    ("nothing", "rel_path", "/"),
+    ("empty", "url", ""),
+    ("a relative address", "url", "a/b"),
+    ("no host", "url", "http:///a"),
+    ("not a hierarchical address", "url", "mailto:a@b"),
+    ("a line end", "url", "http://a/b\nhttp://c/"),
+    ("a NUL", "rel_path", "a\0b"),
+    ("half a character", "rel_path", "a\ud800"),
+    ("half a character in an address", "url", "http://a/\ud800"),
+    ("another type", "ftp", "a"),
+    ("too long", "url", "http://a/" + "x" * 20_000),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "uri"), [case[1:] for case in RESOLVED], ids=[case[0] for case in RESOLVED])
+def test_dit_a10_a_location_becomes_one_uri(kind: str, value: str, uri: str) -> None:
+    assert HERE.resolve(Location(value, kind)) == uri
+
+
+@pytest.mark.parametrize(("kind", "value"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_dit_a10_a_location_that_leads_nowhere_is_refused(kind: str, value: str) -> None:
+    with pytest.raises(BadLocation):
+        HERE.resolve(Location(value, kind))
+
+
+def test_an_absolute_path_needs_a_root() -> None:
+    with pytest.raises(BadLocation, match="resource_root"):
+        Locations(PREFIX).absolute_path("/srv/data/a")
+
+
+@pytest.mark.parametrize("prefix", ["http://example.org/data", "http://example.org/data/", "http://example.org/data//"])
+def test_dit_a10_the_prefix_gets_exactly_one_slash(prefix: str) -> None:
+    assert Locations(prefix).absolute("a") == "http://example.org/data/a"
+
+
+@given(st.text(min_size=1, max_size=40), st.sampled_from(["url", "abs_path", "rel_path"]))
+def test_every_location_is_refused_or_has_one_name_below_the_prefix(text: str, kind: str) -> None:
+    given_text = "/srv/data/" + text if kind == "abs_path" else PREFIX + text if kind == "url" else text
+    try:
+        uri = HERE.resolve(Location(given_text, kind))
+    except BadLocation:
+        return
+    address = HERE.absolute(uri)
+    assert address.startswith(PREFIX)
+    assert address.isascii()
+    assert "/../" not in address + "/" or kind == "url"
+    assert HERE.url(address) == uri
