@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from tools.engines import artifacts, java, unprivileged
-from tools.engines.engine import PORTS, Engine, free_port
+from tools.engines.engine import Engine
 from tools.engines.errors import Unavailable
+from tools.engines.launch import GIVEN, PORTS, free_port, order
 
 
 @pytest.mark.parametrize(
@@ -139,11 +140,28 @@ def test_the_folder_that_shuts_an_unprivileged_user_out_is_named(monkeypatch: py
 def test_a_port_that_is_listened_on_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     free = free_port()
     assert free in PORTS
+    GIVEN.discard(free)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", free))
         taken.listen()
-        monkeypatch.setattr("tools.engines.engine.random.sample", lambda ports, _: [free, ports[0], ports[1], ports[2]])
+        monkeypatch.setattr("tools.engines.launch.random.sample", lambda ports, _: [free, *ports[:50]])
         assert free_port() != free
+
+
+def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = free_port()
+    monkeypatch.setattr("tools.engines.launch.random.sample", lambda ports, _: [first, *ports[:50]])
+    assert free_port() != first
+
+
+@pytest.mark.parametrize(
+    ("settings", "alone"), [({}, True), ({"a": "b"}, True), ({"discovery.seed_hosts": "127.0.0.1:9"}, False)]
+)
+def test_a_node_that_is_told_of_no_others_looks_for_none(settings: dict[str, str], alone: bool) -> None:
+    command = order("opensearch", Path("/home"), Path("/jdk"), Path("/folder"), settings, ["-Xmx1g"])["command"]
+    assert isinstance(command, list)
+    assert ("-Ediscovery.type=single-node" in command) is alone
+    assert all(f"-E{key}={value}" in command for key, value in settings.items())
 
 
 def test_an_unknown_engine_is_refused() -> None:

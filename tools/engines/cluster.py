@@ -14,7 +14,8 @@ from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Self
 
-from tools.engines.engine import FLAVOURS, QUICK_START, START_SECONDS, Engine
+from tools.engines.engine import START_SECONDS, Engine
+from tools.engines.launch import FLAVOURS, NONE, QUICK_START
 
 QUICK_TO_NOTICE: Mapping[str, str] = MappingProxyType(
     {
@@ -25,8 +26,6 @@ QUICK_TO_NOTICE: Mapping[str, str] = MappingProxyType(
 )
 """Settings with which a paused node is given up after seconds; as they come, engines wait longer than a minute. (A
 killed node is noticed at once, by its closed connections.)"""
-
-NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Cluster:

@@ -14,52 +14,25 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from tools.engines import artifacts, java
 from tools.engines.errors import EngineFailed, Unavailable
-from tools.engines.unprivileged import account, hand_over, unreachable
+from tools.engines.launch import FLAVOURS, NONE, QUICK_START, free_port, order, prepare
 
 START_SECONDS = 180.0
 """Till a node answers: 9 s on two idle cores, many times that beside a test suite."""
 
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.1
-QUICK_START = ("-XX:TieredStopAtLevel=1",)
-"""Halves the CPU time of a start (OpenSearch 22 s to 11 s, Elasticsearch 14 s to 7 s) by compiling less well: what
-measures throughput passes no such option."""
-
-PORTS = range(15000, 32000)
-"""Below the ephemeral ports of Linux: no outgoing connection takes the port of a node that is stopped for a while."""
-
-
-@dataclass(frozen=True)
-class Flavour:
-    """What one engine names otherwise than another."""
-
-    prefix: str
-    electors: str
-    settings: Mapping[str, str]
-
-
-FLAVOURS = {
-    "opensearch": Flavour("OPENSEARCH", "cluster.initial_cluster_manager_nodes", {}),
-    "elasticsearch": Flavour("ES", "cluster.initial_master_nodes", {"xpack.security.enabled": "false"}),
-}
-EVERYWHERE = {"network.host": "127.0.0.1", "cluster.routing.allocation.disk.threshold_enabled": "false"}
-ALONE = {"discovery.type": "single-node"}
 
 
 class Engine:
@@ -75,7 +48,7 @@ class Engine:
         heap: str = "512m",
         java_options: Sequence[str] = QUICK_START,
         port: int | None = None,
-        settings: Mapping[str, str] = ALONE,
+        settings: Mapping[str, str] = NONE,
         start: bool = True,
     ) -> None:
         if name not in FLAVOURS:
@@ -92,7 +65,11 @@ class Engine:
         self._group = 0
         self.close = weakref.finalize(self, discard, os.getpid(), self._guards, self.folder)
         if start:
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def url(self) -> str:
@@ -187,34 +164,8 @@ class Engine:
             connection.close()
 
     def _order(self) -> dict[str, object]:
-        """What the guard is to start."""
-        flavour, folder = FLAVOURS[self.name], self.folder
-        settings = {
-            "node.name": self.name,
-            **EVERYWHERE,
-            **flavour.settings,
-            **self.settings,
-            "http.port": str(self.port),
-            "transport.port": str(self.transport_port),
-            "path.data": str(folder / "data"),
-            "path.logs": str(folder / "logs"),
-        }
-        options = [f"-E{key}={value}" for key, value in settings.items()]
-        environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(folder),
-            f"{flavour.prefix}_JAVA_HOME": str(self._java.home),
-            f"{flavour.prefix}_JAVA_OPTS": " ".join(self.java_options),
-            f"{flavour.prefix}_PATH_CONF": str(folder / "config"),
-            f"{flavour.prefix}_TMPDIR": str(folder / "tmp"),
-        }
-        return {
-            "command": [str(self._home / "bin" / self.name), "-p", str(folder / "pid"), *options],
-            "environment": environment,
-            "folder": str(folder),
-            "console": str(folder / "console"),
-            "owner": account(),
-        }
+        ports = {"http.port": str(self.port), "transport.port": str(self.transport_port)}
+        return order(self.name, self._home, self._java.home, self.folder, {**self.settings, **ports}, self.java_options)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.running:
@@ -233,27 +184,6 @@ class Engine:
                 guard.wait(seconds)
             dismiss(guard)
         self._guards.clear()
-
-
-def prepare(name: str, home: Path) -> Path:
-    """A folder for one node: its own copy of `config` (nodes race to write a keystore there), data, logs, tmp."""
-    folder = Path(tempfile.mkdtemp(prefix=f"headwater-{name}-"))
-    blocked = unreachable(folder / "x") if account() is None else unreachable(folder) or unreachable(home / "bin")
-    if blocked is not None:
-        shutil.rmtree(folder)
-        raise Unavailable(
-            f"{blocked} shuts out the unprivileged user that runs engines for root: set TMPDIR or HEADWATER_CACHE"
-        )
-    for part in ("data", "logs", "tmp"):
-        (folder / part).mkdir()
-    shutil.copytree(home / "config", folder / "config")
-    options = folder / "config" / "jvm.options"
-    kept = [line for line in options.read_text("utf-8").splitlines() if "logs/" not in line and "HeapDump" not in line]
-    options.write_text(
-        "\n".join(kept) + "\n", "utf-8"
-    )  # those would write below the engine's own folder, shared by all
-    hand_over(folder)
-    return folder
 
 
 def discard(maker: int, guards: list[subprocess.Popen[bytes]], folder: Path) -> None:
@@ -279,16 +209,3 @@ def standing(pid: int) -> bool:
     except OSError:
         return False  # a thread ended meanwhile
     return all(state in "Tt" for state in states)
-
-
-def free_port() -> int:
-    """A port of loopback on which nothing listens."""
-    for port in random.sample(PORTS, 100):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java's servers do
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise EngineFailed(f"no free port between {PORTS.start} and {PORTS.stop}")
