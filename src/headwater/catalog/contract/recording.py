@@ -41,6 +41,9 @@ from headwater.catalog.weights import weight
 from headwater.spec.datetimes import Coarse, parse_datetime
 from headwater.spec.records import Change, Link
 
+SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+"""Each backend runs the test in a class of its own, and each example makes a set of its own."""
+
 
 class RecordingContract:
     """The contract of events: what they do to resources and to the log."""
@@ -129,7 +132,7 @@ class RecordingContract:
         assert metadata.lastmod == metadata.links[0].modified == coarse
         assert type(metadata.lastmod) is type(metadata.links[0].modified) is dt.datetime
 
-    @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=30, deadline=None, suppress_health_check=SHARED)
     @given(
         texts=st.lists(
             st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"]), min_size=1), max_size=5

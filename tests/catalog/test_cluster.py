@@ -1,0 +1,125 @@
+"""The contract, on a real OpenSearch and on a real Elasticsearch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from tools.engines.engine import Engine
+
+from headwater.catalog.cluster import ClusterCatalog
+from headwater.catalog.cluster_schema import remove
+from headwater.catalog.contract import CatalogContract, machine_for
+from headwater.catalog.contract.cases import START, opened, up
+from headwater.catalog.interface import NewerSchema, Unacceptable
+from headwater.errors import UsageFault
+from headwater.storage.cluster import Cluster
+from headwater.storage.cluster_faults import ClusterDamaged
+from tests.catalog.clusters import LAYOUT, ClusterBackend, access, prefix
+
+RARELY = settings(
+    max_examples=5, stateful_step_count=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+
+
+@pytest.fixture(scope="module")
+def on_opensearch(opensearch: Engine) -> Iterator[ClusterBackend]:
+    backend = ClusterBackend(opensearch)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def on_elasticsearch(elasticsearch: Engine) -> Iterator[ClusterBackend]:
+    backend = ClusterBackend(elasticsearch)
+    yield backend
+    backend.close()
+
+
+class TestOpenSearch(CatalogContract):
+    @pytest.fixture
+    def backend(self, on_opensearch: ClusterBackend) -> Iterator[ClusterBackend]:
+        yield on_opensearch
+        on_opensearch.end()
+
+
+class TestElasticsearch(CatalogContract):
+    @pytest.fixture
+    def backend(self, on_elasticsearch: ClusterBackend) -> Iterator[ClusterBackend]:
+        yield on_elasticsearch
+        on_elasticsearch.end()
+
+
+def test_any_calls_on_opensearch(on_opensearch: ClusterBackend) -> None:
+    run_machine(on_opensearch)
+
+
+def test_any_calls_on_elasticsearch(on_elasticsearch: ClusterBackend) -> None:
+    run_machine(on_elasticsearch)
+
+
+def run_machine(backend: ClusterBackend) -> None:
+    run_state_machine_as_test(machine_for(lambda: backend), settings=RARELY)
+    backend.end()
+
+
+@pytest.fixture
+def cluster(opensearch: Engine) -> Iterator[Cluster]:
+    cluster = Cluster(access(opensearch))
+    yield cluster
+    cluster.close()
+
+
+def test_a_catalog_of_a_newer_version_is_left_alone(opensearch: Engine, cluster: Cluster) -> None:
+    name = prefix()
+    ClusterCatalog(access(opensearch), name, layout=LAYOUT).close()
+    cluster.ask("PUT", f"/{name}-set-v1/_mapping", b'{"_meta": {"headwater": {"schema": 2}}}')
+    with pytest.raises(NewerSchema):
+        ClusterCatalog(access(opensearch), name)
+    remove(cluster, name)
+
+
+def test_an_index_of_another_program_is_left_alone(opensearch: Engine, cluster: Cluster) -> None:
+    name = prefix()
+    cluster.ask("PUT", f"/{name}-set-v1")
+    with pytest.raises(ClusterDamaged, match="not made by Headwater"):
+        ClusterCatalog(access(opensearch), name)
+    remove(cluster, name)
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "a*", "_a", "a,b", "é", "a/b"])
+def test_a_prefix_is_a_name_for_indices(opensearch: Engine, name: str) -> None:
+    with pytest.raises(UsageFault, match="prefix"):
+        ClusterCatalog(access(opensearch), name)
+
+
+def test_what_was_half_made_is_made_whole(opensearch: Engine, cluster: Cluster) -> None:
+    name = prefix()
+    ClusterCatalog(access(opensearch), name, layout=LAYOUT).close()
+    cluster.ask("DELETE", f"/{name}-change-v1")
+    catalog = ClusterCatalog(access(opensearch), name, layout=LAYOUT)
+    opened(catalog)
+    assert catalog.record("s", [up("a")], START).last == 1
+    assert [state.name for state in catalog.sets()] == ["s"]
+    catalog.close()
+    remove(cluster, name)
+
+
+def test_nothing_is_created_by_itself(opensearch: Engine, cluster: Cluster) -> None:
+    name = prefix()
+    catalog = ClusterCatalog(access(opensearch), name, layout=LAYOUT)
+    opened(catalog)
+    cluster.ask("DELETE", f"/{name}-change-v1")
+    with pytest.raises(ClusterDamaged):
+        catalog.record("s", [up("a")], START)
+    remove(cluster, name)
+    with pytest.raises(ClusterDamaged):
+        catalog.state("s")
+    catalog.close()
+
+
+def test_a_set_has_a_name_that_can_be_sorted_by(on_opensearch: ClusterBackend) -> None:
+    with pytest.raises(Unacceptable):
+        on_opensearch.fresh().create("n" * 8_001)
