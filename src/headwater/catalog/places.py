@@ -1,0 +1,159 @@
+"""Where a catalog lies, as one text that a configuration or a command is given: a file's path, or a cluster's URL.
+
+catalog.sqlite   sqlite:/srv/catalog.sqlite
+opensearch://search1:9200,search2:9200/prefix?shards=3&replicas=1
+elasticsearch://user@search.example.org/prefix?tls=true&ca=/etc/ssl/search.pem
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, Limits
+from headwater.errors import UsageFault
+from headwater.progress import Listener, silent
+
+if TYPE_CHECKING:
+    from headwater.storage.cluster import Access
+
+DEFAULT_PORT = 9200
+DEFAULT_PREFIX = "headwater"
+_SQLITE = "sqlite:"
+_URL = re.compile(
+    r"(?P<engine>opensearch|elasticsearch)://(?:(?P<who>[^@/?#]*)@)?(?P<nodes>[^@/?#]+)"
+    r"(?:/(?P<prefix>[^/?#]*))?/?(?:\?(?P<query>[^#]*))?"
+)
+_NODE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(?P<port>[0-9]{1,5}))?")
+
+
+class BadPlace(UsageFault):
+    """What was named as the place of a catalog is none."""
+
+    code: ClassVar[str] = "HW-CAT-09"
+    advice: ClassVar[str] = (
+        "Name a file, or a cluster: opensearch://host:9200/prefix or elasticsearch://host:9200/prefix, with "
+        "?shards=, replicas=, tls=true, ca=FILE, lease_seconds=, busy_seconds=, patience_seconds= as needed."
+    )
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What better stands in the environment than in a URL; it counts before what the URL says."""
+
+    user: str | None = None
+    password: str | None = None
+    api_key: str | None = None
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands behind the question mark; `shards` and `replicas` count only when the indices are created."""
+
+    shards: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=100)] = 1
+    tls: bool = False
+    ca: str | None = None
+    lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    busy_seconds: Annotated[float, msgspec.Meta(ge=0)] = 120.0
+    patience_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0
+
+
+class ClusterPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The indices of one prefix in a cluster, and how to get there."""
+
+    nodes: tuple[tuple[str, int], ...]
+    prefix: str = DEFAULT_PREFIX
+    credentials: Credentials = Credentials()
+    options: Options = Options()
+
+
+Place = Path | ClusterPlace
+NOBODY = Credentials()
+
+
+def is_cluster(text: str) -> bool:
+    """Whether the text names a cluster, and no file."""
+    return "://" in text
+
+
+def shown(text: str) -> str:
+    """The place as it may be told: without a password."""
+    return re.sub(r"(://[^@/:]*):[^@/]*@", r"\1@", text)
+
+
+def place_of(text: str) -> Place:
+    """What the text means. Raises BadPlace."""
+    if not is_cluster(text):
+        return Path(text.removeprefix(_SQLITE))
+    match = _URL.fullmatch(text)
+    if match is None:
+        raise BadPlace("no place of a catalog", where=shown(text))
+    user, _, password = (match["who"] or "").partition(":")
+    return ClusterPlace(
+        nodes=tuple(_node(node, text) for node in match["nodes"].split(",")),
+        prefix=match["prefix"] or DEFAULT_PREFIX,
+        credentials=Credentials(user=unquote(user) or None, password=unquote(password) or None),
+        options=_options(match["query"] or "", text),
+    )
+
+
+def open_catalog(
+    place: str | Path, limits: Limits | None = None, *, credentials: Credentials = NOBODY, listener: Listener = silent
+) -> Catalog:
+    """The catalog at that place, made when it is not there. Raises BadPlace, NewerSchema and faults of the store."""
+    found = place_of(place) if isinstance(place, str) else place
+    if isinstance(found, ClusterPlace):
+        return _open_cluster(found, limits, credentials, listener)
+    from headwater.catalog.sqlite import SqliteCatalog
+
+    return SqliteCatalog(found, limits)
+
+
+def _open_cluster(place: ClusterPlace, limits: Limits | None, credentials: Credentials, listener: Listener) -> Catalog:
+    from headwater.catalog.cluster import ClusterCatalog
+    from headwater.catalog.cluster_schema import Layout
+
+    options = place.options
+    return ClusterCatalog(
+        access_of(place, credentials),
+        place.prefix,
+        limits,
+        layout=Layout(shards=options.shards, replicas=options.replicas),
+        lease_seconds=options.lease_seconds,
+        busy_seconds=options.busy_seconds,
+        patience_seconds=options.patience_seconds,
+        listener=listener,
+    )
+
+
+def access_of(place: ClusterPlace, credentials: Credentials = NOBODY) -> Access:
+    """The way to the cluster; the credentials that are given count before those of the URL."""
+    from headwater.storage.cluster import Access, Node
+
+    return Access(
+        nodes=tuple(Node(host, port) for host, port in place.nodes),
+        tls=place.options.tls,
+        ca=place.options.ca,
+        user=credentials.user or place.credentials.user,
+        password=credentials.password or place.credentials.password or "",
+        api_key=credentials.api_key,
+    )
+
+
+def _node(text: str, where: str) -> tuple[str, int]:
+    match = _NODE.fullmatch(text)
+    port = int(match["port"] or DEFAULT_PORT) if match else 0
+    if match is None or not 0 < port < 1 << 16:
+        raise BadPlace(f"no node: {text!a}", where=shown(where))
+    return match["host"].strip("[]"), port
+
+
+def _options(query: str, where: str) -> Options:
+    try:
+        given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+        return msgspec.convert(given, Options, strict=False)
+    except ValueError as cause:  # msgspec's ValidationError is one
+        raise BadPlace(f"after the question mark: {cause}", where=shown(where)) from cause

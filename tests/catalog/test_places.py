@@ -1,0 +1,98 @@
+"""What a text means as the place of a catalog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.places import (
+    BadPlace,
+    ClusterPlace,
+    Credentials,
+    Options,
+    Place,
+    access_of,
+    open_catalog,
+    place_of,
+    shown,
+)
+from headwater.catalog.sqlite import SqliteCatalog
+from headwater.storage.cluster import Node
+
+ONE = (("search", 9200),)
+PLACES: list[tuple[str, Place]] = [
+    ("catalog.sqlite", Path("catalog.sqlite")),
+    ("sqlite:/srv/a b.sqlite", Path("/srv/a b.sqlite")),
+    ("sqlite:c:d", Path("c:d")),
+    ("opensearch://search", ClusterPlace(nodes=ONE)),
+    ("opensearch://search/", ClusterPlace(nodes=ONE)),
+    ("elasticsearch://search:9200/mine", ClusterPlace(nodes=ONE, prefix="mine")),
+    ("opensearch://a:1,b,[::1]:3/p", ClusterPlace(nodes=(("a", 1), ("b", 9200), ("::1", 3)), prefix="p")),
+    (
+        "opensearch://us%40er:p%3Aw%2F@search/p",
+        ClusterPlace(nodes=ONE, prefix="p", credentials=Credentials(user="us@er", password="p:w/")),
+    ),
+    (
+        "opensearch://search/p?shards=3&replicas=0&tls=true&ca=/a%20b.pem&lease_seconds=2.5",
+        ClusterPlace(
+            nodes=ONE,
+            prefix="p",
+            options=Options(shards=3, replicas=0, tls=True, ca="/a b.pem", lease_seconds=2.5),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "place"), PLACES)
+def test_places(text: str, place: Place) -> None:
+    assert place_of(text) == place
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://search:9200/p",
+        "mysql://search/p",
+        "opensearch://",
+        "opensearch://:9200/p",
+        "opensearch://search:0/p",
+        "opensearch://search:99999/p",
+        "opensearch://a,,b/p",
+        "opensearch://search/p/q",
+        "opensearch://search/p?shards=0",
+        "opensearch://search/p?replica=1",
+        "opensearch://search/p?tls=perhaps",
+        "opensearch://search/p?shards",
+        "opensearch://search/p#x",
+    ],
+)
+def test_what_is_no_place_is_said(text: str) -> None:
+    with pytest.raises(BadPlace):
+        place_of(text)
+
+
+def test_credentials_of_the_environment_count_before_those_of_the_url() -> None:
+    place = place_of("opensearch://u:p@search/x")
+    assert isinstance(place, ClusterPlace)
+    assert (access_of(place).user, access_of(place).password) == ("u", "p")
+    access = access_of(place, Credentials(user="v", password="q", api_key="k"))
+    assert (access.user, access.password, access.api_key) == ("v", "q", "k")
+    assert access.nodes == (Node("search", 9200),)
+
+
+def test_a_password_is_not_told() -> None:
+    with pytest.raises(BadPlace) as said:
+        place_of("opensearch://u:secret@search/p?x=1")
+    assert "secret" not in str(said.value)
+    assert shown("opensearch://u:secret@a:1,b:2/p") == "opensearch://u@a:1,b:2/p"
+    assert shown("opensearch://a:1,b:2/p") == "opensearch://a:1,b:2/p"
+
+
+def test_a_file_is_opened(tmp_path: Path) -> None:
+    for place in (tmp_path / "a.sqlite", f"sqlite:{tmp_path}/a.sqlite", f"{tmp_path}/a.sqlite"):
+        catalog = open_catalog(place)
+        assert isinstance(catalog, SqliteCatalog)
+        catalog.create("s")
+        assert [state.name for state in catalog.sets()] == ["s"]
+        catalog.close()
