@@ -128,6 +128,10 @@ class ClusterCatalog:
             return []
         return self._reads.resources(name, after, limit)
 
+    def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
+        """URI and memo of each of the resources that `resources` would return."""
+        return [(one.uri, one.memo) for one in self.resources(name, after, limit)]
+
     def pages(self, name: str) -> list[Page]:
         """All pages in order, also empty ones (count 0)."""
         return [page_of(number, book) for number, book in enumerate(self._head(name).pages)]

@@ -275,6 +275,10 @@ class Catalog(Protocol):
         """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
         ...
 
+    def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
+        """URI and memo of each of the resources that `resources` would return: much less work where they are enough."""
+        ...
+
     def pages(self, name: str) -> list[Page]:
         """All pages in order, also empty ones (count 0)."""
         ...

@@ -188,6 +188,16 @@ class SqliteCatalog:
             )
             return [resource_of(row) for row in rows]
 
+    def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
+        """URI and memo of each of the resources that `resources` would return."""
+        with self._database.read() as transaction:
+            head = head_of(transaction, name)
+            rows = transaction.rows(
+                "SELECT uri, memo FROM resource WHERE set_id = ? AND uri > ? ORDER BY uri LIMIT ?",
+                (head.id, after, max(limit, 0)),
+            )
+            return [(uri, memo or b"") for uri, memo in rows]
+
     def pages(self, name: str) -> list[Page]:
         """All pages in order, also empty ones (count 0)."""
         with self._database.read() as transaction:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from headwater.catalog.interface import Resource
 from headwater.ingest.reading import State, state_of
 from headwater.ingest.signature import note
 from headwater.ingest.walk import Seen, Unreadable
@@ -41,50 +40,52 @@ class Tally:
 
 
 _REMEMBERED = 1_000
+_END: tuple[None, bytes] = (None, b"")
 
 
 def compare(
     seen: Iterable[Seen],
-    held: Iterable[Resource],
+    held: Iterable[tuple[str, bytes]],
     mark: int,
     tally: Tally,
     unreadable: Callable[[Unreadable], None] = lambda _one: None,
 ) -> Iterator[Candidate | Vanished]:
-    """Merge both streams, each sorted by URI; yield what differs, in order.
+    """Merge both streams, each sorted by URI; yield what differs, in order. `held` are URIs with their memos.
 
     A file with the note that the catalog holds for it is unchanged. What lies at or below something unreadable is kept:
     not being able to look is never a deletion.
     """
     closed = _Closed()
-    rows = iter(held)
-    row = next(rows, None)
+    rows: Iterator[tuple[str | None, bytes]] = iter(held)
+    uri, memo = next(rows, _END)
     for one in seen:
-        while row is not None and row.uri < one.uri:
-            if closed.covers(row.uri):
+        here = one.uri
+        while uri is not None and uri < here:
+            if closed.covers(uri):
                 tally.kept += 1
             else:
-                yield Vanished(row.uri)
-            row = next(rows, None)
+                yield Vanished(uri)
+            uri, memo = next(rows, _END)
         if isinstance(one, Unreadable):
-            closed.add(one.uri)
+            closed.add(here)
             unreadable(one)
             continue
         tally.found += 1
-        known = False
-        if row is not None and row.uri == one.uri:
-            memo, known = row.memo, True
-            row = next(rows, None)
-            if memo == note(mark, one.stat):
+        known = uri == here
+        if known:
+            unchanged = memo == note(mark, one.stat)
+            uri, memo = next(rows, _END)
+            if unchanged:
                 tally.unchanged += 1
                 continue
         state = state_of(one.stat)
-        yield Candidate(one.uri, one.path, state[0], known, state)
-    while row is not None:
-        if closed.covers(row.uri):
+        yield Candidate(here, one.path, state[0], known, state)
+    while uri is not None:
+        if closed.covers(uri):
             tally.kept += 1
         else:
-            yield Vanished(row.uri)
-        row = next(rows, None)
+            yield Vanished(uri)
+        uri, memo = next(rows, _END)
 
 
 class _Closed:

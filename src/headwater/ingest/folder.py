@@ -164,7 +164,8 @@ class FolderScanner:
                 uri = quote(path)
                 exact = self._catalog.get(self._name, [uri])
                 here, below = _split(walk.at(path), uri)
-                self._look(here, exact.values(), spool, result, None)
+                memos = [(one.uri, one.memo) for one in exact.values()]
+                self._look(here, memos, spool, result, None)
                 self._look(below, self._rows(uri + "/"), spool, result, None)
             self._settle(walk, spool, result, total)
             self.links |= walk.links
@@ -193,7 +194,7 @@ class FolderScanner:
     # Step 1: look
 
     def _look(
-        self, seen: Iterable[Seen], held: Iterable[Resource], spool: Spool, result: Pass, total: int | None
+        self, seen: Iterable[Seen], held: Iterable[tuple[str, bytes]], spool: Spool, result: Pass, total: int | None
     ) -> None:
         tally = Tally()
         for one in self._differences(seen, held, tally, total):
@@ -204,7 +205,7 @@ class FolderScanner:
         result.kept += tally.kept
 
     def _differences(
-        self, seen: Iterable[Seen], held: Iterable[Resource], tally: Tally, total: int | None
+        self, seen: Iterable[Seen], held: Iterable[tuple[str, bytes]], tally: Tally, total: int | None
     ) -> Iterator[Candidate | Vanished]:
         usual = LONG_URI - self._folder.uri_prefix_length
         for one in compare(self._breathing(seen, tally, total), held, self._intake.mark, tally, self._unreadable):
@@ -219,15 +220,15 @@ class FolderScanner:
                     self._listener(Progress("look", tally.found, total))
             yield one
 
-    def _rows(self, prefix: str = "") -> Iterator[Resource]:
+    def _rows(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
         # Below a file lies nothing: a hint for one must not read thousands of its neighbours to find that out.
         after, limit = prefix, 1 if prefix else _ROWS
-        while rows := self._catalog.resources(self._name, after, limit):
-            if not rows[-1].uri.startswith(prefix):
-                yield from takewhile(lambda row: row.uri.startswith(prefix), rows)
+        while rows := self._catalog.memos(self._name, after, limit):
+            if not rows[-1][0].startswith(prefix):
+                yield from takewhile(lambda row: row[0].startswith(prefix), rows)
                 return
             yield from rows
-            after, limit = rows[-1].uri, min(8 * limit, _ROWS)
+            after, limit = rows[-1][0], min(8 * limit, _ROWS)
 
     def _is_left_out(self, uri: str) -> bool:
         """Whether the settings no longer take it: then it goes by its owner's will, whatever lies in the folder."""

@@ -34,6 +34,7 @@ class Survey(msgspec.Struct, kw_only=True):
 
 def survey(folder: Folder, held: Iterable[Resource], count: int, listener: Listener = silent) -> Survey:
     """Compare the folder with the `count` resources that are `held`, sorted by URI. Raises FolderUnusable."""
+    memos = ((one.uri, one.memo) for one in held)
     result = Survey()
     tally = Tally()
     remarks = Remarks(listener)
@@ -46,7 +47,7 @@ def survey(folder: Folder, held: Iterable[Resource], count: int, listener: Liste
 
     try:
         walk = Walk(folder.root, folder.selection, avoid=folder.avoid, remark=remarks.add)
-        for one in compare(walk.everything(), held, rules_mark(RULES, *folder.algorithms), tally, closed):
+        for one in compare(walk.everything(), memos, rules_mark(RULES, *folder.algorithms), tally, closed):
             if isinstance(one, Vanished):
                 result.vanished += 1
                 left_out += not belonging.takes(path_of(one.uri))
