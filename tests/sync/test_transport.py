@@ -597,12 +597,12 @@ def test_a_file_that_exists_is_never_written_over(tmp_path) -> None:
 def test_a_full_disk_is_a_fault_of_the_store() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
-    from headwater.sync import reception
+    from headwater.sync.place import write_all
 
     descriptor = os.open("/dev/full", os.O_WRONLY)
     try:
         with pytest.raises(OSError):
-            reception._write(descriptor, b"x")
+            write_all(descriptor, b"x")
     finally:
         os.close(descriptor)
 

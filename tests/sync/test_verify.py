@@ -13,8 +13,8 @@ from headwater.sync.filters import Choice, Refusal, Scope, origin_of
 from headwater.sync.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
 from headwater.sync.follow import next_wait
 from headwater.sync.moments import SECOND
+from headwater.sync.outcomes import backoff_seconds
 from headwater.sync.plan import guard
-from headwater.sync.transfer import backoff_seconds, bound, mtime_ns
 from headwater.sync.verify import (
     Form,
     Held,
@@ -27,6 +27,7 @@ from headwater.sync.verify import (
     judge,
     strongest_of,
 )
+from headwater.sync.ways import bound, mtime_ns
 
 A, B = "a" * 64, "b" * 64
 MD5 = "c" * 32

@@ -14,6 +14,7 @@ import heapq
 import itertools
 import re
 from collections import deque
+from functools import lru_cache
 from urllib.parse import quote
 
 from headwater.spec.uris import resolve
@@ -45,8 +46,13 @@ def site_of(uri: str) -> str | None:
     `spec.uris.origin` and four times as quick, because every request asks.
     """
     match = _SITE.match(uri)
-    if match is None:
-        return None
+    return None if match is None else _comparable(match[0])
+
+
+@lru_cache(maxsize=256)
+def _comparable(beginning: str) -> str:
+    match = _SITE.match(beginning)
+    assert match is not None
     scheme = match[1].lower()
     return f"{scheme}://{match[2].lower()}:{int(match[3]) if match[3] else 443 if scheme == 'https' else 80}"
 

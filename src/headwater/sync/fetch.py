@@ -38,14 +38,16 @@ class Fetch(msgspec.Struct, frozen=True):
     """One thing to fetch.
 
     `uri` is sent as it is given. `into` names a file that is created (it must not exist) when the answer is a 2xx with
-    a whole body; without it the body is kept in memory. `algorithms` are hashed while the body comes in. More than
-    `max_octets`, declared or received, is a failure. `key` is the caller's own and comes back untouched.
+    a whole body; without it the body is kept in memory, with `holds_small` a small one is so too. `algorithms` are
+    hashed while the body comes in. More than `max_octets`, declared or received, is a failure. `key` is the caller's
+    own and comes back untouched.
     """
 
     uri: str
     headers: tuple[tuple[str, str], ...] = ()
     method: str = "GET"
     into: str | None = None
+    holds_small: bool = False
     algorithms: tuple[str, ...] = ()
     max_octets: int = 64 * 1024 * 1024
     key: object = None
@@ -55,9 +57,9 @@ class Fetched(msgspec.Struct):
     """What came of a fetch, after redirects and retries.
 
     `status` is 0 when there was no answer. With `failure` None and a 2xx status the whole body has been received,
-    hashed and, if asked for, written; in every other case no file is left. `octets`, `digests` and `body` are those of
-    the body as received, content coding and all. `moved_to` is where permanent redirects alone have led;
-    `retry_after_seconds` is the wait that the last answer asked for.
+    hashed and, if asked for, written (unless `held`: then it is in `body`); in every other case no file is left.
+    `octets`, `digests` and `body` are those of the body as received, content coding and all. `moved_to` is where
+    permanent redirects alone have led; `retry_after_seconds` is the wait that the last answer asked for.
     """
 
     fetch: Fetch
@@ -67,6 +69,7 @@ class Fetched(msgspec.Struct):
     octets: int = 0
     digests: dict[str, str] = {}
     body: bytes = b""
+    held: bool = False
     failure: Failure | None = None
     retry_after_seconds: float | None = None
     moved_to: str | None = None

@@ -17,6 +17,7 @@ from types import TracebackType
 from headwater.sync.faults import DestinationUnusable
 
 _OPEN_FOLDERS = 200
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _IN_THE_WAY = frozenset(
     {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL,
@@ -46,17 +47,39 @@ class Tree:
         if self._temp >= 0:
             os.close(self._temp)
 
-    def place(self, temp: str, path: bytes, mtime_ns: int | None) -> tuple[int, int]:
-        """Rename a finished temporary file to its place; returns its size and mtime. Raises InTheWay."""
+    def write(self, temp: str, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
+        """Make a temporary file; returns its size and mtime, as the file system keeps them."""
+        try:
+            descriptor = os.open(temp, _NEW, 0o666, dir_fd=self._temp)
+            try:
+                write_all(descriptor, octets)
+                if mtime_ns is not None:
+                    os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+                found = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as cause:
+            self.discard(temp)
+            raise _unusable(cause, os.fsencode(temp)) from cause
+        return found.st_size, found.st_mtime_ns
+
+    def stamp(self, temp: str, mtime_ns: int | None) -> tuple[int, int]:
+        """Give a finished temporary file its modification time; returns its size and mtime."""
         try:
             if mtime_ns is not None:
                 os.utime(temp, ns=(mtime_ns, mtime_ns), dir_fd=self._temp)
             found = os.stat(temp, dir_fd=self._temp, follow_symlinks=False)
-            folder, _, name = path.rpartition(b"/")
+        except OSError as cause:
+            raise _unusable(cause, os.fsencode(temp)) from cause
+        return found.st_size, found.st_mtime_ns
+
+    def place(self, temp: str, path: bytes) -> None:
+        """Rename a finished temporary file to its place. Raises InTheWay."""
+        folder, _, name = path.rpartition(b"/")
+        try:
             os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=self._folder(folder))
         except OSError as cause:
             raise _fault(cause, path) from cause
-        return found.st_size, found.st_mtime_ns
 
     def discard(self, temp: str) -> None:
         """Remove a temporary file, if it is there."""
@@ -145,11 +168,25 @@ class Tree:
 def _fault(cause: OSError, path: bytes) -> Exception:
     if cause.errno in _IN_THE_WAY:
         return InTheWay(f"{cause.strerror}: something is in the way of this name")
+    return _unusable(cause, path)
+
+
+def _unusable(cause: OSError, path: bytes) -> DestinationUnusable:
     return DestinationUnusable(f"cannot write to the copy: {cause.strerror}", where=_show(path))
 
 
 def _show(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
+
+
+def write_all(descriptor: int, octets: bytes) -> None:
+    """Write to the end: the kernel may take a part at a time."""
+    written = os.write(descriptor, octets)
+    if written == len(octets):
+        return
+    rest = memoryview(octets)
+    while rest := rest[written:]:
+        written = os.write(descriptor, rest)
 
 
 def boot_id() -> str:

@@ -12,10 +12,12 @@ import os
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from headwater.spec.hashes import HASHLIB
 from headwater.sync.fetch import Failure, FailureKind, Fetch
+from headwater.sync.place import write_all
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -46,6 +48,9 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
 
     Interim answers before it and trailers after it are left out.
     """
+    quick = _usual_head(lines)
+    if quick is not None:
+        return quick
     status, inside, last = 0, False, ""
     headers: dict[str, str] = {}
     for line in lines:
@@ -63,7 +68,18 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
     return status, headers
 
 
+def _usual_head(lines: deque[bytes]) -> tuple[int, dict[str, str]] | None:
+    """The same for one block of short lines, each with a name of its own; None for any other."""
+    if len(lines) < 3 or lines[-1] != b"\r\n" or max(map(len, lines)) > _SHORT_LINE:
+        return None
+    status = _known_status(lines[0])
+    headers = dict(map(_known_field, islice(lines, 1, len(lines) - 1)))
+    return (status, headers) if status and "" not in headers and len(headers) == len(lines) - 2 else None
+
+
 def _field(line: bytes) -> tuple[str, str]:
+    if line[:1] in b" \t\r\n" or line.startswith(b"HTTP/"):
+        return "", ""  # a line that goes on, an end, a beginning: no field
     name, _, text = line.partition(b":")
     return name.decode("latin-1").strip().lower(), text.strip().decode("latin-1")
 
@@ -73,9 +89,14 @@ _known_field = lru_cache(maxsize=1024)(_field)
 
 
 def _final_status(line: bytes) -> int:
+    if not line.startswith(b"HTTP/"):
+        return 0
     number = line.split(None, 2)[1:2]
     status = int(number[0]) if number and len(number[0]) == 3 and number[0].isdigit() else 0
     return status if status >= 200 else 0
+
+
+_known_status = lru_cache(maxsize=64)(_final_status)
 
 
 class Reception:
@@ -97,6 +118,7 @@ class Reception:
         self.chunks: list[bytes] = []
         self.octets = 0
         self.cut = False
+        self.held = False
         self.failure: Failure | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -144,7 +166,7 @@ class Reception:
         self.chunks.clear()
         for _, hasher in self.hashers or ():
             hasher.update(data)
-        _write(self._descriptor, data)
+        write_all(self._descriptor, data)
 
     def read_head(self) -> None:
         """Set `status` and `headers` from the lines received; too many of them are a failure."""
@@ -169,10 +191,11 @@ class Reception:
                 self._descriptor = -1
                 return b"", {name: hasher.hexdigest() for name, hasher in self.hashers}
             data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
-            if self.fetch.into is not None:
+            self.held = self.fetch.into is None or self.fetch.holds_small
+            if self.fetch.into is not None and not self.held:
                 self._descriptor = _create(self.fetch.into)
                 if data:
-                    _write(self._descriptor, data)
+                    write_all(self._descriptor, data)
                 os.close(self._descriptor)
                 self._descriptor = -1
         except OSError as error:
@@ -180,7 +203,7 @@ class Reception:
             self.discard()
             return b"", {}
         digests = {name: HASHERS[name](data).hexdigest() for name in self.fetch.algorithms}
-        return (data if self.fetch.into is None else b""), digests
+        return (data if self.held else b""), digests
 
     def discard(self) -> None:
         """Leave no half file behind."""
@@ -196,15 +219,6 @@ class Reception:
 
 def _create(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    written = os.write(descriptor, data)
-    if written == len(data):
-        return
-    rest = memoryview(data)
-    while rest := rest[written:]:
-        written = os.write(descriptor, rest)
 
 
 def _store_failure(error: OSError) -> Failure:

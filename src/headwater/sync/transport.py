@@ -251,7 +251,7 @@ class Transport:
         try:
             uri = wire_uri(job.uri)
             slot.curl.setopt(pycurl.URL, uri)
-            if slot.exact or _SMALL_ESCAPE.search(uri):
+            if slot.exact or ("%" in uri and _SMALL_ESCAPE.search(uri)):
                 self._set_target(slot, uri)
             if job.fetch.method != slot.method:
                 _set_method(slot, job.fetch.method)
@@ -326,7 +326,8 @@ class Transport:
         body, digests = (b"", {}) if failure else reception.complete()
         failure = failure or reception.failure
         status, headers = reception.status, reception.headers
-        answer = Fetched(job.fetch, status, job.uri, headers, reception.octets, digests, body, failure)
+        held = reception.held
+        answer = Fetched(job.fetch, status, job.uri, headers, reception.octets, digests, body, held, failure)
         self._ground(slot)
         self._queue.landed(job, status, failure, now)
         if reception.raised is not None:

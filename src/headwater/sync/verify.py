@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
@@ -54,6 +55,10 @@ class Verdict(msgspec.Struct, frozen=True):
     """False when the list gave nothing to verify with: the copy is what the server sent."""
 
 
+GOOD = Verdict(Judgement.GOOD)
+"""What most answers get."""
+
+
 def digests_of(text: str | None) -> tuple[Digest, ...]:
     """The digests of a `hash` attribute that can be computed, strongest first (AMB-28)."""
     if text is None:
@@ -75,6 +80,11 @@ def strongest_of(text: str | None) -> Digest | None:
     if usual is not None:
         return Digest("sha-256", usual[1])
     return next(iter(digests_of(text)), None)
+
+
+def fits(digest: Digest, length: int | None, octets: int, found: str) -> bool:
+    """Whether octets as received, with the hex digest `found`, are what is listed: then `judge` says GOOD of them."""
+    return found == digest.hex and (length is None or octets == length)
 
 
 def judge(
@@ -124,6 +134,7 @@ _MONTHS = {
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 
 
+@lru_cache(maxsize=1024)
 def http_micros(value: str | None) -> int | None:
     """An HTTP date as a number, or None when it is absent or no date."""
     if not value:
