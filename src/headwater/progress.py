@@ -22,9 +22,22 @@ class Notice(msgspec.Struct, frozen=True):
     rule: str
     message: str
     where: str | None = None
+    set_name: str | None = None
+    """The set of resources that it is about, where a source has several."""
 
 
 Listener = Callable[[Progress | Notice], None]
+
+
+def of_set(listener: Listener, name: str) -> Listener:
+    """A listener that passes everything on, notices as being about this set."""
+
+    def hear(event: Progress | Notice) -> None:
+        if isinstance(event, Notice) and event.set_name is None:
+            event = msgspec.structs.replace(event, set_name=name)
+        listener(event)
+
+    return hear
 
 
 def silent(_event: Progress | Notice) -> None:

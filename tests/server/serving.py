@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.server.app import Application, Served
+from headwater.server.app import Application
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.run import ServerLimits, address_url, listen, make_server
+from headwater.server.served import Served
 from headwater.server.source import Source
 
 DEADLINE = 20.0

@@ -1,4 +1,7 @@
-"""The log of a server on standard error, as text or as lines of JSON: requests, events, notices, faults."""
+"""The log of a server on standard error, as text or as lines of JSON: requests, events, notices, faults.
+
+Every line of JSON has the keys of `Line`, whatever it is about (docs/operations.md).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,8 +21,23 @@ from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
 
 if TYPE_CHECKING:
-    from headwater.server.app import Served
+    from headwater.server.served import Served
     from headwater.server.set_source import Publication
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of JSON. `code` is an error's or a notice's, `set` the set that it is about; either may be null."""
+
+    time: str
+    level: str
+    event: str
+    code: str | None = None
+    set: str | None = None
+    message: str
+    fields: Mapping[str, object]
 
 
 class Log:
@@ -35,7 +54,8 @@ class Log:
     def served(self, request: Served) -> None:
         """One answered request."""
         if self._as_json:
-            self._line("request", "", **msgspec.structs.asdict(request))
+            message = f"{request.method} {request.target} {request.status}"
+            self._line("info", "request", message, msgspec.structs.asdict(request))
             return
         cut = "" if request.complete else " cut short"
         self._say(
@@ -45,35 +65,58 @@ class Log:
 
     def event(self, event: str, text: str, **fields: object) -> None:
         """Something that happened to the server."""
-        if self._as_json:
-            self._line(event, text, **fields)
-        else:
-            self._say(printable(text))
+        self._tell("info", event, text, fields)
 
     def published(self, news: Publication) -> None:
         """A set is there for the first time, or has changed."""
         changes = f"{news.changes:,} change{'s' if news.changes != 1 else ''}"
         resources = f"{news.resources:,} resource{'s' if news.resources != 1 else ''}"
         text = f"{news.name}: " + (f"{resources} published" if news.first else f"published {changes}")
-        self.event("published", text, set=news.name, resources=news.resources, changes=news.changes, first=news.first)
+        fields = {"resources": news.resources, "changes": news.changes, "first": news.first}
+        self._tell("info", "published", text, fields, set_name=news.name)
 
     def progress(self, event: Progress | Notice) -> None:
         """What the source reports: notices; progress is for bars, not for logs."""
         if isinstance(event, Notice):
             where = f" ({event.where})" if event.where else ""
-            self.event("notice", f"{event.message}{where} [{event.rule}]", rule=event.rule, where=event.where)
+            text = f"{event.message}{where} [{event.rule}]"
+            fields = {"where": event.where}
+            self._tell("warning", "notice", text, fields, code=event.rule, set_name=event.set_name)
 
     def fault(self, fault: HeadwaterError | OSError) -> None:
         """Something that went wrong while a request was answered."""
         code = fault.code if isinstance(fault, HeadwaterError) else notices.REQUEST_FAULT
-        self.event("fault", f"fault: {fault} [{code}]", code=code)
+        self._tell("error", "fault", f"fault: {fault} [{code}]", {}, code=code)
 
     def _say(self, text: str) -> None:
         self._write(f"{_now()} {text}\n")
 
-    def _line(self, event: str, text: str, **fields: object) -> None:
-        head = {"time": _now(), "event": event} | ({"text": text} if text else {})
-        self._write(msgspec.json.encode({**head, **fields}).decode() + "\n")
+    def _tell(
+        self,
+        level: str,
+        event: str,
+        text: str,
+        fields: Mapping[str, object],
+        *,
+        code: str | None = None,
+        set_name: str | None = None,
+    ) -> None:
+        if self._as_json:
+            self._line(level, event, text, fields, code, set_name)
+        else:
+            self._say(printable(text))
+
+    def _line(
+        self,
+        level: str,
+        event: str,
+        message: str,
+        fields: Mapping[str, object],
+        code: str | None = None,
+        set_name: str | None = None,
+    ) -> None:
+        line = Line(time=_now(), level=level, event=event, code=code, set=set_name, message=message, fields=fields)
+        self._write(_encode(line).decode() + "\n")
 
     def _write(self, line: str) -> None:
         with self._lock:

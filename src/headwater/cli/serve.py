@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
     from headwater.server.config import SourceConfig
 
+T = TypeVar("T")
+
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
+_WHOLE = ("host", "port", "base_url", "profile", "log_format", "metrics")
 _ONE_SET = ("files", "set_name", "title", "describedby", "include", "exclude", "max_delete", "rescan")
 
 
@@ -54,14 +58,17 @@ _ONE_SET = ("files", "set_name", "title", "describedby", "include", "exclude", "
 )
 @profile_option
 @click.option("--quiet", is_flag=True, help="No access log.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), help="Form of the log on standard error.  [default: text]"
+)
+@click.option("--metrics", is_flag=True, default=None, help="Show figures for Prometheus at /metrics, to everybody.")
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
     help="Once it listens, write one line of JSON on standard output: event, url, state, pid.",
 )
-def command(quiet: bool, log_format: str, as_json: bool, **options: Any) -> Exit:
+def command(quiet: bool, as_json: bool, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
 
     Give one folder with --files, or a CONFIG file in TOML with several sets. Requests are answered at once: with 503
@@ -76,18 +83,20 @@ def command(quiet: bool, log_format: str, as_json: bool, **options: Any) -> Exit
     with listener:
         base_url = config.base_url or _own_url(config, address_url(listener))
         config = msgspec.structs.replace(config, base_url=base_url)
-        return _serve(config, listener, quiet=quiet, log_format=log_format, as_json=as_json)
+        return _serve(config, listener, quiet=quiet, as_json=as_json)
 
 
-def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, log_format: str, as_json: bool) -> Exit:
+def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, as_json: bool) -> Exit:
     import signal
 
     from headwater.cli.log import open_log
     from headwater.server.app import Application
+    from headwater.server.metrics import Counts, MetricsPage
     from headwater.server.run import make_server
     from headwater.server.source import Source
 
-    log = open_log(log_format)
+    log = open_log(config.log_format)
+    counts = Counts() if config.metrics else None
 
     def announce() -> None:
         url = str(config.base_url)
@@ -96,9 +105,16 @@ def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, log_fo
             json_line({"event": "listening", "url": url, "state": config.state, "pid": os.getpid()})
             sys.stdout.flush()
 
-    with Source(config, listener=log.progress, announce=log.published) as source:
+    announced = _each(log.published, counts.published if counts else None)
+    with Source(config, listener=log.progress, announce=announced or log.published) as source:
         roots = {one.name: one.files for one in config.sets}
-        app = Application(source, roots, on_served=None if quiet else log.served, on_fault=log.fault)
+        app = Application(
+            source,
+            roots,
+            metrics=MetricsPage(source, counts).page if counts else None,
+            on_served=_each(None if quiet else log.served, counts.served if counts else None),
+            on_fault=_each(log.fault, counts.fault if counts else None),
+        )
         server = make_server(app, on_ready=announce)
         try:
             source.start()
@@ -107,6 +123,19 @@ def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, log_fo
             app.close()
     log.event("stopped", "Stopped")
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
+
+
+def _each(*hearers: Callable[[T], None] | None) -> Callable[[T], None] | None:
+    """One hearer that tells all of them; None is nobody."""
+    heard = [one for one in hearers if one is not None]
+    if len(heard) < 2:
+        return heard[0] if heard else None
+
+    def hear(event: T) -> None:
+        for one in heard:
+            one(event)
+
+    return hear
 
 
 def _configured(options: dict[str, Any]) -> SourceConfig:
@@ -130,7 +159,7 @@ def _configured(options: dict[str, Any]) -> SourceConfig:
     one |= {name: given[name] for name in ("title", "describedby", "include", "exclude", "max_delete") if name in given}
     if "rescan" in given:
         one["rescan_seconds"] = given["rescan"]
-    whole = {name: given[name] for name in ("host", "port", "base_url", "profile") if name in given}
+    whole = {name: given[name] for name in _WHOLE if name in given}
     state = given.get("state") or default_state(files, str(one["name"]))
     return _converted({**whole, "state": str(Path(state).absolute()), "set": [one]})
 

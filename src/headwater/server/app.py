@@ -15,8 +15,6 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, Protocol
 
-import msgspec
-
 from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
 from headwater.publish.press import Store
@@ -25,10 +23,12 @@ from headwater.server import replies, routes
 from headwater.server.cards import Card, Cards
 from headwater.server.conditions import accepts_gzip, is_fresh
 from headwater.server.contents import SMALL_OCTETS, Contents, content_reply
+from headwater.server.exposition import CONTENT_TYPE
 from headwater.server.files import OpenFile, Root
 from headwater.server.health import report
 from headwater.server.home import home_page
 from headwater.server.replies import Conditions, Head, Reply, fields, line
+from headwater.server.served import Served, served
 from headwater.server.shelf import Form, Shelf, Shelved
 
 BLOCK_OCTETS = 1 << 18
@@ -85,20 +85,11 @@ class Backing(Protocol):
         ...
 
 
-class Served(msgspec.Struct, frozen=True, gc=False):
-    """One answered request, for the access log. `complete` is False when it was cut short."""
-
-    client: str
-    method: str
-    target: str
-    status: int
-    octets: int
-    seconds: float
-    complete: bool
-
-
 class Application:
-    """Serves one source. `roots` are folders of its sets, or `contents` has the octets; `on_served` hears of all."""
+    """Serves one source. `roots` are folders of its sets, or `contents` has the octets; `on_served` hears of all.
+
+    `metrics` gives the page at /metrics; without it there is none.
+    """
 
     def __init__(
         self,
@@ -106,6 +97,7 @@ class Application:
         roots: Mapping[str, str],
         *,
         contents: Contents | None = None,
+        metrics: Callable[[], bytes] | None = None,
         on_served: Callable[[Served], None] | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
     ) -> None:
@@ -121,6 +113,7 @@ class Application:
         self._cards = Cards(source.catalog, self._links)
         self._shelf = Shelf(source.store)
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-read")
+        self._metrics = metrics
         self._on_served = on_served
         self._on_fault = on_fault
 
@@ -148,7 +141,7 @@ class Application:
             reply.file.close()
             return None
         if self._on_served is not None:
-            self._on_served(_served(client, "GET", path, query, reply, began, complete=True))
+            self._on_served(served(client, "GET", path, query, reply, began, complete=True))
         return reply
 
     def _at_hand(self, path: bytes, conditions: Conditions) -> Reply | None:
@@ -182,7 +175,7 @@ class Application:
             if self._on_served is not None:
                 where = scope["raw_path"], scope.get("query_string", b"")
                 client = scope.get("client") or ("-", 0)
-                self._on_served(_served(client[0], scope["method"], *where, reply, began, complete=complete))
+                self._on_served(served(client[0], scope["method"], *where, reply, began, complete=complete))
 
     async def _send_body(self, reply: Reply, receive: Receive, send: Send) -> bool:
         """Send the octets; False when the reader has gone, or when there are fewer of them than was said."""
@@ -231,6 +224,11 @@ class Application:
             case routes.HealthRoute():
                 status, body = report(self._source)
                 return replies.data(status, body, b"application/json", line(b"cache-control", b"no-store"))
+            case routes.MetricsRoute() if self._metrics is not None:
+                body = await asyncio.get_running_loop().run_in_executor(self._pool, self._metrics)
+                return replies.data(200, body, CONTENT_TYPE, line(b"cache-control", b"no-store"))
+            case routes.MetricsRoute():
+                return replies.text(404, "metrics are not switched on here")
             case routes.HomeRoute():
                 body = home_page(self._source)
                 return replies.data(200, body, b"text/html; charset=utf-8", line(b"cache-control", b"no-cache"))
@@ -383,17 +381,3 @@ async def _reader_gone(receive: Receive) -> None:
     """Wait until the reader has gone: to send to one that has goes unnoticed otherwise."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _served(
-    client: str, method: str, path: bytes, query: bytes, reply: Reply, began: float, *, complete: bool
-) -> Served:
-    return Served(
-        client=client,
-        method=method,
-        target=(path + b"?" + query if query else path).decode("ascii", "backslashreplace"),
-        status=reply.status,
-        octets=0 if method == "HEAD" else reply.octets,
-        seconds=time.perf_counter() - began,
-        complete=complete,
-    )

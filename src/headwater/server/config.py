@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -78,6 +78,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host: str = DEFAULT_HOST
     port: Port = DEFAULT_PORT
     profile: Profile = Profile.V11
+    metrics: bool = False
+    log_format: Literal["text", "json"] = "text"
     title: str | None = None
     describedby: str | None = None
     page_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000

@@ -42,7 +42,7 @@ def report(source: Reported) -> tuple[int, bytes]:
     """Status and JSON body: 200 when every set is published and the source names them, else 503."""
     states = {state.name: state for state in source.catalog.sets()}
     told = source.health()
-    working = {one.get("name"): one for one in _records(told.get("sets"))}
+    working = {one.get("name"): one for one in records(told.get("sets"))}
     sets = [
         {**working.get(one.name, {}), **_set(one.name, states.get(one.name), source.is_published(one.name))}
         for one in source.site.sets
@@ -52,7 +52,8 @@ def report(source: Reported) -> tuple[int, bytes]:
     return 200 if ready else 503, msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
 
 
-def _records(value: object) -> list[dict[str, object]]:
+def records(value: object) -> list[dict[str, object]]:
+    """The objects of a list; nothing of what is none."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 

@@ -47,6 +47,10 @@ class HealthRoute(msgspec.Struct, frozen=True):
     """The health report."""
 
 
+class MetricsRoute(msgspec.Struct, frozen=True):
+    """The figures for Prometheus."""
+
+
 class HomeRoute(msgspec.Struct, frozen=True):
     """The page for people."""
 
@@ -58,9 +62,10 @@ class NoRoute(msgspec.Struct, frozen=True):
     text: str
 
 
-Route = DocumentRoute | ResourceRoute | HealthRoute | HomeRoute | NoRoute
+Route = DocumentRoute | ResourceRoute | HealthRoute | MetricsRoute | HomeRoute | NoRoute
 
 _HEALTH = HealthRoute()
+_METRICS = MetricsRoute()
 _HOME = HomeRoute()
 
 
@@ -76,6 +81,8 @@ def route(target: bytes, base_path: bytes, sets: Collection[str]) -> Route:
         target = target[len(base_path) :] or b"/"
     if target == b"/":
         return _HOME
+    if target == b"/metrics":
+        return _METRICS
     if not target.startswith(b"/") or _BAD_PERCENT.search(target):
         return NoRoute(400, "not a path that can be decoded")
     first, _, rest = target[1:].partition(b"/")

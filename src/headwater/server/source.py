@@ -21,7 +21,7 @@ from headwater.errors import HeadwaterError
 from headwater.ingest.belonging import Belonging
 from headwater.ingest.readers import Stopped
 from headwater.ingest.survey import Survey, survey
-from headwater.progress import Listener, Notice, silent
+from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.publisher import Publisher
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.lock import StateLock
@@ -143,7 +143,7 @@ class Source:
             self._folders[config.name],
             self._clock,
             state=self._state,
-            listener=self._listener,
+            listener=of_set(self._listener, config.name),
             stop=stop,
             breathe=breathe,
         )
@@ -175,7 +175,7 @@ class Source:
             watched=config.watch,
             rescan_seconds=config.rescan_seconds,
             clock=self._clock,
-            listener=self._listener,
+            listener=of_set(self._listener, config.name),
             announce=self._announce,
             after_failure=self._name_the_published,
         )

@@ -1,0 +1,88 @@
+"""The log of a server: every line of JSON has the same keys, whatever it is about; a person's line is one line."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.log import Log
+from headwater.errors import StoreFault
+from headwater.progress import Notice, Progress, of_set
+from headwater.server.served import Served
+from headwater.server.set_source import Publication
+from tests.server.serving import Process, request, until
+
+KEYS = ["time", "level", "event", "code", "set", "message", "fields"]
+SERVED = Served("::1", "GET", "/s/\x1b[2J?q=\n", 200, 9, 0.0012, False)
+NEWS = Publication(name="s", first=False, resources=1_000, changes=1)
+
+
+def said(as_json: bool) -> list[str]:
+    stream = io.StringIO()
+    log = Log(stream, as_json=as_json)
+    log.served(SERVED)
+    log.published(NEWS)
+    of_set(log.progress, "s")(Notice("HW-ING-11", "a link", "x\ny"))
+    log.progress(Notice("HW-PUB-11", "elsewhere"))
+    log.progress(Progress("scan", 1))
+    log.fault(StoreFault("full", where="disk"))
+    log.fault(OSError(5, "I/O"))
+    log.event("stopped", "Stopped", after=3)
+    return stream.getvalue().splitlines()
+
+
+def test_json_has_the_same_keys_in_every_line() -> None:
+    lines = [json.loads(line) for line in said(True)]
+    assert [list(line) for line in lines] == [KEYS] * 7
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in lines)
+    assert [(line["level"], line["event"], line["code"], line["set"]) for line in lines] == [
+        ("info", "request", None, None),
+        ("info", "published", None, "s"),
+        ("warning", "notice", "HW-ING-11", "s"),
+        ("warning", "notice", "HW-PUB-11", None),
+        ("error", "fault", "HW-STO-01", None),
+        ("error", "fault", "HW-SRV-02", None),
+        ("info", "stopped", None, None),
+    ]
+    assert lines[0]["message"] == f"GET {SERVED.target} 200"
+    assert lines[0]["fields"] == {
+        "client": "::1",
+        "method": "GET",
+        "target": SERVED.target,
+        "status": 200,
+        "octets": 9,
+        "seconds": 0.0012,
+        "complete": False,
+    }
+    assert lines[1]["fields"] == {"resources": 1_000, "changes": 1, "first": False}
+    assert lines[2]["fields"] == {"where": "x\ny"}
+    assert lines[-1]["fields"] == {"after": 3}
+
+
+def test_text_is_one_line_each_that_steers_no_terminal() -> None:
+    lines = said(False)
+    assert len(lines) == 7
+    assert all(line.isprintable() for line in lines)
+    assert lines[0].endswith('::1 "GET /s/\\x1b[2J?q=\\n" 200 9 1.2ms cut short')
+    assert lines[1].endswith("s: published 1 change")
+    assert lines[2].endswith("a link (x\\ny) [HW-ING-11]")
+
+
+@pytest.mark.parametrize(("options", "config"), [(("--log-format", "json"), ""), ((), 'log_format = "json"')])
+def test_notices_of_a_server_say_which_set(tmp_path: Path, options: tuple[str, ...], config: str) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "out").symlink_to("/etc/hostname")
+    (tmp_path / "source.toml").write_text(
+        f'{config}\nstate = "state"\nport = 0\n[[set]]\nname = "s"\nfiles = "files"\n'
+    )
+    with Process(str(tmp_path / "source.toml"), *options) as process:
+        url = process.listening()
+        until(lambda: request(url, "/health").status == 200)
+        _, told = process.stop()
+    lines = [json.loads(line) for line in told.splitlines()]
+    assert {tuple(line) for line in lines} == {tuple(KEYS)}
+    assert [line["set"] for line in lines if line["event"] in ("notice", "published")] == ["s", "s"]
