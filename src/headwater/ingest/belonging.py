@@ -20,7 +20,9 @@ class Belonging:
 
     def takes(self, relative: bytes) -> bool:
         """Whether a file at this relative path would belong to the set."""
-        if any(relative.startswith(one) for one in self._avoid) or STATE_FOLDER in relative.split(b"/")[:-1]:
+        if relative.startswith(self._avoid):
+            return False
+        if STATE_FOLDER in relative and STATE_FOLDER in relative.split(b"/")[:-1]:
             return False
         selection = self._selection
         return selection.everything or (

@@ -119,7 +119,7 @@ def _made(resource: Resource, file: OpenFile, link: Head, *, known: bool) -> Car
         # With the change time: the same size under a restored modification time is another state.
         etag = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
     unchanged = _UNCHANGED % (etag, _http_date(second), link)
-    head = _WHOLE % (_content_lines(stated.type, stated.encoding), state.st_size, unchanged)
+    head = _WHOLE % (content_lines(stated.type, stated.encoding), state.st_size, unchanged)
     return Card(file.key, etag, digest is not None, second, head, unchanged)
 
 
@@ -129,7 +129,7 @@ def _http_date(second: int) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _content_lines(kind: str | None, encoding: str | None) -> Head:
+def content_lines(kind: str | None, encoding: str | None) -> Head:
     """What the catalog says of the content; what would end the line is no media type and no coding."""
     said = ((b"content-type", kind or "application/octet-stream"), (b"content-encoding", encoding or ""))
     values = ((name, text.encode("latin-1", "replace")) for name, text in said if text)

@@ -185,22 +185,27 @@ class Bounded(HttpToolsProtocol):
             self.send_400_response("The head of the request is too long.")
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """A request begins; what uvicorn wants to know of it is gathered when it goes the long way."""
         self.head_octets = 0
         self.messages += 1
         self.in_head = True
         self.answered = False
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
 
     def on_url(self, url: bytes) -> None:
         """Part of the target."""
         self.grow(len(url))
-        super().on_url(url)
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header of the request."""
         self.grow(len(name) + len(value) + 32)
-        super().on_header(name, value)
+        name = name.lower()
+        self.headers.append((name, value))
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         """The head is there: answer it at once, or hand it to the application the long way."""
@@ -209,8 +214,7 @@ class Bounded(HttpToolsProtocol):
         client = self.client[0] if self.client else "-"
         reply = self.app.at_once(self.url, self.headers, client) if self.is_plain() else None
         if reply is None:
-            self.answered_at = None
-            super().on_headers_complete()
+            self.go_the_long_way()
             return
         self.answered = True
         own = b"".join(map(_line, self.server_state.default_headers))
@@ -219,6 +223,15 @@ class Bounded(HttpToolsProtocol):
         self.answered_at = self.loop.time()
         if self.idle is None:
             self.idle = self.loop.call_later(self.limits.idle_seconds, self.too_idle)
+
+    def go_the_long_way(self) -> None:
+        """Hand the request to the application as uvicorn does."""
+        self.answered_at = None
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)  # the very list that uvicorn has put into the scope
+        super().on_headers_complete()
 
     def is_plain(self) -> bool:
         """Whether the request is a usual GET, on a connection that has room for its answer at this moment."""

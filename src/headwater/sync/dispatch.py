@@ -34,7 +34,6 @@ SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
 _MANY_HOSTS = 1024  # beyond this, what is known of hosts that are not in use is forgotten
-_WIRE = re.compile(r"[!-~]+\Z")
 _SITE = re.compile(r"(https?)://(\[[^\]/?#]*\]|[^/?#:@]+)(?::(\d{1,5})?)?(?=[/?#]|\Z)", re.IGNORECASE)
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
@@ -59,7 +58,7 @@ def _comparable(beginning: str) -> str:
 
 def wire_uri(uri: str) -> str:
     """`uri` as it can be sent: untouched when it is printable ASCII, else what is not is percent-encoded as UTF-8."""
-    if _WIRE.match(uri):
+    if uri.isascii() and uri.isprintable() and " " not in uri:
         return uri
     site = _SITE.match(uri)
     start = site.end() if site else 0
