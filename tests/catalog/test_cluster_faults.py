@@ -1,0 +1,190 @@
+"""Faults, with real processes on real engines: nothing that was accepted is lost, doubled or reordered."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from tools.engines.engine import Engine
+
+from headwater.catalog.cluster import ClusterCatalog
+from headwater.catalog.cluster_schema import remove
+from headwater.catalog.cluster_turn import SetBusy
+from headwater.catalog.places import open_catalog
+from headwater.catalog.verify import verify
+from headwater.progress import Notice, Progress
+from headwater.storage.cluster import Cluster
+from headwater.storage.cluster_faults import ClusterReadOnly
+from tests.catalog.cluster_writers import Told, WritingProcess, judge
+from tests.catalog.clusters import access, prefix
+from tests.catalog.recorder import LIMITS, START, batch
+
+LEASE = 2.0
+STEPS = ["write_ahead", "_keep", "commit", "finish", "release"]
+
+
+class Ground:
+    """One prefix of an engine: its place, and handles on it."""
+
+    def __init__(self, *engines: Engine, options: str = "shards=1&replicas=0", patience: float = 60) -> None:
+        nodes = ",".join(engine.url.removeprefix("http://") for engine in engines)
+        self.prefix = prefix()
+        self.place = f"opensearch://{nodes}/{self.prefix}?{options}&lease_seconds={LEASE}&patience_seconds={patience}"
+        self.notices: list[Notice] = []
+        self._engines = engines
+
+    def open(self, place: str | None = None) -> ClusterCatalog:
+        catalog = open_catalog(place or self.place, LIMITS, listener=self._listen)
+        assert isinstance(catalog, ClusterCatalog)
+        return catalog
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> str:
+        cluster = Cluster(access(*self._engines))
+        try:
+            return cluster.ask(method, path, body).body
+        finally:
+            cluster.close()
+
+    def remove(self) -> None:
+        cluster = Cluster(access(*self._engines))
+        remove(cluster, self.prefix)
+        cluster.close()
+
+    def _listen(self, event: Notice | Progress) -> None:
+        if isinstance(event, Notice):
+            self.notices.append(event)
+
+
+@pytest.fixture
+def ground(opensearch: Engine) -> Iterator[Ground]:
+    ground = Ground(opensearch)
+    yield ground
+    ground.remove()
+
+
+def test_two_writers_take_turns_on_one_set(ground: Ground) -> None:
+    with WritingProcess(ground.place, "one", end=12) as one, WritingProcess(ground.place, "two", end=12) as two:
+        one.until("done")
+        two.until("done")
+        judge(ground.open(), one, two)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_writer_killed_at_any_step_loses_doubles_and_halves_nothing(ground: Ground, step: str) -> None:
+    catalog = ground.open()
+    with WritingProcess(ground.place, "w", hold=f"{step} 3") as killed:
+        killed.until("held").kill()
+    committed = step in ("finish", "release")
+    following = len(killed.said) + committed
+    with WritingProcess(ground.place, "w", first=following, end=following + 2) as heir:
+        heir.until("done")
+        judge(catalog, killed, heir, unsaid=committed)
+    catalog.close()
+
+
+@pytest.mark.parametrize("step", ["write_ahead", "_keep", "commit", "finish"])
+def test_a_load_killed_at_any_step_is_whole_or_not_there(ground: Ground, step: str) -> None:
+    with WritingProcess(ground.place, "w", "load", hold=f"{step} 2") as killed:
+        killed.until("held").kill()
+    with WritingProcess(ground.place, "w", "load", end=4) as again:
+        again.until("done")
+    catalog = ground.open()
+    assert {resource.uri for resource in catalog.resources("s")} == left_by("w", 4)
+    assert verify(catalog, "s") == []
+    catalog.close()
+
+
+def left_by(writer: str, count: int) -> set[str]:
+    """The URIs that are there after so many batches."""
+    live: set[str] = set()
+    for number in range(count):
+        for event in batch(writer, number):
+            live = live - {event.uri} if type(event).__name__ == "Delete" else live | {event.uri}
+    return live
+
+
+def test_writers_killed_at_any_moment(ground: Ground) -> None:
+    chance = random.Random(4)
+    catalog = ground.open()
+    writers: list[WritingProcess] = []
+    following = 0
+    for _ in range(5):
+        with WritingProcess(ground.place, "w", first=following) as writer:
+            writer.until("ready")
+            time.sleep(chance.random() ** 2 * 2)  # a moment like any other
+            writer.kill()
+        writers.append(writer)
+        following += len(writer.said)
+        catalog.create("s")
+        catalog.open("s", START)
+        catalog.mark("s", START)  # waits for the lease: what was committed is applied
+        if catalog.changes("s", limit=10**9)[-1:] and catalog.state("s").last_seq > seqs(writers):
+            following += 1  # committed, but killed before it could say so
+            writer.said.append([following - 1, seqs(writers) + 1, catalog.state("s").last_seq])
+        judge(catalog, *writers)
+    assert following > 0
+    catalog.close()
+
+
+def seqs(writers: list[WritingProcess]) -> int:
+    """The last change that any of them was told."""
+    return max((said[2] for writer in writers for said in writer.said), default=0)
+
+
+@pytest.mark.parametrize("step", ["_keep", "commit", "finish", "release"])
+def test_a_writer_stopped_for_longer_than_its_lease_writes_nothing_more(ground: Ground, step: str) -> None:
+    catalog = ground.open()
+    with WritingProcess(ground.place, "slow", end=2, hold=f"{step} 2") as slow:
+        slow.until("held").signal(signal.SIGSTOP)
+        with WritingProcess(ground.place, "quick", end=2) as quick:
+            quick.until("done")
+        before = catalog.changes("s")
+        slow.signal(signal.SIGCONT)
+        slow.go_on()
+        slow.until("done")  # what was not committed is recorded under a lease of its own, once
+        assert catalog.changes("s")[: len(before)] == before
+        judge(catalog, slow, quick)
+    catalog.close()
+
+
+def test_a_writer_that_waits_too_long_says_for_whom(ground: Ground) -> None:
+    catalog = ground.open(f"{ground.place}&busy_seconds=0.5".replace("lease_seconds=2.0", "lease_seconds=60"))
+    patient = f"{ground.place}".replace("lease_seconds=2.0", "lease_seconds=60")
+    with WritingProcess(patient, "w", end=1, hold="commit 1") as holder:
+        holder.until("held")
+        with pytest.raises(SetBusy, match=r"writer [0-9a-f]{32} has held the lease"):
+            catalog.record("s", batch("x", 0), START)
+        assert catalog.state("s").last_seq == 0  # reads do not wait
+        holder.go_on()
+        holder.until("done")
+        judge(catalog, holder)
+    catalog.close()
+
+
+@pytest.mark.parametrize("kind", ["set", "resource", "change"])
+def test_a_read_only_index_is_reported_and_loses_nothing(ground: Ground, kind: str) -> None:
+    catalog = ground.open()
+    catalog.create("s")
+    catalog.open("s", START)
+    accepted = [catalog.record("s", batch("w", 0), START)]
+    block(ground, kind, "true")
+    began = time.monotonic()
+    if kind == "resource":  # accepted, to be applied later
+        accepted.append(catalog.record("s", batch("w", 1), START))
+    with pytest.raises(ClusterReadOnly, match="read-only") as said:
+        catalog.record("s", batch("w", len(accepted)), START)
+    assert time.monotonic() - began < 30
+    assert "flood stage" in said.value.todo
+    block(ground, kind, "null")
+    accepted += [catalog.record("s", batch("w", number), START) for number in range(len(accepted), 4)]
+    judge(catalog, Told("w", accepted))
+    assert (kind == "resource") == any("to be applied later" in notice.message for notice in ground.notices)
+    catalog.close()
+
+
+def block(ground: Ground, kind: str, value: str) -> None:
+    body = b'{"index.blocks.read_only_allow_delete": %b}' % value.encode()
+    ground.ask("PUT", f"/{ground.prefix}-{kind}/_settings", body)
