@@ -36,6 +36,7 @@ def publish_folder(
     base_url: str,
     *,
     set_name: str = "files",
+    describedby: str | None = None,
     state: str | os.PathLike[str] | None = None,
     include: Iterable[str] = (),
     exclude: Iterable[str] = (),
@@ -48,7 +49,8 @@ def publish_folder(
 ) -> PublishReport:
     """Publish the folder `files` as static files below `to`, which a web server shows at `base_url`.
 
-    Call it again after changes: only what changed is read and written. `state` is where the catalog is kept, instead
+    Call it again after changes: only what changed is read and written. `describedby` is the URL of a document about
+    the set. `state` is where the catalog is kept, instead
     of `.headwater` below `to`; it must not be served. With `resources="none"` only documents are written, and
     `resource_base` is the URL at which another server has the files. When all resources have vanished, or more than
     the share `max_delete` and more than a few, their deletion is held back and said so. Raises `UsageFault` for what
@@ -66,6 +68,7 @@ def publish_folder(
     one = SetConfig(
         files=os.fspath(files),
         name=set_name,
+        describedby=describedby,
         include=tuple(include),
         exclude=tuple(exclude),
         max_delete=max_delete,

@@ -149,7 +149,7 @@ def renamed_all(bench: Bench) -> str:
 
 def test_a_dry_run_writes_nothing(bench: Bench) -> None:
     bench.put("a", b"12345")
-    assert "would read 1 files, 5 B: 1 new" in bench.run("--dry-run")
+    assert "would read 1 file, 5 B: 1 new" in bench.run("--dry-run")
     assert not bench.out.exists()
     bench.put("c")
     bench.run()
@@ -342,8 +342,8 @@ def test_mass_deletions_are_held_back(bench: Bench, accident: str) -> None:
         (["--base-url", "ftp://example.org"], Exit.USAGE, "HW-SITE-01"),
         (["--files", "/nowhere/at/all"], Exit.USAGE, "HW-ING-02"),
         (["--exclude", "a//b"], Exit.USAGE, "HW-ING-01"),
-        (["--hash", "crc32"], Exit.USAGE, "HW-SRC-13"),
-        (["--state", "/proc/nowhere"], Exit.STORE, "HW-SRC-11"),
+        (["--hash", "crc32"], Exit.USAGE, "HW-OWN-04"),
+        (["--state", "/proc/nowhere"], Exit.STORE, "HW-OWN-02"),
         (["--to", "/proc/nowhere", "--state", "/tmp"], Exit.STORE, "HW-STO-11"),
     ],
 )
@@ -354,17 +354,29 @@ def test_what_cannot_be_is_said(bench: Bench, arguments: Sequence[str], status: 
     assert "Traceback" not in bench.stderr
 
 
+def test_a_set_is_described_as_asked(bench: Bench) -> None:
+    """The same options as of `serve`: what describes the set is linked, and the digests named are stated."""
+    bench.put("a")
+    told = bench.run("--describedby", "https://example.org/about", "--hash", "sha-256")
+    assert told.startswith("1 resource in set files: ")
+    assert "read 1 file, " in told
+    assert b'href="https://example.org/about"' in (bench.out / "files" / "capabilitylist.xml").read_bytes()
+    listed = (bench.out / "files" / "resourcelist.xml").read_bytes()
+    assert b"sha-256:" in listed
+    assert b"md5:" not in listed
+
+
 def test_folders_that_overlap(bench: Bench) -> None:
     bench.put("a")
     bench.run("--to", str(bench.folder), status=Exit.USAGE)
-    assert "HW-SRC-12" in bench.stderr
+    assert "HW-OWN-03" in bench.stderr
     inside = bench.folder / "published"
     bench.run("--to", str(inside))
     bench.run("--to", str(inside))
     assert list(Tree(inside, BASE).listed()) == [f"{BASE}/files/resources/a"]
     place = inside / "files" / "resources"
     bench.run("--to", str(inside), "--files", str(place), status=Exit.USAGE)
-    assert "HW-SRC-12" in bench.stderr
+    assert "HW-OWN-03" in bench.stderr
     bench.run("--to", str(inside), "--files", str(place), "--resources", "none")
 
 
@@ -377,7 +389,7 @@ def test_a_second_process_is_told_to_wait(bench: Bench) -> None:
     try:
         bench.run(status=Exit.STORE)
         assert f"process {os.getpid()} is using this state folder" in bench.stderr
-        assert "HW-SRC-10" in bench.stderr
+        assert "HW-OWN-01" in bench.stderr
     finally:
         lock.release()
     bench.run()

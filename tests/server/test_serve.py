@@ -137,6 +137,21 @@ def test_several_sets_from_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "state/catalog.sqlite").exists()
 
 
+def test_a_set_is_described_as_asked(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a").write_text("a")
+    options = ("--hash", "sha-1", "--describedby", "http://example.org/about", "--title", "Letters")
+    with Process(
+        "--files", str(tmp_path / "files"), "--port", "0", "--state", str(tmp_path / "state"), *options
+    ) as one:
+        url = one.ready()
+        listed = request(url, "/files/resourcelist.xml").body
+        assert b"sha-1:" in listed
+        assert b"md5:" not in listed
+        assert b"http://example.org/about" in request(url, "/files/capabilitylist.xml").body
+        assert b"Letters" in request(url, "/").body
+
+
 def test_a_folder_that_is_missing_is_waited_for(tmp_path: Path) -> None:
     missing = tmp_path / "mount"
     missing.mkdir()
@@ -177,6 +192,9 @@ REFUSED = [
     (("--files", "{files}", "--port", "{taken}"), 6, "in use"),
     (("--files", "{files}/nowhere"), 2, "does not exist"),
     (("{config}", "--files", "{files}"), 2, "--files belongs to one set"),
+    (("{config}", "--hash", "md5"), 2, "--hash belongs to one set"),
+    (("{config}", "--set", "one"), 2, "--set belongs to one set"),
+    (("--files", "{files}", "--hash", "crc32"), 2, "crc32"),
     (("{config}",), 2, "unknown field"),
 ]
 
@@ -214,7 +232,7 @@ def test_two_servers_do_not_share_a_state(files: Path, tmp_path: Path) -> None:
         with Process(*arguments) as second:
             _, said = second.process.communicate(timeout=20)
             assert second.process.returncode == 6
-            assert b"HW-SRC-10" in said
+            assert b"HW-OWN-01" in said
 
 
 def _free_port() -> int:

@@ -265,7 +265,14 @@ def test_following_waits_as_long_as_the_source_asks(source: Source, site: Site, 
         (("sync", "http://127.0.0.1:1/", "{dest}"), 3, "HW-SYN-01"),
         (("sync", "{source}", "/proc/nowhere"), 6, "HW-SYN-10"),
         (("audit", "no address", "{dest}"), 2, "HW-USE-01"),
-        (("audit", "{source}", "{dest}"), 6, "HW-SYN-10"),
+        (("audit", "{source}", "{dest}"), 2, "HW-SYN-13"),
+        (("audit", "{source}", "{file}"), 2, "HW-SYN-13"),
+        (("sync", "{source}", "{file}"), 2, "HW-SYN-13"),
+        (("sync", "{source}", "{file}/below"), 2, "HW-SYN-13"),
+        (("sync", "{dest}", "{source}"), 2, "HW-USE-01"),
+        (("audit", "{dest}", "{source}"), 2, "HW-USE-01"),
+        (("sync", "{source}", "{dest}", "--base", "nonsense"), 2, "HW-USE-01"),
+        (("audit", "{source}", "{folder}", "--base", "ftp://example.org/"), 2, "HW-USE-01"),
         (("explore", "http://127.0.0.1:1/"), 3, "HW-SYN-01"),
         (("inspect", "nowhere.xml"), 2, "HW-USE-01"),
         (("inspect", "http://127.0.0.1:1/"), 3, "HW-SYN-01"),
@@ -276,7 +283,9 @@ def test_a_program_learns_of_an_error_as_json(
     arguments: tuple[str, ...], status: int, code: str | None, source: Source, site: Site, dest: Path
 ) -> None:
     """One object on standard output, the same words on standard error."""
-    given = [one.format(source=source.base, dest=dest) for one in arguments]
+    (dest.parent / "file").write_bytes(b"")
+    places = {"dest": dest, "file": dest.parent / "file", "folder": dest.parent}
+    given = [one.format(source=source.base, **places) for one in arguments]
     done = subprocess.run(headwater(*given, "--json"), capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
     said = json.loads(done.stdout)
@@ -285,6 +294,23 @@ def test_a_program_learns_of_an_error_as_json(
     assert said["exit_status"] == status
     assert code in (None, said["error"]["code"])
     assert f"code: {said['error']['code']}" in done.stderr
+    assert not dest.exists()
+
+
+def test_what_is_told_to_a_person(source: Source, site: Site, dest: Path) -> None:
+    """Words and not the program's own; one file is a file."""
+    told = run("sync", source.base, dest, "--dry-run", "--include", "*/f0.txt").splitlines()[0]
+    assert told == "set: would create 1, 4 left out; 0 files held; compared with the Resource List"
+    told = run("sync", source.base, dest, "--include", "*/f0.txt").splitlines()[0]
+    assert (
+        told == "set: 1 created, 4 left out; 1 file held; compared with the Resource List, then read the changes since"
+    )
+    assert run("sync", source.base, dest, "--include", "*/f0.txt").splitlines()[0] == "set: nothing to do; 1 file held"
+
+
+def test_swapped_arguments_are_told(dest: Path) -> None:
+    done = subprocess.run(headwater("sync", dest, "https://example.org/"), capture_output=True, text=True, check=False)
+    assert "'https://example.org/' is an address, and no folder: first comes URL, then DEST" in done.stderr
 
 
 def test_an_object_that_has_begun_is_not_spoilt(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.errors import UsageFault
 from headwater.spec.uris import normalise, quote_path
 from headwater.sync.naming import (
     ESCAPE_FOLDER,
+    base_folder,
     common_folder,
     escaped_path,
     natural_path,
@@ -144,3 +146,24 @@ def test_common_folder() -> None:
 
 def test_resources_folder() -> None:
     assert resources_folder("http://h/s/capabilitylist.xml") == "http://h/s/resources/"
+
+
+@pytest.mark.parametrize(
+    ("given", "base"),
+    [
+        ("http://h.example", "http://h.example/"),
+        ("HTTPS://H.example:443/a/../b", "https://h.example/b/"),
+        ("http://h.example/a/", "http://h.example/a/"),
+        *(
+            (text, None)
+            for text in ("nonsense", "", "/a/b", "ftp://h.example/", "http:", "http:///a", "http://h/?q", "http://h/#f")
+        ),
+    ],
+)
+def test_a_base_that_a_caller_names(given: str, base: str | None) -> None:
+    """In the form of AMB-08, and never anything below which no resource could lie."""
+    if base is None:
+        with pytest.raises(UsageFault, match="absolute http or https"):
+            base_folder(given)
+    else:
+        assert base_folder(given) == base

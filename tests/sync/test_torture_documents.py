@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.faults import AnotherSource, PlainSitemap
+from headwater.sync.faults import AnotherSource, NoFolder, PlainSitemap
 from tests.sync.copying import DONE, FAILED, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
 from tests.sync.torture import Reply, Site, Source, at, document, ln, redirect, sometimes, truncated, url
 
@@ -528,7 +528,47 @@ def test_another_source_is_refused(source: Source, site: Site, dest: Path) -> No
 
 def test_a_file_is_no_destination(source: Source, site: Site, dest: Path) -> None:
     dest.write_bytes(b"")
-    assert go(source.base, dest).status == STORE
+    ran = go(source.base, dest)
+    assert (ran.status, type(ran.error)) == (USAGE, NoFolder)
+    assert dest.read_bytes() == b""
+
+
+@pytest.mark.parametrize("where", [".headwater", ".headwater/tmp"])
+def test_what_stands_in_the_way_of_the_state_is_told_and_stays(
+    where: str, source: Source, site: Site, dest: Path
+) -> None:
+    (dest / where).parent.mkdir(parents=True)
+    (dest / where).write_bytes(b"mine")
+    ran = go(source.base, dest)
+    assert (ran.status, type(ran.error)) == (USAGE, NoFolder)
+    assert (dest / where).read_bytes() == b"mine"
+
+
+def test_a_first_run_that_comes_to_nothing_leaves_nothing_behind(source: Source, site: Site, dest: Path) -> None:
+    """No folder that was not there; nothing less than before; and what was ever copied stays."""
+    deep = dest / "not" / "there"
+    assert go("http://127.0.0.1:1/", deep).status == SOURCE
+    assert not dest.exists()
+    assert go(source.base, deep, sets=("nonsense",)).status == USAGE
+    assert not dest.exists()
+    dest.mkdir()
+    (dest / "mine").write_bytes(b"mine")
+    assert go("http://127.0.0.1:1/", deep).status == SOURCE
+    assert go("http://127.0.0.1:1/", dest).status == SOURCE
+    assert [path.name for path in dest.rglob("*")] == ["mine"]
+    assert go(source.base, dest).status == DONE
+    assert go(source.base, dest, sets=("nonsense",)).status == USAGE
+    assert (dest / ".headwater" / "state.sqlite").exists()
+    assert tree(dest) == ALL | {"mine": b"mine"}
+
+
+def test_failures_of_a_first_run_are_remembered(source: Source, site: Site, dest: Path) -> None:
+    """What could not be transferred is something: its clock runs (DST-F6)."""
+    site.put("gone", b"gone")
+    site.publish()
+    del source.pages["/set/resources/gone"]
+    assert go(source.base, dest, include=("*/gone",)).status == FAILED
+    assert (dest / ".headwater" / "state.sqlite").exists()
 
 
 def test_a_newer_state_is_left_alone(source: Source, site: Site, dest: Path) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from headwater.cli.face import human_seconds, json_document, json_option, listening, printable
+from headwater.cli.share import dest_argument
 
 _SHOWN = 20
 
 
 @click.command(name="audit")
 @click.argument("url")
-@click.argument("dest", type=click.Path(path_type=Path))
+@dest_argument
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option("--base", metavar="URI", help="The base of the names, for a copy that another tool has made.")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also expect this host's resources.")

@@ -132,6 +132,11 @@ def json_error(error: HeadwaterError, status: int) -> None:
     json_line({"error": told, "exit_status": status})
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 file`, `1,200 files`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def human_octets(octets: float) -> str:
     """`octets` in binary units with three figures: `999 B`, `4.10 KiB`, `12.3 MiB`."""
     size = float(octets)

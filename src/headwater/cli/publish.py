@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headwater import notices
-from headwater.cli.face import human_octets, human_seconds, json_document, json_option, listening
-from headwater.cli.share import max_delete_option, profile_option
+from headwater.cli.face import counted, human_octets, human_seconds, json_document, json_option, listening
+from headwater.cli.share import DESCRIBING, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ _MEASURABLE = 1.0
     metavar="DIR",
     help="Where the catalog is kept.  [default: OUT/.headwater]",
 )
-@click.option("--include", multiple=True, metavar="PATTERN", help="Publish only what matches (may be repeated).")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated).")
-@max_delete_option
+@describes_a_set
 @click.option(
     "--resources",
     type=click.Choice(["link", "copy", "none"]),
@@ -61,13 +59,6 @@ _MEASURABLE = 1.0
     help="Place the files as hard links (copies across file systems), as copies, or not at all.",
 )
 @click.option("--resource-base", metavar="URL", help="Where another server serves the files (with --resources none).")
-@click.option(
-    "--hash",
-    "hashes",
-    multiple=True,
-    metavar="NAME",
-    help="A digest to state (may be repeated).  [default: md5, sha-256]",
-)
 @profile_option
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @json_option
@@ -77,15 +68,12 @@ def command(
     base_url: str,
     set_name: str,
     state: Path | None,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    max_delete: float | None,
     resources: str,
     resource_base: str | None,
-    hashes: tuple[str, ...],
     profile: str | None,
     dry_run: bool,
     as_json: bool,
+    **described: Any,
 ) -> Exit:
     """Publish a folder as static files, with the documents by which others keep copies of it.
 
@@ -100,26 +88,16 @@ def command(
             "--resource-base says that another server has the files, and --resources that this output has them",
             advice="Add --resources none, or leave out --resource-base.",
         )
-    from headwater.ingest.guard import DEFAULT_SHARE
     from headwater.server.config import SetConfig, SourceConfig
     from headwater.server.set_source import Tree
     from headwater.spec.writer import Profile
 
+    given = {name: described[name] for name in DESCRIBING if described[name] not in (None, ())}
     config = SourceConfig(
         state=str(state or out / STATE),
         base_url=base_url,
         profile=Profile(profile or "1.1"),
-        sets=(
-            SetConfig(
-                files=str(files),
-                name=set_name,
-                include=include,
-                exclude=exclude,
-                max_delete=DEFAULT_SHARE if max_delete is None else max_delete,
-                hashes=hashes or ("md5", "sha-256"),
-                resource_base=resource_base,
-            ),
-        ),
+        sets=(SetConfig(files=str(files), name=set_name, resource_base=resource_base, **given),),
     )
     tree = Tree(out, None if resources == "none" else resources)
     if dry_run:
@@ -176,10 +154,11 @@ def _told(worked: Worked, count: int, where: str, seconds: float) -> str:
     looked = scanned.created + scanned.updated + scanned.unchanged
     written, kept = (len(published.written), published.kept) if published else (0, 0)
     lines = [
-        f"{count:,} resources in set {worked.name}: {where}",
+        f"{counted(count, 'resource')} in set {worked.name}: {where}",
         f"  created {scanned.created:,}, updated {scanned.updated:,}, deleted {scanned.deleted:,},"
         f" unchanged {scanned.unchanged:,}" + (f", kept as they were {scanned.kept:,}" if scanned.kept else ""),
-        f"  read {scanned.read:,} files, {human_octets(scanned.octets)}; documents: {written:,} written, {kept:,} kept",
+        f"  read {counted(scanned.read, 'file')}, {human_octets(scanned.octets)};"
+        f" documents: {written:,} written, {kept:,} kept",
         f"  {human_seconds(seconds)}" + (f", {looked / seconds:,.0f} files/s" if seconds >= _MEASURABLE else ""),
     ]
     if scanned.held_back:
@@ -207,7 +186,7 @@ def _dry_run(config: SourceConfig, tree: Tree, as_json: bool) -> Exit:
         json_document(msgspec.to_builtins(found) | {"held_back": held_back})
     else:
         click.echo(
-            f"would read {found.new + found.changed:,} files, {human_octets(found.octets)}:"
+            f"would read {counted(found.new + found.changed, 'file')}, {human_octets(found.octets)}:"
             f" {found.new:,} new, {found.changed:,} perhaps changed; delete {found.vanished:,};"
             f" leave {found.unchanged + found.kept:,}"
         )

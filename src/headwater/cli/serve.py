@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headwater.cli.face import json_line
-from headwater.cli.share import max_delete_option, profile_option
+from headwater.cli.share import DESCRIBING, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 _WHOLE = ("host", "port", "base_url", "profile", "log_format", "metrics")
-_ONE_SET = ("files", "set_name", "title", "describedby", "include", "exclude", "max_delete", "rescan")
+_ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
 
 
 @click.command(short_help="Publish folders over HTTP and follow their changes.")
@@ -37,10 +37,7 @@ _ONE_SET = ("files", "set_name", "title", "describedby", "include", "exclude", "
 )
 @click.option("--set", "set_name", metavar="NAME", help="The name of the set of resources.  [default: files]")
 @click.option("--title", metavar="TEXT", help="What people call it, on the home page.")
-@click.option("--describedby", metavar="URL", help="URL of a document about the set.")
-@click.option("--include", multiple=True, metavar="PATTERN", help="Publish only what matches (may be repeated).")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated).")
-@max_delete_option
+@describes_a_set
 @click.option(
     "--rescan", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Seconds between full scans.  [default: 300]"
 )
@@ -148,20 +145,24 @@ def _configured(options: dict[str, Any]) -> SourceConfig:
     path = given.pop("config", None)
     if path is not None:
         if clash := [name for name in _ONE_SET if name in given]:
-            option = f"--{clash[0].removesuffix('_name').replace('_', '-')}"
-            raise UsageFault(f"{option} belongs to one set: with CONFIG it stands in the file")
+            raise UsageFault(f"{_option(clash[0])} belongs to one set: with CONFIG it stands in the file")
         whole = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
         return _converted(msgspec.to_builtins(read_config(path)) | whole)
     if "files" not in given:
         raise UsageFault("nothing to serve", advice="Give --files DIR, or a CONFIG file.")
     files = given["files"].absolute()
     one = {"files": str(files), "name": given.get("set_name", "files")}
-    one |= {name: given[name] for name in ("title", "describedby", "include", "exclude", "max_delete") if name in given}
+    one |= {name: given[name] for name in ("title", *DESCRIBING) if name in given}
     if "rescan" in given:
         one["rescan_seconds"] = given["rescan"]
     whole = {name: given[name] for name in _WHOLE if name in given}
     state = given.get("state") or default_state(files, str(one["name"]))
     return _converted({**whole, "state": str(Path(state).absolute()), "set": [one]})
+
+
+def _option(parameter: str) -> str:
+    """What a parameter is called on the command line."""
+    return next(one.opts[0] for one in command.params if one.name == parameter)
 
 
 def _converted(data: dict[str, Any]) -> SourceConfig:

@@ -1,20 +1,74 @@
-"""Options that `publish` and `serve` share, so that both say and take the same."""
+"""Parameters that several commands share, so that all say and take the same."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
 import click
 
-from headwater.cli.sync import Share
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-max_delete_option = click.option(
-    "--max-delete",
-    type=Share(),
-    metavar="SHARE",
-    help="Hold deletions back when more than this share of what is held has vanished, where that is more than ten"
-    " files, or when everything has; 1 (or 100%) consents to all.  [default: 20%]",
-)
+
+class Share(click.ParamType[float]):
+    """A share of what is held: `0.5`, `50%`; `1` and `100%` are all."""
+
+    name = "share"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            self.fail(f"{text!r} is no share: give 0 to 1, or 0% to 100%", param, ctx)
+        return share
+
+
+class Destination(click.Path):
+    """The folder of a copy, never an address: then the two arguments stand the wrong way round."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "://" in os.fsdecode(value):
+            self.fail(f"{os.fsdecode(value)!r} is an address, and no folder: first comes URL, then DEST", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+dest_argument = click.argument("dest", type=Destination(path_type=Path))
 profile_option = click.option(
     "--profile",
     type=click.Choice(["1.1", "both"]),
     help="Write ResourceSync 1.1, or so that clients of 1.0 understand changes as well.  [default: 1.1]",
 )
+
+_DESCRIBING = (
+    click.option("--describedby", metavar="URL", help="URL of a document about the set."),
+    click.option("--include", multiple=True, metavar="PATTERN", help="Publish only what matches (may be repeated)."),
+    click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated)."),
+    click.option(
+        "--max-delete",
+        type=Share(),
+        metavar="SHARE",
+        help="Hold deletions back when more than this share of what is held has vanished, where that is more than ten"
+        " files, or when everything has; 1 (or 100%) consents to all.  [default: 20%]",
+    ),
+    click.option(
+        "--hash",
+        "hashes",
+        multiple=True,
+        metavar="NAME",
+        help="A digest to state (may be repeated).  [default: md5, sha-256]",
+    ),
+)
+DESCRIBING = ("describedby", "include", "exclude", "max_delete", "hashes")
+"""What the options of `describes_a_set` are called, here and in a `SetConfig`."""
+
+
+def describes_a_set(command: Command) -> Command:
+    """Give a command the options that say what one set of resources is."""
+    for option in reversed(_DESCRIBING):
+        command = option(command)
+    return command

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.face import human_octets, human_seconds, json_document, json_line, json_option, listening, printable
+from headwater.cli.face import (
+    counted,
+    human_octets,
+    human_seconds,
+    json_document,
+    json_line,
+    json_option,
+    listening,
+    printable,
+)
+from headwater.cli.share import Share, dest_argument
 
 if TYPE_CHECKING:
     from headwater.progress import Listener
     from headwater.sync.options import Options, Report, SetReport
 
 
-class Share(click.ParamType[float]):
-    """A share of what is held: `0.5`, `50%`; `1` and `100%` are all."""
-
-    name = "share"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip()
-        try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            share = -1.0
-        if not 0 <= share <= 1:
-            self.fail(f"{text!r} is no share: give 0 to 1, or 0% to 100%", param, ctx)
-        return share
-
-
 @click.command(name="sync")
 @click.argument("url")
-@click.argument("dest", type=click.Path(path_type=Path))
+@dest_argument
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--delete/--no-delete", default=True, show_default=True, help="Delete what the source has deleted.")
 @click.option(
@@ -53,9 +47,16 @@ class Share(click.ParamType[float]):
 @click.option("--sitemap", is_flag=True, help="Take a plain Sitemap for a Resource List.")
 @click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would do.")
 @click.option("--repair", is_flag=True, help="Hash every held file, and fetch again what is missing or changed.")
-@click.option("--max-size", type=click.IntRange(1), metavar="OCTETS", help="The largest resource without a length.")
 @click.option(
-    "--timeout", type=click.IntRange(1), default=30, show_default=True, help="Seconds that an answer may stand still."
+    "--max-size", "largest", type=click.IntRange(1), metavar="OCTETS", help="The largest resource without a length."
+)
+@click.option(
+    "--timeout",
+    "stall_seconds",
+    type=click.IntRange(1),
+    default=30,
+    show_default=True,
+    help="Seconds that an answer may stand still.",
 )
 @click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
 @click.option(
@@ -68,59 +69,15 @@ class Share(click.ParamType[float]):
     help="With --follow: look this seldom while nothing changes, and never more seldom, whatever Cache-Control says.",
 )
 @json_option
-def command(
-    url: str,
-    dest: Path,
-    dry_run: bool,
-    delete: bool,
-    max_delete: float | None,
-    sets: tuple[str, ...],
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    concurrency: int,
-    rate: float | None,
-    base: str | None,
-    allow_hosts: tuple[str, ...],
-    any_host: bool,
-    sitemap: bool,
-    baseline: bool,
-    repair: bool,
-    max_size: int | None,
-    timeout: int,
-    token: str | None,
-    follow: float | None,
-    longest: float | None,
-    as_json: bool,
-) -> int:
+def command(url: str, dest: Path, follow: float | None, longest: float | None, as_json: bool, **wanted: Any) -> int:
     """Copy the source behind URL into the folder DEST, verified, and keep it current.
 
     URL may be a host, a Source Description, a Capability List, any other ResourceSync document, or a page that links to
     one. The first run copies everything, later runs what has changed; run it again after any interruption.
     """
-    from headwater.sync.options import Options
-
     if longest is not None and longest < (follow or longest + 1):
         raise click.UsageError("--longest goes with --follow, and is not shorter")
-    options = Options(
-        sets=sets,
-        delete=delete,
-        max_delete=max_delete,
-        dry_run=dry_run,
-        include=include,
-        exclude=exclude,
-        concurrency=concurrency,
-        rate=rate,
-        base=base,
-        allow_hosts=allow_hosts,
-        any_host=any_host,
-        sitemap=sitemap,
-        baseline=baseline,
-        repair=repair,
-        largest=max_size or Options().largest,
-        stall_seconds=timeout,
-        authorization=f"Bearer {token}" if token else None,
-        patient=follow is not None,
-    )
+    options = _options(wanted, patient=follow is not None)
     if follow is not None:
         return _follow(url, dest, options, follow, longest, as_json=as_json)
     from headwater.sync.run import sync
@@ -132,6 +89,15 @@ def command(
     else:
         _show(report)
     return report.exit_status
+
+
+def _options(wanted: dict[str, Any], *, patient: bool) -> Options:
+    """What the options of the command line come to: most have the names of `Options`."""
+    from headwater.sync.options import Options
+
+    token = wanted.pop("token")
+    given = {name: value for name, value in wanted.items() if value is not None}
+    return Options(**given, authorization=f"Bearer {token}" if token else None, patient=patient)
 
 
 def _follow(url: str, dest: Path, options: Options, seconds: float, longest: float | None, *, as_json: bool) -> int:
@@ -156,14 +122,18 @@ def _show(report: Report) -> None:
         _show_set(one, dry_run=report.dry_run)
     octets = report.total("octets")
     click.echo(
-        f"{report.requests} document requests, {human_octets(octets)} of content in {human_seconds(report.seconds)}"
+        f"{counted(report.requests, 'document request')}, {human_octets(octets)} of content in"
+        f" {human_seconds(report.seconds)}"
     )
 
 
 def _show_set(one: SetReport, *, dry_run: bool) -> None:
-    verb = "would be " if dry_run else ""
-    counts = [f"{verb}{number} {what}" if verb else f"{number} {what}" for what, number in _counts(one) if number]
-    click.echo(f"{printable(one.name)}: {one.process}; {', '.join(counts) or 'nothing to do'}; {one.held} files held")
+    done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {verb}d" for verb, number in _deeds(one) if number]
+    seen = [f"{number:,} {what}" for what, number in _counts(one) if number]
+    told = [", ".join(done + seen) or "nothing to do", f"{counted(one.held, 'file')} held"]
+    if one.process in _PROCESSES:
+        told.append(_PROCESSES[one.process])
+    click.echo(f"{printable(one.name)}: {'; '.join(told)}")
     for action in one.plan:
         click.echo(f"  {action.action} {printable(action.path)}")
     if one.plan_is_cut:
@@ -171,14 +141,23 @@ def _show_set(one: SetReport, *, dry_run: bool) -> None:
     for failed in one.failures[:10]:
         click.echo(f"  failed: {printable(failed.uri)}: {printable(failed.reason)}", err=True)
     if one.failed > 10:
-        click.echo(f"  … and {one.failed - 10} more failures (--json lists a hundred)", err=True)
+        click.echo(f"  … and {counted(one.failed - 10, 'more failure')} (--json lists a hundred)", err=True)
+
+
+_PROCESSES = {
+    "baseline": "compared with the Resource List",
+    "increment": "read the changes since last time",
+    "baseline+increment": "compared with the Resource List, then read the changes since",
+    "increment+baseline": "read the changes since last time, then compared with the Resource List",
+}
+
+
+def _deeds(one: SetReport) -> list[tuple[str, int]]:
+    return [("create", one.created), ("update", one.updated), ("delete", one.deleted)]
 
 
 def _counts(one: SetReport) -> list[tuple[str, int]]:
     return [
-        ("created", one.created),
-        ("updated", one.updated),
-        ("deleted", one.deleted),
         ("unchanged", one.unchanged),
         ("failed", one.failed),
         ("refused", one.refused),

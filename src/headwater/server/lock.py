@@ -14,14 +14,14 @@ from headwater.storage.lock import Held, take_alone
 class Locked(StoreFault):
     """Another process works on the same state folder."""
 
-    code: ClassVar[str] = "HW-SRC-10"
+    code: ClassVar[str] = "HW-OWN-01"
     advice: ClassVar[str] = "End the other process, or name another folder with --state."
 
 
 class StateUnusable(StoreFault):
     """The state folder cannot be made or written."""
 
-    code: ClassVar[str] = "HW-SRC-11"
+    code: ClassVar[str] = "HW-OWN-02"
     advice: ClassVar[str] = "Name a folder with --state that this user may write in."
 
 

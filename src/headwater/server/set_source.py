@@ -27,14 +27,14 @@ from headwater.spec.hashes import HASHLIB
 class Overlap(UsageFault):
     """A folder that is read and a folder that is written are the same, or the wrong one lies in the other."""
 
-    code: ClassVar[str] = "HW-SRC-12"
+    code: ClassVar[str] = "HW-OWN-03"
     advice: ClassVar[str] = "Keep the published folder, the output and the state apart."
 
 
 class UnknownHash(UsageFault):
     """A digest that Headwater cannot compute."""
 
-    code: ClassVar[str] = "HW-SRC-13"
+    code: ClassVar[str] = "HW-OWN-04"
     advice: ClassVar[str] = f"Known are {', '.join(HASHLIB)}."
 
 

@@ -20,11 +20,12 @@ from headwater.storage.database import Database
 from headwater.sync import comparison, expectation, inventory
 from headwater.sync.discover import Discovery, Found, starting_uri
 from headwater.sync.documents import Documents
-from headwater.sync.faults import DestinationUnusable, UnknownSetName
+from headwater.sync.faults import NoFolder, UnknownSetName
 from headwater.sync.filters import Scope
 from headwater.sync.findings import AuditReport, SetAudit, judge_copy
 from headwater.sync.intake import scope_origins
 from headwater.sync.matching import match, redirects_of
+from headwater.sync.naming import base_folder
 from headwater.sync.options import Options
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.state import TEMPORARY, Home, Offer, SetRow, add_set, borrowed_state, sets
@@ -42,15 +43,21 @@ def audit(
 ) -> AuditReport:
     """Compare the copy in `destination` with what the source behind `url` lists; changes nothing anywhere.
 
-    Raises SourceFault when the source cannot be read at all, StoreFault when the copy cannot, and Undetermined when
-    there is no Resource List to compare with.
+    Raises UsageFault when there is no such folder or the options cannot be, SourceFault when the source cannot be read
+    at all, StoreFault when the copy cannot, and Undetermined when there is no Resource List to compare with.
     """
     options = options or Options()
     began = time.monotonic()
     root = Path(os.path.abspath(destination))
     url = starting_uri(url)
+    if options.base is not None:
+        base_folder(options.base)
     if not root.is_dir():
-        raise DestinationUnusable("there is no such folder", where=str(root))
+        raise NoFolder(
+            "there is no such folder",
+            where=str(root),
+            advice="Name the folder of a copy; `headwater sync URL DEST` makes one.",
+        )
     home = Home(root)
     with home.at_rest(), open_transport(url, options, transport) as wire, borrowed_state(home) as database:
         documents = Documents(wire, listener, now=now)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from headwater.errors import Exit
 from headwater.progress import Progress
-from headwater.spec.uris import normalise
 from headwater.storage.database import Transaction
 from headwater.sync.arrears import Arrears
 from headwater.sync.claims import Claims, first_base
 from headwater.sync.difference import Difference
 from headwater.sync.faults import FixedBase
 from headwater.sync.held import HeldFiles
+from headwater.sync.naming import base_folder
 from headwater.sync.options import Action
 from headwater.sync.place import Tree
 from headwater.sync.plan import Counts, clear, guard
@@ -37,10 +37,9 @@ class Execution:
 
     def wanted_base(self) -> str | None:
         """The base that the caller wants; it cannot be another than that of the names already made."""
-        wanted = self._kit.options.base
-        if wanted is None:
+        if self._kit.options.base is None:
             return None
-        base = normalise(wanted if wanted.endswith("/") else f"{wanted}/")
+        base = base_folder(self._kit.options.base)
         if self._set.row.base not in (None, base):
             raise FixedBase(
                 f"the names of this copy were made with base {self._set.row.base}", where=self._set.row.name

@@ -17,6 +17,7 @@ from headwater.sync.filters import Choice, Scope
 from headwater.sync.findings import SetAudit
 from headwater.sync.listing import Listing, Snapshot
 from headwater.sync.moments import text
+from headwater.sync.naming import base_folder
 from headwater.sync.plan import ADD_WORK, clear
 from headwater.sync.position import Position
 from headwater.sync.state import Offer, SetRow
@@ -47,7 +48,7 @@ class Expectation:
         self._listener = listener
         self._row = row
         self._scope = scope
-        self._base = base if base is None or base.endswith("/") else base + "/"
+        self._base = None if base is None else base_folder(base)
         self._result = result
         self._choice = Choice()
         if row.scope:

@@ -71,10 +71,17 @@ class DestinationLocked(StoreFault):
 
 
 class DestinationUnusable(StoreFault):
-    """The folder cannot be made, read or written, or something is in the way."""
+    """The folder cannot be made, read or written."""
 
     code: ClassVar[str] = "HW-SYN-10"
     advice: ClassVar[str] = "Free space or give permission on the destination folder, then run the same command again."
+
+
+class NoFolder(UsageFault):
+    """The destination, or something on the way to it, is no folder, or there is none."""
+
+    code: ClassVar[str] = "HW-SYN-13"
+    advice: ClassVar[str] = "Name another folder, or move away what stands there: it was left as it is."
 
 
 class Moving(Undetermined):

@@ -5,13 +5,16 @@ that a served folder comes back under its own names. A URI elsewhere takes a fol
 What cannot be a file name, or would not be its own, takes the *escaped* name: the whole URI below `%uri/`.
 
 Pure functions over text and octets. What depends on other URIs (two that decode alike, a file where a folder must be)
-is decided in `plan`, which then takes the escaped name.
+is decided in `claims`, which then takes the escaped name.
 """
 
 from __future__ import annotations
 
 import re
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
+
+from headwater.errors import UsageFault
+from headwater.spec.uris import normalise, split
 
 ESCAPE_FOLDER = b"%uri"
 """The folder of escaped names, at the top of a set's folder. Only what lies below it and begins with `http` is ours."""
@@ -29,6 +32,22 @@ _GO_ON = "~"  # ends every folder of an escaped name, and no last part: a shorte
 _SAFE = "-._"
 _HAZARD = re.compile(r"[?#\0]|%2f|%00", re.IGNORECASE)
 _DOTS = (b"", b".", b"..")
+
+
+def base_folder(text: str) -> str:
+    """The base that a caller names, in the form by which names are made: normalised, and with a slash at its end.
+
+    Raises UsageFault for anything but an absolute http or https URI without query and fragment.
+    """
+    parts = split(text)
+    scheme = (parts.scheme or "").lower()
+    if scheme not in ("http", "https") or not parts.authority or parts.query is not None or parts.fragment is not None:
+        raise UsageFault(
+            "a base must be an absolute http or https URI, without query and fragment",
+            where=text,
+            advice="Give the URI of the folder below which the resources lie, as https://example.org/files/.",
+        )
+    return normalise(text if text.endswith("/") else f"{text}/")
 
 
 def path_of(uri: str, base: str) -> bytes:

@@ -23,6 +23,7 @@ from headwater.sync.kit import Kit
 from headwater.sync.ledger import Ledger
 from headwater.sync.matching import Matches, match, move_set, redirects_of
 from headwater.sync.moments import micros
+from headwater.sync.naming import base_folder
 from headwater.sync.oneset import OneSet
 from headwater.sync.options import Options, Report, SetReport, gravest
 from headwater.sync.place import Tree
@@ -38,6 +39,7 @@ from headwater.sync.state import (
     keep_fact,
     keep_offer,
     keep_validators,
+    own_state,
     sets,
     validators,
 )
@@ -77,7 +79,10 @@ def sync(
     root = Path(os.path.abspath(destination))
     url = starting_uri(url)
     wishes = wishes or Wishes()
-    with open_transport(url, options, transport, stopped) as wire, _opened(root, options) as database:
+    if options.base is not None:
+        base_folder(options.base)
+    state = borrowed_state if options.dry_run else own_state
+    with open_transport(url, options, transport, stopped) as wire, state(Home(root)) as database:
         wire.heard = wishes.hear
         run = _Run(url, root, options, listener, wire, database, now, wishes)
         report = run.go()
@@ -105,21 +110,6 @@ def open_transport(
     )
     with Transport(settings) as made:
         yield made
-
-
-@contextlib.contextmanager
-def _opened(root: Path, options: Options) -> Iterator[Database]:
-    home = Home(root)
-    if options.dry_run:
-        with borrowed_state(home) as database:
-            yield database
-        return
-    try:
-        home.prepare()
-        with home.open() as database:
-            yield database
-    finally:
-        home.release()
 
 
 class _Run:
