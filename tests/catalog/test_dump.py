@@ -39,7 +39,7 @@ def dumped(catalog: Portable, *names: str) -> bytes:
     out = io.BytesIO()
     writer = DumpWriter(out, names, NOW, "test")
     for name in names:
-        writer.add(catalog, name)
+        writer.add(name, catalog.dump(name))
     writer.finish()
     return out.getvalue()
 

@@ -121,7 +121,7 @@ def test_what_cannot_be_is_told(world: tuple[Path, Path], tmp_path: Path) -> Non
         (("import", state / "catalog.sqlite", tmp_path / "x.db"), Exit.USAGE, "HW-DMP-01"),
         (("import", tmp_path / "nothing", tmp_path / "x.db"), Exit.USAGE, "HW-USE-01"),
         (("verify", tmp_path / "dump"), Exit.STORE, "HW-DB-06"),
-        (("verify", "nonsense://host/x"), Exit.USAGE, "HW-CLI-01"),
+        (("verify", "nonsense://host/x"), Exit.USAGE, "HW-CAT-09"),
     ):
         done = headwater("catalog", *args, status=status)
         assert code in done.stderr.decode()

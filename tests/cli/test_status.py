@@ -97,7 +97,7 @@ def test_an_older_catalog_is_migrated_and_that_is_said(
     monkeypatch.setattr(backend, "SCHEMA", newer)
     assert run(["status", str(file)]) == Exit.DONE
     err = capsys.readouterr().err
-    assert f"schema version {SCHEMA.version} and has been migrated" in err
+    assert f"schema version {SCHEMA.version} and is migrated" in err
     assert "HW-CAT-11" in err
     assert run(["status", str(file)]) == Exit.DONE
     assert "HW-CAT-11" not in capsys.readouterr().err

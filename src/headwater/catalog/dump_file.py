@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final, NoReturn, Protocol
 
 import msgspec
 
 from headwater.catalog import dump_lines as lines
-from headwater.catalog.interface import Books, Page, Part, Portable, Recorded, Resource, Segment
+from headwater.catalog.interface import Books, Page, Part, Recorded, Resource, Segment
 from headwater.errors import StoreFault, UsageFault
 
 LONGEST_LINE: Final = 64 << 20
@@ -95,12 +95,12 @@ class DumpWriter:
         self._written = 0
         self._put(lines.Header(version=lines.VERSION, sets=self._names, made_at=made_at, program=program))
 
-    def add(self, catalog: Portable, name: str, tell: Tell = _untold) -> Moved:
-        """Write one set; it is the next of `names`. Raises UnknownSet, SetMoved and what the stream raises."""
+    def add(self, name: str, parts: Iterable[Part], tell: Tell = _untold) -> Moved:
+        """Write one set; it is the next of `names`. Raises what its parts and the stream raise."""
         if name != self._names[self._written]:
             raise ValueError(f"{name!r} is not the next set of the header")
         moved, total = Moved(name=name), 0
-        for part in catalog.dump(name):
+        for part in parts:
             if isinstance(part, Resource):
                 moved.resources += 1
                 self._put(lines.resource_line(part))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.catalog.interface import Books, Catalog, Part, SetMoved
+from headwater.catalog.interface import Books, Catalog, Part, Portable, SetMoved
 
 _BATCH = 10_000
 
@@ -15,6 +15,11 @@ def read_parts(catalog: Catalog, name: str) -> Iterator[Part]:
     Memos are private to the ingest and not watched: one that is replaced meanwhile may be given as it was or as it is.
     """
     return _read(catalog, _books(catalog, name))
+
+
+def parts_of(catalog: Catalog, name: str) -> Iterator[Part]:
+    """The parts of a set as this catalog gives them best. Raises UnknownSet at once."""
+    return catalog.dump(name) if isinstance(catalog, Portable) else read_parts(catalog, name)
 
 
 def _read(catalog: Catalog, books: Books) -> Iterator[Part]:

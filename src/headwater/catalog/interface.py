@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
@@ -336,6 +336,7 @@ Part = Books | Resource | Recorded
 """A whole set is its `Books`, then its resources page by page in slot order, then its changes by number."""
 
 
+@runtime_checkable
 class Portable(Catalog, Protocol):
     """A catalog whose sets can be moved, exactly, into another one of whatever backend."""
 

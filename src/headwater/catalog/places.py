@@ -14,9 +14,10 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from headwater import notices
 from headwater.catalog.interface import Catalog, Limits
 from headwater.errors import UsageFault
-from headwater.progress import Listener, silent
+from headwater.progress import Listener, Notice, silent
 
 if TYPE_CHECKING:
     from headwater.storage.cluster import Access
@@ -103,13 +104,22 @@ def place_of(text: str) -> Place:
 def open_catalog(
     place: str | Path, limits: Limits | None = None, *, credentials: Credentials = NOBODY, listener: Listener = silent
 ) -> Catalog:
-    """The catalog at that place, made when it is not there. Raises BadPlace, NewerSchema and faults of the store."""
+    """The catalog at that place, made when it is not there, and migrated when it is older: the listener hears of that.
+
+    Raises BadPlace, NewerSchema and faults of the store.
+    """
     found = place_of(place) if isinstance(place, str) else place
     if isinstance(found, ClusterPlace):
         return _open_cluster(found, limits, credentials, listener)
     from headwater.catalog.sqlite import SqliteCatalog
 
-    return SqliteCatalog(found, limits)
+    catalog = SqliteCatalog(found, limits)
+    if catalog.migrated_from is not None:
+        text = (
+            f"the catalog was of schema version {catalog.migrated_from} and is migrated; older versions refuse it now"
+        )
+        listener(Notice(notices.MIGRATED, text, str(found)))
+    return catalog
 
 
 def _open_cluster(place: ClusterPlace, limits: Limits | None, credentials: Credentials, listener: Listener) -> Catalog:

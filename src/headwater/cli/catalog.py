@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import io
 
     from headwater.catalog.dump_file import Moved, Output, Tell
-    from headwater.catalog.interface import Catalog, Portable
+    from headwater.catalog.interface import Catalog
     from headwater.progress import Listener
 
 _SHOWN = 20
@@ -64,14 +64,15 @@ def export_sets(place: str, names: tuple[str, ...], output: str, as_json: bool) 
     return Exit.DONE
 
 
-def _export(catalog: Portable, names: Sequence[str], out: Output, listener: Listener) -> list[Moved]:
+def _export(catalog: Catalog, names: Sequence[str], out: Output, listener: Listener) -> list[Moved]:
     import datetime as dt
 
     from headwater.catalog.dump_file import DumpWriter
+    from headwater.catalog.dumping import parts_of
     from headwater.version import __version__
 
     writer = DumpWriter(out, names, dt.datetime.now(dt.UTC), f"headwater {__version__}")
-    moved = [writer.add(catalog, name, _progress("export", listener)) for name in names]
+    moved = [writer.add(name, parts_of(catalog, name), _progress("export", listener)) for name in names]
     writer.finish()
     return moved
 
@@ -90,14 +91,14 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     """
     from headwater.catalog.dump_file import DumpReader
     from headwater.catalog.dump_stream import DumpInput
-    from headwater.cli.whereabouts import Whereabouts, writable
+    from headwater.cli.whereabouts import Whereabouts, restorable
 
     began = time.monotonic()
     moved: list[Moved] = []
     with click.open_file(dump, "rb") as file, listening() as listener:
         reader = DumpReader(DumpInput(cast("io.BufferedReader", file)), _progress("import", listener))
         chosen = _among(reader.header.sets, names, "dump")
-        with writable(Whereabouts(place), listener) as catalog:
+        with restorable(Whereabouts(place), listener) as catalog:
             _refuse_held(catalog, chosen)
             try:
                 for one, parts in reader.sets():

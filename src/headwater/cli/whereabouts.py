@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from headwater import notices
 from headwater.errors import UsageFault
-from headwater.progress import Listener, Notice
+from headwater.progress import Listener
 
 if TYPE_CHECKING:
-    from headwater.catalog.interface import Portable
-    from headwater.server.config import SourceConfig
-
-_PLACES = "headwater.catalog.places"
+    from headwater.catalog.interface import Catalog, Portable
+    from headwater.catalog.places import Credentials
 
 
 class NoCatalog(UsageFault):
@@ -27,24 +23,45 @@ class NoCatalog(UsageFault):
     advice: ClassVar[str] = "Name a catalog file, a state folder, a configuration (.toml), or a cluster's URL."
 
 
+class NotPortable(UsageFault):
+    """Sets cannot be restored in a catalog of this kind."""
+
+    code: ClassVar[str] = "HW-CLI-02"
+    advice: ClassVar[str] = "Import into a catalog of another kind."
+
+
 class Whereabouts:
-    """One place, as far as it is known without opening it: `file` is None for a cluster."""
+    """One place, as far as it is known without opening it: `file` is None for a cluster. Raises BadPlace."""
 
     def __init__(self, place: str) -> None:
-        from headwater.server.source import CATALOG
+        from headwater.catalog.places import is_cluster, place_of, shown
 
-        self.place = place
-        self.config: SourceConfig | None = None
+        self.place = shown(place)
         self.file: Path | None = None
-        if "://" in place:
+        self._cluster = place
+        self._is_configured = False
+        if is_cluster(place):
+            place_of(place)
             return
         path = Path(place.removeprefix("sqlite:"))
         if path.suffix == ".toml" and path.is_file():
-            from headwater.server.config import read_config
+            self._read(path)
+        else:
+            self.file = _inside(path) if path.is_dir() else path
 
-            self.config = read_config(path)
-            path = Path(self.config.state)
-        self.file = path / CATALOG if self.config is not None or path.is_dir() else path
+    def _read(self, path: Path) -> None:
+        from headwater.catalog.places import is_cluster
+        from headwater.server.config import read_config
+
+        config = read_config(path)
+        self._is_configured = True
+        configured: str | None = getattr(config, "catalog", None)
+        if configured is None:
+            self.file = _inside(Path(config.state))
+        elif is_cluster(configured):
+            self._cluster = configured
+        else:
+            self.file = Path(configured.removeprefix("sqlite:"))
 
     @property
     def state_folder(self) -> Path | None:
@@ -54,7 +71,7 @@ class Whereabouts:
         if self.file is None:
             return None
         folder = self.file.parent
-        return folder if self.config is not None or is_state(bytes(folder)) else None
+        return folder if self._is_configured or is_state(bytes(folder)) else None
 
     @property
     def octets(self) -> int | None:
@@ -64,34 +81,38 @@ class Whereabouts:
         files = (self.file, self.file.with_name(self.file.name + "-wal"))
         return sum(one.stat().st_size for one in files if one.exists())
 
+    def open(self, listener: Listener) -> Catalog:
+        """The catalog, made when it is not there. Raises the catalog's errors."""
+        from headwater.catalog.places import open_catalog
+
+        return open_catalog(self.file or self._cluster, credentials=credentials(), listener=listener)
+
 
 @contextmanager
-def existing(where: Whereabouts, listener: Listener) -> Iterator[Portable]:
-    """The catalog that is there, for reading, also beside a server at work. Raises NoCatalog and the catalog's errors.
-
-    A catalog of an older version is migrated when it is opened, and the listener hears of it.
-    """
+def existing(where: Whereabouts, listener: Listener) -> Iterator[Catalog]:
+    """The catalog that is there, for reading, also beside a server at work. Raises NoCatalog, the catalog's errors."""
     if where.file is not None and not where.file.is_file():
         raise NoCatalog("there is no catalog", where=str(where.file))
-    catalog = _open(where)
+    catalog = where.open(listener)
     try:
-        tell_migration(catalog, where, listener)
         yield catalog
     finally:
         catalog.close()
 
 
 @contextmanager
-def writable(where: Whereabouts, listener: Listener) -> Iterator[Portable]:
-    """The catalog, made when it is not there, for us alone where a source could be at work on it. Raises Locked."""
+def restorable(where: Whereabouts, listener: Listener) -> Iterator[Portable]:
+    """The catalog, made when it is not there; nobody else works on its state folder. Raises Locked, NotPortable."""
+    from headwater.catalog.interface import Portable
     from headwater.server.lock import StateLock
 
     folder = where.state_folder
     lock = StateLock(folder) if folder is not None else None
     try:
-        catalog = _open(where)
+        catalog = where.open(listener)
         try:
-            tell_migration(catalog, where, listener)
+            if not isinstance(catalog, Portable):
+                raise NotPortable("nothing can be restored in this catalog", where=where.place)
             yield catalog
         finally:
             catalog.close()
@@ -100,20 +121,15 @@ def writable(where: Whereabouts, listener: Listener) -> Iterator[Portable]:
             lock.release()
 
 
-def tell_migration(catalog: object, where: Whereabouts, listener: Listener) -> None:
-    """Say when opening has brought the catalog's schema forward."""
-    before = getattr(catalog, "migrated_from", None)
-    if before is not None:
-        text = f"the catalog was of schema version {before} and has been migrated; older versions refuse it now"
-        listener(Notice(notices.MIGRATED, text, where.place))
+def credentials() -> Credentials:
+    """Who we are at a cluster, by the environment: a URL on a command line is seen by everybody on the machine."""
+    from headwater.catalog.places import Credentials
+
+    given = {name: os.environ.get(f"HEADWATER_CLUSTER_{name.upper()}") for name in ("user", "password", "api_key")}
+    return Credentials(**{name: value or None for name, value in given.items()})
 
 
-def _open(where: Whereabouts) -> Portable:
-    if where.file is None:
-        if find_spec(_PLACES) is None:
-            raise NoCatalog("this Headwater knows no clusters", where=where.place)
-        catalog: Portable = import_module(_PLACES).open_catalog(where.place)
-        return catalog
-    from headwater.catalog.sqlite import SqliteCatalog
+def _inside(folder: Path) -> Path:
+    from headwater.server.source import CATALOG
 
-    return SqliteCatalog(where.file)
+    return folder / CATALOG

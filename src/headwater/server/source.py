@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater import notices
+from headwater.catalog import places
 from headwater.catalog.interface import Catalog, Limits, Resource
-from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.belonging import Belonging
 from headwater.ingest.readers import Stopped
@@ -41,10 +41,10 @@ def utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-def open_catalog(config: SourceConfig) -> Catalog:
+def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     """The catalog that the configuration names. Raises the catalog's StoreFaults."""
     limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
-    return SqliteCatalog(Path(config.state) / CATALOG, limits)
+    return places.open_catalog(Path(config.state) / CATALOG, limits, listener=listener)
 
 
 def open_store(config: SourceConfig, tree: Tree | None = None, *, clean: bool = True) -> FolderStore:
@@ -87,7 +87,7 @@ class Source:
         self._followers: list[Follower] = []
         self._lock = StateLock(self._state)
         try:
-            self.catalog = open_catalog(config)
+            self.catalog = open_catalog(config, listener)
             self.store = open_store(config, tree)
             self.publisher = Publisher(
                 self.catalog, self.store, self.site, clock, listener, keep_others=tree is not None
