@@ -66,6 +66,16 @@ BEING_WRITTEN = _known(
     "A file changed while it was read; it is tried again.",
     "Nothing; if it comes again and again, write files aside and rename them.",
 )
+LEFT_OUT = _known(
+    "HW-ING-50",
+    "A field of a DIT-ES document cannot be read or published and was left out of the resource.",
+    "Mend what writes the documents; the notice names the field.",
+)
+MERGED = _known(
+    "HW-ING-51",
+    "Documents of different locations resolve to one URI: they were taken as one resource (DIT-A9).",
+    "Let the harvester announce each resource by one location.",
+)
 OTHER_BASE = _known(
     "HW-PUB-11",
     "A set of the output that this run does not publish was published for another base URL; it is no longer named.",

@@ -16,6 +16,7 @@ from headwater.ingest.memory import Effects, Progress
 from headwater.ingest.reciprocity import Draft
 
 NO_NEWS = "the set says so already"
+_LONGEST_REASON = 300
 NOT_HELD = "the set does not hold the resource"
 
 
@@ -70,7 +71,7 @@ def refusal(line: int, fault: UsageFault) -> Outcome:
     status = 413 if isinstance(fault, LineTooLong) else 400 if isinstance(fault, BadEvent) else 422
     where = f" ({fault.where})" if fault.where else ""
     rule = f" [{fault.rule}]" if fault.rule else ""
-    return Outcome(line=line, status=status, code=fault.code, reason=f"{fault.what}{where}{rule}")
+    return Outcome(line=line, status=status, code=fault.code, reason=f"{fault.what}{where}"[:_LONGEST_REASON] + rule)
 
 
 Judged = tuple[int, int | None, str | None]

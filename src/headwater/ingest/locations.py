@@ -40,10 +40,13 @@ class Location(msgspec.Struct, frozen=True, gc=False):
 
 
 class Locations:
-    """Resolves the locations of one set. `prefix` precedes its relative URIs, `root` is the folder of abs_path."""
+    """Resolves the locations of one set. `prefix` precedes its relative URIs, `root` is the folder of abs_path.
 
-    def __init__(self, prefix: str, root: str | None = None) -> None:
-        self.prefix = prefix.rstrip("/") + "/"
+    Without a prefix there are only addresses.
+    """
+
+    def __init__(self, prefix: str | None, root: str | None = None) -> None:
+        self.prefix = prefix.rstrip("/") + "/" if prefix else ""
         self._root = None if root is None else _segments(posixpath.normpath(root))
 
     def resolve(self, location: Location) -> str:
@@ -63,7 +66,7 @@ class Locations:
         if "://" not in text or not is_absolute(text):
             raise BadLocation(f"not an absolute URL: {text[:200]!a}", rule="DIT-07")
         whole = _ascii(text)
-        if whole.startswith(self.prefix) and _is_canonical(relative := whole[len(self.prefix) :]):
+        if self.prefix and whole.startswith(self.prefix) and _is_canonical(relative := whole[len(self.prefix) :]):
             return relative
         return whole
 
@@ -74,6 +77,8 @@ class Locations:
             raise BadLocation("an absolute path, and no resource_root that it could be below", rule="DIT-A10")
         segments = _segments(text)
         _refuse_up(segments, text)
+        if not self.prefix:
+            raise BadLocation("a path, and no URL prefix that it could be below", rule="DIT-07")
         count = len(self._root)
         if not text.startswith("/") or segments[:count] != self._root or len(segments) <= count:
             raise BadLocation(f"a path that is not below the resource_root: {text[:200]!a}", rule="DIT-A10")
@@ -85,6 +90,8 @@ class Locations:
         segments = [one for one in text.removeprefix("/").split("/") if one != "."]
         _refuse_up(segments, text)
         relative = _quoted("/".join(segments))
+        if not self.prefix:
+            raise BadLocation("a path, and no URL prefix that it could be below", rule="DIT-07")
         if not relative.strip("/"):
             raise BadLocation("a path that names nothing", rule="DIT-A10")
         return relative if _is_canonical(relative) else self.prefix + relative

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import ClassVar
 
 import msgspec
@@ -26,8 +27,12 @@ class SubmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one submission: octets as they come and unpacked, lines, and how steep gzip may be."""
 
     octets: int = 256 << 20
-    lines: int = 200_000
+    lines: int = 100_000
     ratio: int = 200
+
+
+BATCH_OCTETS = 4 << 20
+"""Octets of the lines of one batch, so that the longest lines do not add up."""
 
 
 class BadKey(UsageFault):
@@ -45,9 +50,18 @@ class TooManyLines(UsageFault):
 
 
 class Submission:
-    """Takes octets as they come (`push`) and answers at the end (`finish`). One thread at a time."""
+    """Takes octets as they come (`push`) and answers at the end (`finish`). One thread at a time.
 
-    def __init__(self, feed: Feed, key: str | None = None, limits: SubmissionLimits | None = None) -> None:
+    Whoever hears of the outcomes of each batch gets no `body` with all of them.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        key: str | None = None,
+        limits: SubmissionLimits | None = None,
+        hear: Callable[[list[Outcome]], None] | None = None,
+    ) -> None:
         if key is not None and not _KEY.match(key):
             raise BadKey("an Idempotency-Key is 1 to 200 printable characters")
         self._feed = feed
@@ -55,10 +69,12 @@ class Submission:
         self._limits = limits or SubmissionLimits()
         self._lines = Lines(octets=self._limits.octets, ratio=self._limits.ratio)
         self._batch: list[Line] = []
+        self._octets = 0
         self._count = 0
         self._digest = hashlib.sha256()
         self._parts: list[bytes] = []
         self.summary = Summary()
+        self._hear = hear
         self._before = feed.memory.request(feed.name, key) if key is not None else None
         self._is_repeat = self._before is not None
         for part in self._before.parts if self._before is not None else ():
@@ -101,7 +117,8 @@ class Submission:
         if self._is_repeat:
             return
         self._batch.append(line)
-        if len(self._batch) >= BATCH:
+        self._octets += len(line.text or b"")
+        if len(self._batch) >= BATCH or self._octets >= BATCH_OCTETS:
             self._flush()
 
     def _reached(self) -> bool:
@@ -115,7 +132,7 @@ class Submission:
 
     def _flush(self, *, complete: bool = False) -> None:
         """Take a batch; what is answered is kept with it."""
-        batch, self._batch = self._batch, []
+        batch, self._batch, self._octets = self._batch, [], 0
 
         def progress(outcomes: list[Outcome]) -> Progress:
             digest = self._digest.digest()
@@ -126,5 +143,8 @@ class Submission:
         self._keep(msgspec.json.encode(outcomes), outcomes)
 
     def _keep(self, part: bytes, outcomes: list[Outcome]) -> None:
-        self._parts.append(part)
+        if self._hear is None:
+            self._parts.append(part)
+        else:
+            self._hear(outcomes)
         self.summary.count(outcomes)

@@ -27,6 +27,7 @@ from headwater.server.exposition import CONTENT_TYPE
 from headwater.server.files import OpenFile, Root
 from headwater.server.health import report
 from headwater.server.home import home_page
+from headwater.server.intake import Intake
 from headwater.server.replies import Conditions, Head, Reply, fields, line
 from headwater.server.served import Served, served
 from headwater.server.shelf import Form, Shelf, Shelved
@@ -88,7 +89,7 @@ class Backing(Protocol):
 class Application:
     """Serves one source. `roots` are folders of its sets, or `contents` has the octets; `on_served` hears of all.
 
-    `metrics` gives the page at /metrics; without it there is none.
+    `metrics` gives the page at /metrics; without it there is none. `intake` takes what is announced by POST.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Application:
         *,
         contents: Contents | None = None,
         metrics: Callable[[], bytes] | None = None,
+        intake: Intake | None = None,
         on_served: Callable[[Served], None] | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
     ) -> None:
@@ -114,12 +116,15 @@ class Application:
         self._shelf = Shelf(source.store)
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-read")
         self._metrics = metrics
+        self._intake = intake
         self._on_served = on_served
         self._on_fault = on_fault
 
     def close(self) -> None:
         """Give up the reading threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._intake is not None:
+            self._intake.close()
 
     def at_once(self, target: bytes, headers: list[tuple[bytes, bytes]], client: str) -> Reply | None:
         """The answer to a GET, whole and small, when everything for it is at hand; None when it takes the long way.
@@ -159,7 +164,10 @@ class Application:
         if scope["type"] != "http":
             raise RuntimeError(f"only http is spoken here, not {scope['type']}")
         began = time.perf_counter()
-        reply = await self._answer(scope)
+        if scope["method"] == "POST" and self._intake is not None:
+            reply = await self._intake.answer(scope, receive)
+        else:
+            reply = await self._answer(scope)
         is_head = scope["method"] == "HEAD"
         complete = False
         try:

@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
+from headwater.server.fed_config import FedConfig
 from headwater.spec.writer import Profile
 
 DEFAULT_HOST = "127.0.0.1"
@@ -31,10 +32,9 @@ class BadConfiguration(UsageFault):
     advice: ClassVar[str] = "docs/configuration.md lists every key, its meaning and its default."
 
 
-class SetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `[[set]]`: a folder that is published as a set of resources."""
+class SetConfig(FedConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[set]]`: a folder that is published as a set of resources, or a set that is fed with announcements."""
 
-    files: str
     name: str = DEFAULT_SET
     title: str | None = None
     describedby: str | None = None
@@ -120,7 +120,7 @@ def read_config(path: Path) -> SourceConfig:
 
 
 def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
-    sets = tuple(msgspec.structs.replace(one, files=str(folder / Path(one.files).expanduser())) for one in config.sets)
+    sets = tuple(msgspec.structs.replace(one, **one.anchored_paths(folder)) for one in config.sets)
     places = {
         name: str(folder / Path(path).expanduser())
         for name, path in (("state", config.state), ("documents", config.documents))

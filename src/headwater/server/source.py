@@ -24,11 +24,13 @@ from headwater.ingest.survey import Survey, survey
 from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.publisher import Publisher
 from headwater.server.config import SetConfig, SourceConfig
+from headwater.server.feeds import Feeds
 from headwater.server.lock import StateLock
 from headwater.server.set_source import Publication, SetSource, Tree, Worked, folder_of
 from headwater.storage.folder import FolderStore
 
 if TYPE_CHECKING:
+    from headwater.server.feeding import Feeder
     from headwater.server.following import Follower, Health
 
 CATALOG = "catalog.sqlite"
@@ -80,14 +82,15 @@ class Source:
         self._state = Path(config.state)
         self._clock = clock
         self._listener = listener
-        self._folders = {
-            one.name: folder_of(one, self.site, self._state, tree, config.documents) for one in config.sets
-        }
+        scanned = [one for one in config.sets if one.feed is None]
+        self._folders = {one.name: folder_of(one, self.site, self._state, tree, config.documents) for one in scanned}
         self._belonging = {name: Belonging(one.root, one.selection, one.avoid) for name, one in self._folders.items()}
-        self._followers: list[Follower] = []
+        self._fed_roots = {one.name for one in config.sets if one.feed is not None and one.root is not None}
+        self._followers: list[Follower | Feeder] = []
         self._lock = StateLock(self._state)
         try:
             self.catalog = open_catalog(config, listener)
+            self.feeds = Feeds(config.sets, self.site, self.catalog, self._state, clock)
             self.store = open_store(config, tree)
             self.publisher = Publisher(
                 self.catalog, self.store, self.site, clock, listener, keep_others=tree is not None
@@ -112,11 +115,14 @@ class Source:
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path; what they no longer take is not served either."""
-        return self._belonging[name].takes(relative)
+        return name in self._fed_roots if name not in self._belonging else self._belonging[name].takes(relative)
 
     def run_once(self) -> list[Worked]:
-        """Bring every set up to date once: scan, record, publish every stale page. Files being written get a while."""
-        return [self._work(one) for one in self.config.sets]
+        """Bring every set with a folder up to date once: scan, record, publish every stale page.
+
+        Files that are being written get a while.
+        """
+        return [self._work(one) for one in self.config.sets if one.feed is None]
 
     def _work(self, config: SetConfig) -> Worked:
         self._tell_left_resources(config.name)
@@ -162,7 +168,10 @@ class Source:
 
     def start(self) -> None:
         """Follow all sets, each in threads of its own, until `stop`."""
-        self._followers = [self._follower(one) for one in self.config.sets]
+        self._followers = [self._follower(one) for one in self.config.sets if one.feed is None]
+        self._followers += self.feeds.followers(
+            self.publisher, self._listener, self._announce, self._name_the_published
+        )
         for follower in self._followers:
             follower.start()
 
@@ -196,6 +205,7 @@ class Source:
     def close(self) -> None:
         """Stop, and give up the lock and the files."""
         if self.stop():  # a thread that has not ended still writes: then the end of the process gives the lock up
+            self.feeds.close()
             self.catalog.close()
             self._lock.release()
 

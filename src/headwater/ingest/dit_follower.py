@@ -1,0 +1,112 @@
+"""Follows a harvester's index into a fed set: the snapshot first, then everything that happens, each document once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+
+from headwater.errors import UsageFault
+from headwater.ingest.dit_documents import DitDocument, read_document
+from headwater.ingest.dit_exports import Wrapped
+from headwater.ingest.dit_index import Found, Index, Shard
+from headwater.ingest.dit_intake import PATIENCE, settle, take_documents
+from headwater.ingest.event_intake import refusal
+from headwater.ingest.feed import Feed, Outcome
+from headwater.ingest.index_positions import ShardPosition, read_position, write_position
+from headwater.ingest.tally import Tally
+from headwater.progress import Listener, Progress, silent
+
+
+class DitFollower:
+    """One index followed into one set. `resource_sets` are the set's names in the documents, None for any."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        index: Index,
+        resource_sets: frozenset[str] | None,
+        *,
+        patience: dt.timedelta = PATIENCE,
+        listener: Listener = silent,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.feed = feed
+        self.tally = Tally()
+        self._index = index
+        self._resource_sets = resource_sets
+        self._patience = patience
+        self._listener = listener
+        self._stop = stop
+
+    def poll(self) -> int:
+        """Take what is new, the snapshot first when the set is loading; returns how many documents were looked at.
+
+        May be ended at any moment and called again. Raises what the search server, the catalog and the memory raise.
+        """
+        shards = self._index.shards()
+        before = self.tally.documents
+        if not self.feed.is_open:
+            self._load(shards)
+        if self.feed.is_open:
+            for shard in shards:
+                self._read(shard)
+            settle(self.feed, self.feed.clock())
+        return self.tally.documents - before
+
+    def _load(self, shards: Sequence[Shard]) -> None:
+        """The resources as of now. What is written meanwhile has higher numbers and is followed afterwards (DIT-03)."""
+        for shard in shards:
+            until = self._until(shard)
+            self._read(shard, until)
+            if self._stop():
+                return
+        self.feed.open()
+
+    def _until(self, shard: Shard) -> int:
+        """Where the snapshot of a shard ends: fixed when it begins, for a load that is interrupted to go on there."""
+        feed, name = f"{shard.feed} snapshot", self.feed.name
+        known = self.feed.memory.position(name, feed)
+        if known is not None:
+            return int(known)
+        until = self._index.newest(shard)
+        take_documents(self.feed, [], positions={feed: b"%d" % until})
+        return until
+
+    def _read(self, shard: Shard, until: int | None = None) -> None:
+        position = read_position(self.feed.memory.position(self.feed.name, shard.feed))
+        for found in self._index.pages(shard, position, until):
+            second = int(self.feed.clock().timestamp())
+            position.take((one.number for one in found), second)
+            position.forget(second)
+            self._take(shard, found, position)
+            self._listener(Progress("documents", self.tally.documents))
+            if self._stop():
+                return
+
+    def _take(self, shard: Shard, found: Sequence[Found], position: ShardPosition) -> None:
+        documents, refused, foreign = sort_out([one.wrapped for one in found], self._resource_sets)
+        positions = {shard.feed: write_position(position)}
+        taken = take_documents(self.feed, documents, positions=positions, patience=self._patience)
+        self.tally.count([*refused, *taken.outcomes], foreign=foreign)
+        self.tally.complain([*refused, *taken.outcomes], self._listener)
+        self.tally.notice(taken, self._listener)
+
+
+def sort_out(
+    wrapped: Sequence[Wrapped], resource_sets: frozenset[str] | None
+) -> tuple[list[tuple[int, DitDocument]], list[Outcome], int]:
+    """The documents of a set with their lines, the outcomes of those that are none, and how many are of other sets."""
+    documents: list[tuple[int, DitDocument]] = []
+    refused: list[Outcome] = []
+    foreign = 0
+    for line, one in enumerate(wrapped, 1):
+        try:
+            document = read_document(one.source, one.kind, one.stored_at)
+        except UsageFault as fault:
+            refused.append(refusal(line, fault))
+            continue
+        if resource_sets is None or document.resource_set is None or document.resource_set in resource_sets:
+            documents.append((line, document))
+        else:
+            foreign += 1
+    return documents, refused, foreign

@@ -1,0 +1,190 @@
+"""One submission of DIT-ES documents for any number of sets, from its first octet to its answer: bounded, in batches.
+
+A submission has no idempotency key: a change document is known again by itself, and a resource document that says
+what is known already does nothing (DIT-A12), so that sending the same again is harmless.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import ClassVar
+
+import msgspec
+
+from headwater.errors import UsageFault
+from headwater.ingest.dit_documents import BadDocument, DitDocument, read_document
+from headwater.ingest.dit_exports import Unwrapper, Wrapped
+from headwater.ingest.dit_intake import PATIENCE, take_documents
+from headwater.ingest.event_intake import LineTooLong, refusal
+from headwater.ingest.feed import BATCH, Feed, Outcome
+from headwater.ingest.lines import Line, Lines
+from headwater.ingest.submission import BATCH_OCTETS, SubmissionLimits, TooManyLines
+from headwater.ingest.tally import Tally
+from headwater.progress import Listener, silent
+from headwater.spec.inflate import Inflater
+from headwater.spec.limits import ReadLimits
+
+WHOLE_OCTETS = 8 << 20
+"""One JSON text that is not in lines, at most."""
+
+Route = Callable[[str | None], Feed | None]
+"""The set that documents with this `resource_set` are for; None for those that are no matter of ours.
+
+Raises UsageFault: there is no such set, or it may not be fed.
+"""
+
+
+class NotForUs(UsageFault):
+    """A document whose resource_set is that of no set here."""
+
+    code: ClassVar[str] = "HW-ING-48"
+    advice: ClassVar[str] = "Configure a set with this resource_set, or send the document to where it belongs."
+
+
+class DitSubmission:
+    """Takes octets as they come (`push`) and answers at the end (`finish`). One thread at a time.
+
+    They are lines of JSON; with `whole` they may also be one JSON text over several lines.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        limits: SubmissionLimits | None = None,
+        *,
+        line_octets: int = 1 << 20,
+        patience: dt.timedelta = PATIENCE,
+        whole: bool = False,
+        keep: bool = True,
+        listener: Listener = silent,
+    ) -> None:
+        self._route = route
+        self._limits = limits or SubmissionLimits()
+        self._lines = Lines(octets=self._limits.octets, ratio=self._limits.ratio, line_octets=line_octets)
+        self._unwrapper = Unwrapper()
+        self._whole = _Whole() if whole else None
+        self._batches: dict[str, tuple[Feed, list[tuple[int, DitDocument]]]] = {}
+        self._origin = [0]
+        """The line of each document, by the number that it goes by until it is recorded: a line may hold several."""
+        self._count = 0
+        self._octets = 0
+        self._keep = keep
+        self._patience = patience
+        self._listener = listener
+        self.tally = Tally()
+        self.outcomes: list[Outcome] = []
+
+    @property
+    def fed(self) -> list[str]:
+        """The sets that got documents."""
+        return list(self._batches)
+
+    def push(self, data: bytes) -> None:
+        """Take octets. Raises what stops the whole; what was taken before stays taken, and stands in `body`."""
+        if self._whole is not None:
+            self._whole.push(data)
+            return
+        for line in self._lines.push(data):
+            self._take(line)
+
+    def finish(self) -> None:
+        """Take what is left. Raises as `push` does."""
+        if self._whole is not None:
+            self._take_whole(self._whole.finish())
+        for line in self._lines.finish():
+            self._take(line)
+        try:
+            self._unwrapper.finish()
+        except BadDocument as fault:
+            self._tell([refusal(self._count, fault)])
+        self.flush()
+
+    def flush(self) -> None:
+        """Record what has been collected."""
+        self._octets = 0
+        for feed, documents in self._batches.values():
+            batch = documents[:]
+            documents.clear()
+            for start in range(0, len(batch), BATCH):
+                taken = take_documents(feed, batch[start : start + BATCH], patience=self._patience)
+                self._tell([msgspec.structs.replace(one, line=self._origin[one.line]) for one in taken.outcomes])
+                self.tally.notice(taken, self._listener)
+        self._origin = [0]
+
+    @property
+    def body(self) -> bytes:
+        """What has been taken so far, as one JSON object."""
+        results = msgspec.json.encode(sorted(self.outcomes, key=lambda one: one.line))
+        return msgspec.json.encode(self.tally)[:-1] + b',"results":' + results + b"}\n"
+
+    def _take(self, line: Line) -> None:
+        if self._count >= self._limits.lines:
+            self.flush()
+            raise TooManyLines(f"more than {self._limits.lines:,} lines or documents")
+        self._octets += len(line.text or b"")
+        try:
+            if line.text is None:
+                raise LineTooLong("the line is too long")
+            found = self._unwrapper.push(_decoded(line.text))
+        except UsageFault as fault:
+            self._count += 1
+            self._tell([refusal(line.number, fault)])
+            return
+        self._count += max(1, len(found))
+        for one in found:
+            self._add(line.number, one)
+        if self._octets >= BATCH_OCTETS or sum(len(batch) for _, batch in self._batches.values()) >= BATCH:
+            self.flush()
+
+    def _take_whole(self, text: bytes) -> None:
+        try:
+            _decoded(text)
+        except BadDocument:  # it may be lines all the same
+            for line in self._lines.push(text):
+                self._take(line)
+            return
+        self._take(Line(1, text))
+
+    def _add(self, line: int, wrapped: Wrapped) -> None:
+        try:
+            document = read_document(wrapped.source, wrapped.kind, wrapped.stored_at)
+            feed = self._route(document.resource_set)
+        except UsageFault as fault:
+            self._tell([refusal(line, fault)])
+            return
+        if feed is None:
+            self.tally.count([], foreign=1)
+            return
+        self._origin.append(line)
+        self._batches.setdefault(feed.name, (feed, []))[1].append((len(self._origin) - 1, document))
+
+    def _tell(self, outcomes: list[Outcome]) -> None:
+        self.tally.count(outcomes)
+        self.tally.complain(outcomes, self._listener)
+        if self._keep:
+            self.outcomes += outcomes
+
+
+class _Whole:
+    """One JSON text over several lines, unpacked and bounded."""
+
+    def __init__(self) -> None:
+        self._inflater = Inflater(ReadLimits(octets=WHOLE_OCTETS, compressed_octets=WHOLE_OCTETS, ratio_octets=1 << 20))
+        self._text = bytearray()
+
+    def push(self, data: bytes) -> None:
+        for block in self._inflater.push(data):
+            self._text += block
+
+    def finish(self) -> bytes:
+        for block in self._inflater.finish():
+            self._text += block
+        return bytes(self._text)
+
+
+def _decoded(text: bytes) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
+        raise BadDocument(f"not one JSON text a line: {cause}"[:200]) from cause

@@ -1,0 +1,34 @@
+"""Where a harvester's index is: one text that a command or a configuration is given becomes an index to read."""
+
+from __future__ import annotations
+
+from headwater.catalog.places import NOBODY, BadPlace, ClusterPlace, Credentials, access_of, place_of
+from headwater.ingest.dit_index import BadIndex, Index
+from headwater.progress import Listener, silent
+
+_SCHEMES = {"http://": "opensearch://", "https://": "opensearch://"}
+
+
+def is_index(text: str) -> bool:
+    """Whether the text names an index on a search server, and no file."""
+    return text.startswith((*_SCHEMES, "opensearch://", "elasticsearch://"))
+
+
+def index_at(text: str, listener: Listener = silent, credentials: Credentials = NOBODY) -> Index:
+    """The index at `http(s)://[user:password@]host:port/index`, or at the same in a catalog's form. Raises BadIndex."""
+    place = text
+    for scheme, own in _SCHEMES.items():
+        place = own + place.removeprefix(scheme) if place.startswith(scheme) else place
+    if text.startswith("https://"):
+        place += "&tls=true" if "?" in place else "?tls=true"
+    try:
+        found = place_of(place)
+    except BadPlace as cause:
+        raise BadIndex(f"not an index: {cause.what}", where=cause.where) from cause
+    path = place.partition("://")[2].partition("?")[0].partition("/")[2].strip("/")
+    if not isinstance(found, ClusterPlace) or not path:
+        raise BadIndex("the address names no index")
+    from headwater.storage.cluster import Cluster  # and with it the client library, which only this needs
+
+    seconds = found.options.patience_seconds
+    return Index(Cluster(access_of(found, credentials), patience_seconds=seconds, listener=listener), path)

@@ -1,0 +1,65 @@
+"""What a set is told that is fed with announced records instead of having a folder (`docs/configuration.md`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from headwater.errors import UsageFault
+from headwater.ingest.locations import Locations
+from headwater.server.tokens import Gate, read_gate
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class BadFeed(UsageFault):
+    """A set that has neither a folder nor a feed, or both, or a setting of the other kind."""
+
+    code: ClassVar[str] = "HW-CFG-03"
+    advice: ClassVar[str] = 'Give a set `files = "DIR"`, or `feed = "events"` or "dit" and what belongs to it.'
+
+
+class FedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a `[[set]]` that is fed: where its resources lie, who may announce, which index is followed."""
+
+    files: str = ""
+    feed: Literal["events", "dit"] | None = None
+    resource_root: str | None = None
+    token: str | None = None
+    token_file: str | None = None
+    token_env: str | None = None
+    resource_sets: tuple[str, ...] = ()
+    index: str | None = None
+    poll_seconds: Positive = 1.0
+    pair_seconds: Positive = 5.0
+
+    def __post_init__(self) -> None:
+        if bool(self.files) == (self.feed is not None):
+            raise BadFeed("a set has either files or a feed")
+        own = {"resource_root", "token", "token_file", "token_env", "resource_sets", "index"}
+        if self.feed is None and (wrong := next((one for one in sorted(own) if getattr(self, one)), None)):
+            raise BadFeed(f"{wrong} belongs to a set that is fed")
+        if self.index is not None and self.feed != "dit":
+            raise BadFeed('only a set with feed = "dit" follows an index')
+
+    @property
+    def root(self) -> str | None:
+        """The folder whose files this server serves; None when they lie elsewhere."""
+        return self.files or self.resource_root
+
+    def locations(self, prefix: str) -> Locations:
+        """How the set's locations are resolved, below its URL prefix."""
+        return Locations(prefix, self.resource_root)
+
+    def gate(self, environment: Mapping[str, str] = os.environ) -> Gate:
+        """Who may announce to the set. Raises BadToken."""
+        return read_gate(environment, token=self.token, file=self.token_file, variable=self.token_env)
+
+    def anchored_paths(self, folder: Path) -> dict[str, str]:
+        """The paths of the set, relative ones below `folder`."""
+        names = ("files", "resource_root", "token_file")
+        return {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}

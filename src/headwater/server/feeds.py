@@ -1,0 +1,109 @@
+"""The fed sets of a source: what they share, and how their configuration becomes feeds, desks and threads."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.catalog.interface import Catalog
+from headwater.ingest.feed import Feed
+from headwater.ingest.memory import SqliteMemory
+from headwater.progress import Listener, silent
+from headwater.publish.publisher import Publisher
+from headwater.publish.site import Site
+from headwater.server.config import SetConfig
+from headwater.server.intake import Desk, Intake
+from headwater.server.set_source import Publication
+
+if TYPE_CHECKING:
+    from headwater.ingest.dit_follower import DitFollower
+    from headwater.server.feeding import Feeder
+
+MEMORY = "ingest.sqlite"
+"""The file in the state folder that keeps positions, keys and what waits."""
+
+
+class Feeds:
+    """The fed sets among `sets`; nothing is made on disk when there are none."""
+
+    def __init__(
+        self, sets: Iterable[SetConfig], site: Site, catalog: Catalog, state: Path, clock: Callable[[], dt.datetime]
+    ) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._configs = {one.name: one for one in sets if one.feed is not None}
+        self._gates = {name: one.gate() for name, one in self._configs.items()}
+        self._memory = SqliteMemory(state / MEMORY) if self._configs else None
+        self._feeders: dict[str, Feeder] = {}
+        self.by_set: dict[str, Feed] = {}
+        if self._memory is not None:
+            for name, one in self._configs.items():
+                locations = one.locations(site.resource_prefix(name))
+                self.by_set[name] = Feed(catalog, self._memory, name, locations, clock)
+
+    def followers(
+        self,
+        publisher: Publisher,
+        listener: Listener = silent,
+        announce: Callable[[Publication], None] = lambda _one: None,
+        name_others: Callable[[], None] = lambda: None,
+    ) -> list[Feeder]:
+        """A thread for each fed set, not started yet."""
+        from headwater.server.feeding import Feeder
+
+        for name, feed in self.by_set.items():
+            config = self._configs[name]
+            self._feeders[name] = Feeder(
+                self._catalog,
+                publisher,
+                feed,
+                clock=self._clock,
+                index=self._index(config, feed, listener) if config.index is not None else None,
+                poll_seconds=config.poll_seconds,
+                listener=listener,
+                announce=announce,
+                name_others=name_others,
+            )
+        return list(self._feeders.values())
+
+    def _index(self, config: SetConfig, feed: Feed, listener: Listener) -> Callable[[Callable[[], bool]], DitFollower]:
+        def make(stop: Callable[[], bool]) -> DitFollower:
+            from headwater.ingest.dit_follower import DitFollower
+            from headwater.ingest.index_place import index_at
+
+            names = config.resource_sets or (config.name,)
+            patience = dt.timedelta(seconds=config.pair_seconds)
+            index = index_at(str(config.index), listener)
+            return DitFollower(feed, index, frozenset(names), patience=patience, listener=listener, stop=stop)
+
+        return make
+
+    def intake(self, base_path: str, on_fault: Callable[..., None] | None = None) -> Intake | None:
+        """The endpoints that take announcements; None when there is nothing to announce to."""
+        if not self.by_set:
+            return None
+        desks = {name: self._desk(name) for name in self.by_set}
+        return Intake(desks, base_path.encode("ascii"), on_fault=on_fault)
+
+    def _desk(self, name: str) -> Desk:
+        config = self._configs[name]
+        names = frozenset(config.resource_sets or (name,)) if config.feed == "dit" else frozenset[str]()
+
+        def news() -> None:
+            if feeder := self._feeders.get(name):
+                feeder.news()
+
+        return Desk(
+            feed=self.by_set[name],
+            gate=self._gates[name],
+            resource_sets=names,
+            patience=dt.timedelta(seconds=config.pair_seconds),
+            news=news,
+        )
+
+    def close(self) -> None:
+        """Give up the memory."""
+        if self._memory is not None:
+            self._memory.close()

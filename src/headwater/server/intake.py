@@ -1,0 +1,295 @@
+"""The endpoints that take announcements: `POST /S/changes` and `POST /ingest/dit`.
+
+Bodies are read as they come and recorded in batches, in threads of their own, so that no announcement holds up a reader
+and none needs more memory than a batch. Whatever ends a request early, what was recorded is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Protocol
+from urllib.parse import parse_qs
+
+import msgspec
+
+from headwater.catalog.interface import WrongPhase
+from headwater.errors import HeadwaterError, StoreFault, UsageFault
+from headwater.ingest.dit_intake import PATIENCE
+from headwater.ingest.dit_submission import DitSubmission, NotForUs
+from headwater.ingest.feed import Feed
+from headwater.ingest.submission import BadKey, Submission, SubmissionLimits, TooManyLines
+from headwater.server import replies
+from headwater.server.replies import Reply, line
+from headwater.server.tokens import Gate, bearer
+from headwater.spec.faults import LimitExceeded
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+DIT_PATH = b"/ingest/dit"
+CHANGES = b"changes"
+
+_CLOSE = line(b"connection", b"close")
+_CHALLENGE = line(b"www-authenticate", b'Bearer realm="headwater"')
+_ALLOW = line(b"allow", b"GET, HEAD, POST") + _CLOSE
+
+
+class IntakeLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on what one request may cost, besides those of a submission."""
+
+    submission: SubmissionLimits = SubmissionLimits()
+    idle_seconds: float = 30.0
+    seconds: float = 900.0
+    at_once: int = 16
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """One set that is fed: where its records go, who may bring them, its names in documents, whom to tell of news."""
+
+    feed: Feed
+    gate: Gate
+    resource_sets: frozenset[str] = frozenset()
+    patience: dt.timedelta = PATIENCE
+    news: Callable[[], None] = lambda: None
+
+
+class _Taking(Protocol):
+    """A submission under way."""
+
+    @property
+    def body(self) -> bytes:
+        """What has been taken so far."""
+        ...
+
+    def push(self, data: bytes) -> None:
+        """Take octets."""
+        ...
+
+    def finish(self) -> None:
+        """Take what is left."""
+        ...
+
+
+class Gone(Exception):
+    """The client has gone in the middle of its body."""
+
+
+class Intake:
+    """Answers POST requests. `desks` by set; `base_path` is what the base URL's path puts before ours."""
+
+    def __init__(
+        self,
+        desks: Mapping[str, Desk],
+        base_path: bytes = b"",
+        limits: IntakeLimits | None = None,
+        on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
+    ) -> None:
+        self._desks = desks
+        self._base_path = base_path
+        self._limits = limits or IntakeLimits()
+        self._on_fault = on_fault
+        self._under_way = 0
+        self._keys: set[tuple[str, bytes | None]] = set()
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="headwater-intake")
+
+    def close(self) -> None:
+        """Give up the threads, once what is under way is written."""
+        self._pool.shutdown(wait=True)
+
+    async def answer(self, scope: Scope, receive: Receive) -> Reply:
+        """The answer to a POST request."""
+        path: bytes = scope["raw_path"]
+        path = path.removeprefix(self._base_path) if path.startswith(self._base_path + b"/") else path
+        if self._under_way >= self._limits.at_once:
+            return _refused(503, "too much is being announced at this moment", line(b"retry-after", b"5"))
+        self._under_way += 1
+        try:
+            if path == DIT_PATH:
+                return await self._documents(scope, receive)
+            name, _, rest = path[1:].partition(b"/")
+            if rest == CHANGES:
+                return await self._changes(name.decode("latin-1"), scope, receive)
+        finally:
+            self._under_way -= 1
+        return replies.text(405, "nothing is announced here: POST to /S/changes or /ingest/dit", _ALLOW)
+
+    async def _changes(self, name: str, scope: Scope, receive: Receive) -> Reply:
+        desk = self._desks.get(name)
+        if desk is None:
+            return _refused(404, "there is no such set, or it is not fed with announcements")
+        if desk.gate.is_closed:
+            return _refused(403, "nobody may announce to this set: no token is configured for it")
+        refusal = self._refusal(scope, [desk])
+        if refusal is not None:
+            return refusal
+        wishes = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        key = _header(scope, b"idempotency-key")
+        under_way = (name, key)
+        if key is not None and under_way in self._keys:
+            return _refused(409, "a request with this Idempotency-Key is under way", line(b"retry-after", b"5"))
+        self._keys.add(under_way)
+        try:
+            return await self._events(desk, key, wishes, receive)
+        finally:
+            self._keys.discard(under_way)
+
+    async def _events(self, desk: Desk, key: bytes | None, wishes: Mapping[str, list[str]], receive: Receive) -> Reply:
+        feed = desk.feed
+        try:
+            if "load" in wishes:
+                if await self._in_thread(lambda: feed.is_open):
+                    raise WrongPhase("the set is open: its first load is over", where=feed.name)
+            else:
+                await self._in_thread(lambda: _open(feed))
+            key_text = None if key is None else key.decode("latin-1")
+            submission = await self._in_thread(lambda: Submission(feed, key_text, self._limits.submission))
+        except HeadwaterError as fault:
+            return self._failed(fault, b"{}\n")
+        reply = await self._take(submission, receive)
+        if reply.status < 300 and "open" in wishes:
+            await self._in_thread(feed.open)
+        desk.news()
+        if reply.status == 200 and submission.summary.rejected:
+            reply.status = 207
+        return reply
+
+    async def _documents(self, scope: Scope, receive: Receive) -> Reply:
+        desks = [desk for desk in self._desks.values() if desk.resource_sets]
+        if not desks:
+            return _refused(404, "no set here is fed with documents")
+        if all(desk.gate.is_closed for desk in desks):
+            return _refused(403, "nobody may send documents: no token is configured")
+        refusal = self._refusal(scope, desks)
+        if refusal is not None:
+            return refusal
+        token = bearer(scope["headers"]) or b""
+        mine = [desk for desk in desks if desk.gate.opens(token)]
+        loading = "load" in parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+
+        def route(resource_set: str | None) -> Feed:
+            desk = _routed(resource_set, desks, mine)
+            if not loading:
+                _open(desk.feed)
+            return desk.feed
+
+        whole = (_header(scope, b"content-type") or b"").startswith(b"application/json")
+        patience = min(one.patience for one in desks)
+        submission = DitSubmission(route, self._limits.submission, patience=patience, whole=whole)
+        reply = await self._take(submission, receive)
+        for desk in mine:
+            if desk.feed.name in submission.fed:
+                desk.news()
+        if reply.status == 200 and submission.tally.rejected:
+            reply.status = 207
+        return reply
+
+    def _refusal(self, scope: Scope, desks: list[Desk]) -> Reply | None:
+        """Why the request is not even read."""
+        token = bearer(scope["headers"])
+        if token is None:
+            return _refused(401, "who announces needs a bearer token", _CHALLENGE)
+        opened = [desk.gate.opens(token) for desk in self._desks.values()]
+        if not any(desk.gate.opens(token) for desk in desks):
+            if any(opened):
+                return _refused(403, "this token is for another set")
+            challenge = line(b"www-authenticate", b'Bearer realm="headwater", error="invalid_token"')
+            return _refused(401, "this token is not known", challenge)
+        if (_header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip"):
+            return _refused(415, "a body is plain or gzip", line(b"accept-encoding", b"gzip"))
+        length = _header(scope, b"content-length") or b"0"
+        if not length.isdigit() or len(length) > 18 or int(length) > self._limits.submission.octets:
+            return _refused(413, f"a body has {self._limits.submission.octets:,} octets at most")
+        return None
+
+    async def _take(self, submission: _Taking, receive: Receive) -> Reply:
+        """Read the body to its end and answer with what was taken."""
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                await self._read(submission, receive)
+            body = await self._in_thread(lambda: submission.body)
+        except HeadwaterError as fault:
+            return self._failed(fault, await self._in_thread(lambda: submission.body))
+        except TimeoutError:
+            return self._partly(408, "HW-SRV-03", "the body has not come in time", submission.body)
+        except Gone:
+            return self._partly(400, "HW-SRV-03", "the body was cut off", submission.body)
+        return replies.data(200, body, b"application/json", line(b"cache-control", b"no-store"))
+
+    async def _read(self, submission: _Taking, receive: Receive) -> None:
+        more = True
+        while more:
+            async with asyncio.timeout(self._limits.idle_seconds):
+                message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            more = bool(message.get("more_body"))
+            if data := message.get("body", b""):
+                await self._in_thread(lambda data=data: submission.push(data))  # type: ignore[misc]
+        await self._in_thread(submission.finish)
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _failed(self, fault: HeadwaterError, body: bytes) -> Reply:
+        """The answer when a fault has ended the request; `body` says what was taken before."""
+        if isinstance(fault, StoreFault):
+            if self._on_fault is not None:
+                self._on_fault(fault)
+            reply = self._partly(503, fault.code, fault.what, body, fault.todo)
+            reply.head += line(b"retry-after", b"10")
+            return reply
+        status = next((number for kind, number in _STATUSES if isinstance(fault, kind)), 400)
+        return self._partly(status, fault.code, fault.what, body, fault.todo)
+
+    def _partly(self, status: int, code: str, what: str, body: bytes, advice: str | None = None) -> Reply:
+        error = msgspec.json.encode({"code": code, "what": what, "advice": advice})
+        whole = b'{"error":' + error + (b"," if body[:2] != b"{}" else b"") + body[1:]
+        return replies.data(status, whole, b"application/json", line(b"cache-control", b"no-store") + _CLOSE)
+
+
+_STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
+    (TooManyLines, 413),
+    (LimitExceeded, 413),
+    (BadKey, 422),
+    (WrongPhase, 409),
+)
+
+
+class NotYours(UsageFault):
+    """A document for a set that the request's token does not open."""
+
+    code: ClassVar[str] = "HW-SRV-04"
+    advice: ClassVar[str] = "Send it with the token of its set."
+
+
+def _routed(resource_set: str | None, desks: list[Desk], mine: list[Desk]) -> Desk:
+    """The desk of a document; one without resource_set is for the only set that the token opens."""
+    if resource_set is None:
+        if len(mine) == 1:
+            return mine[0]
+        raise NotForUs("a document without resource_set, and several sets that it could be for")
+    found = next((desk for desk in desks if resource_set in desk.resource_sets), None)
+    if found is None:
+        raise NotForUs(f"no set is fed with the resource_set {resource_set[:80]!a}")
+    if found not in mine:
+        raise NotYours(f"this token does not open the set {found.feed.name!r}")
+    return found
+
+
+def _open(feed: Feed) -> None:
+    """What comes without `load` is logged as changes: the first of it ends the load."""
+    if not feed.is_open:
+        feed.open()
+
+
+def _refused(status: int, words: str, head: bytes = b"") -> Reply:
+    """A request that is answered without reading its body."""
+    return replies.text(status, words, head + _CLOSE)
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    found = [value for field, value in scope["headers"] if field == name]
+    return b", ".join(found) if found else None

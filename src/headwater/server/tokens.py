@@ -1,0 +1,84 @@
+"""Who may announce to a set: bearer tokens, compared in constant time and never kept in clear (RFC 6750)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+from headwater.errors import UsageFault
+
+SHORTEST: Final = 16
+"""Characters of a token: fewer can be guessed."""
+_LONGEST: Final = 1_000
+
+
+class BadToken(UsageFault):
+    """A token that is none, or too short, or cannot be read."""
+
+    code: ClassVar[str] = "HW-CFG-02"
+    advice: ClassVar[str] = (
+        "A token is 16 to 1,000 printable characters without spaces; `openssl rand -hex 32` makes one."
+    )
+
+
+class Gate:
+    """The tokens that open one set; none opens one without tokens."""
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        self._digests = tuple(_digest(_checked(token)) for token in tokens)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether there is no token at all."""
+        return not self._digests
+
+    def opens(self, token: bytes) -> bool:
+        """Whether this is one of the tokens; takes as long for every token, right or wrong."""
+        digest = hashlib.sha256(token).digest()
+        found = False
+        for one in self._digests:
+            found |= hmac.compare_digest(one, digest)
+        return found
+
+
+def read_gate(
+    environment: Mapping[str, str], *, token: str | None = None, file: str | None = None, variable: str | None = None
+) -> Gate:
+    """The gate that the tokens open which stand in the configuration, in a file (one a line), in the environment.
+
+    Raises BadToken.
+    """
+    texts = [] if token is None else [token]
+    if file is not None:
+        try:
+            texts += Path(file).read_text("utf-8").split()
+        except (OSError, UnicodeDecodeError) as cause:
+            raise BadToken("the file of tokens cannot be read", where=file) from cause
+    if variable is not None:
+        if not (value := environment.get(variable, "").strip()):
+            raise BadToken("the environment has no token under this name", where=variable)
+        texts.append(value)
+    return Gate(texts)
+
+
+def bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The token of a request; None when there is none, or more than one."""
+    values = [value for name, value in headers if name == b"authorization"]
+    if len(values) != 1:
+        return None
+    scheme, _, token = values[0].partition(b" ")
+    token = token.strip()
+    return token if scheme.lower() == b"bearer" and 0 < len(token) <= _LONGEST else None
+
+
+def _checked(token: str) -> str:
+    if not SHORTEST <= len(token) <= _LONGEST or not token.isascii() or not token.isprintable() or " " in token:
+        raise BadToken("not a token")
+    return token
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("ascii")).digest()

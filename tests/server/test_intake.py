@@ -1,0 +1,266 @@
+"""Announcements by HTTP: `POST /S/changes` and `POST /ingest/dit`, on a real socket, from hostile clients too."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headwater.ingest.submission import SubmissionLimits
+from headwater.server.app import Application
+from headwater.server.config import SetConfig, SourceConfig
+from headwater.server.intake import Intake, IntakeLimits
+from headwater.server.run import address_url, listen, make_server
+from headwater.server.source import Source
+from headwater.spec.reader import read_bytes
+from tests.ingest.fed import change, resource
+from tests.server.serving import DEADLINE, Answer, drain, request, until
+
+TOKEN, OTHER = "t" * 32, "o" * 32
+PREFIX = "http://files.example.org/"
+
+
+class Fed:
+    """A running server of two fed sets, `s` (events) and `d` (documents), and one that nobody may feed."""
+
+    def __init__(self, source: Source, url: str, intake: Intake) -> None:
+        self.source = source
+        self.url = url
+        self.intake = intake
+
+    def post(self, target: str, body: bytes | list[object], token: str | None = TOKEN, **headers: str) -> Answer:
+        octets = body if isinstance(body, bytes) else b"".join(json.dumps(one).encode() + b"\n" for one in body)
+        fields = {name.replace("_", "-"): text for name, text in headers.items()}
+        if token is not None:
+            fields["authorization"] = f"Bearer {token}"
+        return request(self.url, target, "POST", fields, octets)
+
+    def listed(self, name: str = "s") -> list[tuple[str, str]]:
+        """The open Change List: what happened to which resource."""
+        answer = request(self.url, f"/{name}/changelist/open.xml")
+        if answer.status != 200:
+            return []
+        _, entries, _ = read_bytes(answer.body)
+        return [(one.change.value, one.loc) for one in entries if one.change is not None]
+
+    def log(self, name: str = "s") -> list[tuple[str, str]]:
+        return [(one.change.value, one.uri) for one in self.source.catalog.changes(name)]
+
+
+@contextmanager
+def serving(state: Path, limits: IntakeLimits | None = None) -> Iterator[Fed]:
+    listener = listen("127.0.0.1", 0)
+    url = address_url(listener)
+    sets = (
+        SetConfig(name="s", feed="events", token=TOKEN, resource_base=PREFIX),
+        SetConfig(name="d", feed="dit", token=OTHER, resource_base=PREFIX, resource_sets=("s", "d"), pair_seconds=0.5),
+        SetConfig(name="shut", feed="events"),
+    )
+    config = SourceConfig(state=str(state), sets=sets, base_url=url)
+    with Source(config) as source:
+        intake = source.feeds.intake(source.site.base_path)
+        assert intake is not None
+        if limits is not None:
+            intake._limits = limits
+        ready = threading.Event()
+        app = Application(source, {}, intake=intake)
+        server = make_server(app, None, ready.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        source.start()
+        try:
+            assert ready.wait(DEADLINE)
+            yield Fed(source, url, intake)
+        finally:
+            server.should_exit = True
+            thread.join(DEADLINE)
+            app.close()
+            listener.close()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+    with serving(tmp_path_factory.mktemp("fed")) as fed:
+        yield fed
+
+
+def said(answer: Answer) -> dict[str, object]:
+    told = json.loads(answer.body)
+    assert isinstance(told, dict)
+    return told
+
+
+def test_what_is_announced_is_listed_within_a_second(tmp_path: Path) -> None:
+    with serving(tmp_path) as fed:
+        answer = fed.post("/s/changes", [{"path": "a b", "length": 3}, {"uri": "http://other.org/c"}, {"odd": 1}])
+        assert answer.status == 207
+        told = said(answer)
+        assert (told["taken"], told["rejected"], told["first_seq"], told["last_seq"]) == (2, 1, 1, 2)
+        began = time.monotonic()
+        wanted = [("created", PREFIX + "a%20b"), ("created", "http://other.org/c")]
+        until(lambda: fed.listed() == wanted, 5, "the changes in the open list")
+        assert time.monotonic() - began < 2
+        answer = fed.post("/s/changes", [{"path": "a b", "change": "deleted"}])
+        assert answer.status == 200
+        until(lambda: ("deleted", PREFIX + "a%20b") in fed.listed(), 2, "the deletion")
+
+
+def test_a_load_by_http_is_published_when_it_is_opened(tmp_path: Path) -> None:
+    with serving(tmp_path) as fed:
+        for start in (0, 3):
+            answer = fed.post("/s/changes?load", [{"path": f"{n}"} for n in range(start, start + 3)])
+            assert (answer.status, said(answer)["taken"]) == (200, 3)
+        assert request(fed.url, "/s/resourcelist.xml").status == 503
+        assert fed.post("/s/changes?load&open", b"").status == 200
+        until(lambda: request(fed.url, "/s/resourcelist.xml").status == 200, what="the Resource List")
+        _, entries, _ = read_bytes(request(fed.url, "/s/resourcelist.xml").body)
+        assert len(entries) == 6
+        assert fed.log() == []
+        answer = fed.post("/s/changes?load", [{"path": "late"}])
+        assert answer.status == 409
+        assert fed.log() == []
+
+
+DENIED = [
+    ("no token", "/s/changes", None, {}, 401),
+    ("a wrong token", "/s/changes", "x" * 32, {}, 401),
+    ("a token that begins alike", "/s/changes", TOKEN[:-1], {}, 401),
+    ("an empty token", "/s/changes", "", {}, 401),
+    ("a very long token", "/s/changes", "x" * 5_000, {}, 401),
+    ("the token of another set", "/s/changes", OTHER, {}, 403),
+    ("a set without tokens", "/shut/changes", TOKEN, {}, 403),
+    ("a set that is none", "/none/changes", TOKEN, {}, 404),
+    ("a document", "/s/capabilitylist.xml", TOKEN, {}, 405),
+    ("a path that leads out", "/s/../s/changes", TOKEN, {}, 405),
+    ("a coding that is not known", "/s/changes", TOKEN, {"content-encoding": "br"}, 415),
+    ("a key that is none", "/s/changes", TOKEN, {"idempotency-key": "a b"}, 422),
+    ("documents with the token of a set for events", "/ingest/dit", TOKEN, {}, 403),
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "token", "headers", "status"), [one[1:] for one in DENIED], ids=[one[0] for one in DENIED]
+)
+def test_what_is_not_permitted_does_nothing(
+    running: Fed, target: str, token: str | None, headers: dict[str, str], status: int
+) -> None:
+    before = running.log() if running.source.feeds.by_set["s"].is_open else []
+    answer = running.post(target, [{"path": "denied"}], token, **headers)
+    assert answer.status == status
+    assert len(answer.body) > 20
+    if status == 401:
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert [one for one in running.log() if one not in before] == []
+
+
+def test_two_authorization_fields_are_none(running: Fed) -> None:
+    body = b'{"path":"twice"}'
+    head = b"POST /s/changes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\n" % TOKEN.encode()
+    head += b"authorization: Bearer %b\r\ncontent-length: %d\r\n\r\n" % (TOKEN.encode(), len(body))
+    with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), 5) as client:
+        client.sendall(head + body)
+        assert drain(client).startswith(b"HTTP/1.1 401")
+
+
+def test_a_repeated_key_gets_the_first_outcome_and_does_nothing(running: Fed) -> None:
+    lines: list[object] = [{"path": "key", "change": "updated"}, {"bad": 1}]
+    first = running.post("/s/changes", lines, idempotency_key="k1")
+    count = len(running.log())
+    again = running.post("/s/changes", lines, idempotency_key="k1")
+    assert (first.status, first.body) == (again.status, again.body)
+    assert len(running.log()) == count
+    others: list[list[object]] = [[{"path": "other"}], [*lines, {"path": "more"}], lines[:1], []]
+    for other in others:
+        answer = running.post("/s/changes", other, idempotency_key="k1")
+        assert (answer.status, said(answer)["error"]["code"]) == (422, "HW-ING-44")  # type: ignore[index]
+    assert len(running.log()) == count
+
+
+def test_a_key_survives_a_restart(tmp_path: Path) -> None:
+    lines: list[object] = [{"path": f"{n}", "change": "updated"} for n in range(1_500)]
+    with serving(tmp_path) as fed:
+        first = fed.post("/s/changes", lines, idempotency_key="k1")
+        assert said(first)["taken"] == 1_500
+    with serving(tmp_path) as fed:
+        again = fed.post("/s/changes", lines, idempotency_key="k1")
+        assert json.loads(again.body) == json.loads(first.body)
+        assert len(fed.log()) == 1_500
+
+
+def test_gzip_and_chunks_are_understood(running: Fed) -> None:
+    body = gzip.compress(b'{"path":"zipped"}\n')
+    assert running.post("/s/changes", body, content_encoding="gzip").status == 200
+    head = b"POST /s/changes HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n"
+    with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), 5) as client:
+        client.sendall(head + b"authorization: bearer %b\r\n\r\n" % TOKEN.encode())
+        for piece in (b'{"pa', b'th":"chun', b'ked"}\n{"path":"last"}'):
+            client.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+        client.sendall(b"0\r\n\r\n")
+        assert drain(client).startswith(b"HTTP/1.1 200")
+    assert {uri for _, uri in running.log()} >= {"zipped", "chunked", "last"}
+
+
+SMALL = IntakeLimits(
+    submission=SubmissionLimits(octets=2 << 20, lines=2_000, ratio=50), idle_seconds=1.0, seconds=3.0, at_once=2
+)
+
+
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+    with serving(tmp_path_factory.mktemp("bounded"), SMALL) as fed:
+        yield fed
+
+
+def test_bounds_end_a_request_and_what_was_taken_is_said(bounded: Fed) -> None:
+    head = b"POST /s/changes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\ncontent-length: 3000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", int(bounded.url.rpartition(":")[2])), 5) as client:
+        client.sendall(head % TOKEN.encode())  # a body that is said to be too long is not waited for
+        assert drain(client).startswith(b"HTTP/1.1 413")
+    answer = bounded.post("/s/changes", [{"path": f"many/{n}"} for n in range(2_500)])
+    assert (answer.status, said(answer)["taken"]) == (413, 2_000)
+    answer = bounded.post("/s/changes", gzip.compress(b" " * (64 << 20)), content_encoding="gzip")
+    assert (answer.status, said(answer)["error"]["code"][:6]) == (413, "HW-DOC")  # type: ignore[index]
+    answer = bounded.post("/s/changes", b'{"path":"before"}\n' + b"y" * (1_500_000) + b'\n{"path":"after"}')
+    assert (answer.status, [one["status"] for one in said(answer)["results"]]) == (207, [200, 413, 200])  # type: ignore[attr-defined]
+    answer = bounded.post("/s/changes", gzip.compress(b'{"path":"cut"}\n' * 50)[:-9], content_encoding="gzip")
+    assert answer.status == 400
+
+
+def test_a_body_that_does_not_come_is_given_up(bounded: Fed) -> None:
+    head = b"POST /s/changes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\ncontent-length: 900\r\n\r\n"
+    port = int(bounded.url.rpartition(":")[2])
+    with (
+        socket.create_connection(("127.0.0.1", port), 10) as slow,
+        socket.create_connection(("127.0.0.1", port), 10) as gone,
+    ):
+        for client in (slow, gone):
+            client.sendall(head % TOKEN.encode() + b'{"path":"slow"}\n')
+        until(lambda: bounded.intake._under_way == 2, what="both requests")
+        assert bounded.post("/s/changes", [{"path": "third"}]).status == 503
+        gone.close()
+        assert drain(slow).startswith(b"HTTP/1.1 408")
+    until(lambda: bounded.intake._under_way == 0, what="the end of both")
+    assert bounded.post("/s/changes", [{"path": "third"}]).status == 200
+
+
+def test_documents_of_the_dit_es_protocol_by_http(tmp_path: Path) -> None:
+    """DIT-02, DIT-A11: a pair in two posts; DIT-A10: what leads outside is refused alone."""
+    with serving(tmp_path) as fed:
+        answer = fed.post("/ingest/dit", [resource("a", 1), resource("../b", 1)], OTHER)
+        assert (answer.status, said(answer)["waiting"], said(answer)["rejected"]) == (207, 1, 1)
+        answer = fed.post("/ingest/dit", json.dumps(change("a", "created", 1), indent=1).encode(), OTHER,
+                          content_type="application/json")  # fmt: skip
+        assert answer.status == 200
+        assert fed.log("d") == [("created", "a")]
+        foreign = change("a", "created", 2, resource_set="elsewhere")
+        answer = fed.post("/ingest/dit", [foreign, change("c", "created", 2, resource_set=None)], OTHER)
+        assert [one["status"] for one in said(answer)["results"]] == [422, 202]  # type: ignore[attr-defined]
+        until(lambda: ("created", "c") in fed.log("d"), 5, "the change that waited in vain")
+        until(lambda: ("created", PREFIX + "c") in fed.listed("d"), 5, "it in the list")
