@@ -23,12 +23,13 @@ from headwater.sync.documents import Documents
 from headwater.sync.faults import NoFolder, UnknownSetName
 from headwater.sync.filters import Scope
 from headwater.sync.findings import AuditReport, SetAudit, judge_copy
+from headwater.sync.home import Home, borrowed_state
 from headwater.sync.intake import scope_origins
 from headwater.sync.matching import match, redirects_of
 from headwater.sync.naming import base_folder
 from headwater.sync.options import Options
 from headwater.sync.run import open_transport, utcnow
-from headwater.sync.state import TEMPORARY, Home, Offer, SetRow, add_set, borrowed_state, sets
+from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, sets
 from headwater.sync.transport import Transport
 
 

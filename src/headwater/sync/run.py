@@ -18,6 +18,7 @@ from headwater.sync.discover import CAPABILITY_LISTS, Discovery, Found, offer_of
 from headwater.sync.documents import Documents
 from headwater.sync.faults import AnotherSource, UnknownSetName
 from headwater.sync.filters import Scope, origin_of
+from headwater.sync.home import Home, borrowed_state, own_state
 from headwater.sync.intake import scope_origins
 from headwater.sync.kit import Kit
 from headwater.sync.ledger import Ledger
@@ -30,16 +31,13 @@ from headwater.sync.place import Tree
 from headwater.sync.state import (
     FOLDER,
     TEMPORARY,
-    Home,
     Offer,
     SetRow,
     add_set,
-    borrowed_state,
     fact,
     keep_fact,
     keep_offer,
     keep_validators,
-    own_state,
     sets,
     validators,
 )
