@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("headwater.cli.inspect", "Read one ResourceSync document and show what is in it."),
     "publish": ("headwater.cli.publish", "Publish a folder as static files for any web server."),
     "serve": ("headwater.cli.serve", "Publish folders over HTTP and follow their changes."),
+    "ingest": ("headwater.cli.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
     "status": ("headwater.cli.status", "Show how the sets of a source stand: counts, lags, what is stale."),
     "catalog": ("headwater.cli.catalog", "Export, import or verify the sets of a catalog."),
     "simulate": ("headwater.cli.simulate", "Serve synthetic resources that change as told, or feed them into a catalog."),

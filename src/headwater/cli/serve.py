@@ -68,7 +68,8 @@ _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
 def command(quiet: bool, as_json: bool, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
 
-    Give one folder with --files, or a CONFIG file in TOML with several sets. Requests are answered at once: with 503
+    Give one folder with --files, or a CONFIG file in TOML with several sets; a set there may also be fed with
+    announced records instead of having a folder. Requests are answered at once: with 503
     and Retry-After until the first publication is complete, with what was published last after a restart.
     """
     import msgspec
@@ -97,18 +98,20 @@ def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, as_jso
 
     def announce() -> None:
         url = str(config.base_url)
-        log.event("listening", f"Serving {', '.join(one.files for one in config.sets)} at {url.rstrip('/')}/", url=url)
+        what = ", ".join(one.files or f"the fed set {one.name}" for one in config.sets)
+        log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
         if as_json:
             json_line({"event": "listening", "url": url, "state": config.state, "pid": os.getpid()})
             sys.stdout.flush()
 
     announced = _each(log.published, counts.published if counts else None)
     with Source(config, listener=log.progress, announce=announced or log.published) as source:
-        roots = {one.name: one.files for one in config.sets}
+        roots = {one.name: one.root for one in config.sets if one.root is not None}
         app = Application(
             source,
             roots,
             metrics=MetricsPage(source, counts).page if counts else None,
+            intake=source.feeds.intake(source.site.base_path, log.fault),
             on_served=_each(None if quiet else log.served, counts.served if counts else None),
             on_fault=_each(log.fault, counts.fault if counts else None),
         )

@@ -81,6 +81,18 @@ def take_documents(
     return taken
 
 
+def resolvable(feed: Feed, documents: Iterable[tuple[int, DitDocument]]) -> list[Outcome]:
+    """The outcomes that documents would have as far as they are judged alone; nothing is recorded."""
+    outcomes = []
+    for line, document in documents:
+        try:
+            _resolved(feed, document, line, 0, Taken())
+            outcomes.append(Outcome(line=line, status=200))
+        except UsageFault as fault:
+            outcomes.append(refusal(line, fault))
+    return outcomes
+
+
 def settle(feed: Feed, until: dt.datetime | None) -> int:
     """Let go alone what has waited for its partner until then, with None all that waits; returns how many that were."""
     count = 0

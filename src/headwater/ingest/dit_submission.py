@@ -15,7 +15,7 @@ import msgspec
 from headwater.errors import UsageFault
 from headwater.ingest.dit_documents import BadDocument, DitDocument, read_document
 from headwater.ingest.dit_exports import Unwrapper, Wrapped
-from headwater.ingest.dit_intake import PATIENCE, take_documents
+from headwater.ingest.dit_intake import PATIENCE, resolvable, take_documents
 from headwater.ingest.event_intake import LineTooLong, refusal
 from headwater.ingest.feed import BATCH, Feed, Outcome
 from headwater.ingest.lines import Line, Lines
@@ -57,6 +57,7 @@ class DitSubmission:
         patience: dt.timedelta = PATIENCE,
         whole: bool = False,
         keep: bool = True,
+        dry_run: bool = False,
         listener: Listener = silent,
     ) -> None:
         self._route = route
@@ -70,6 +71,7 @@ class DitSubmission:
         self._count = 0
         self._octets = 0
         self._keep = keep
+        self._dry_run = dry_run
         self._patience = patience
         self._listener = listener
         self.tally = Tally()
@@ -107,6 +109,9 @@ class DitSubmission:
             batch = documents[:]
             documents.clear()
             for start in range(0, len(batch), BATCH):
+                if self._dry_run:
+                    self._tell(resolvable(feed, batch[start : start + BATCH]))
+                    continue
                 taken = take_documents(feed, batch[start : start + BATCH], patience=self._patience)
                 self._tell([msgspec.structs.replace(one, line=self._origin[one.line]) for one in taken.outcomes])
                 self.tally.notice(taken, self._listener)

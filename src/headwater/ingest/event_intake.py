@@ -123,3 +123,10 @@ class Summary(msgspec.Struct, kw_only=True):
             if one.seq is not None:
                 self.first_seq = one.seq if self.first_seq is None else self.first_seq
                 self.last_seq = one.seq
+
+    def add(self, other: Summary) -> None:
+        """Add the counts of what came after."""
+        for name in ("lines", "taken", "ignored", "rejected"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first_seq = other.first_seq if self.first_seq is None else self.first_seq
+        self.last_seq = self.last_seq if other.last_seq is None else other.last_seq

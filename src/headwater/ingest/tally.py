@@ -36,6 +36,14 @@ class Tally(msgspec.Struct, kw_only=True):
             else:
                 self.taken += 1
 
+    @property
+    def words(self) -> str:
+        """The counts as a person reads them."""
+        return (
+            f"{self.documents:,} documents: {self.taken:,} taken, {self.waiting:,} waited for their partner,"
+            f" {self.ignored:,} no news, {self.foreign:,} of other sets, {self.rejected:,} refused"
+        )
+
     def complain(self, outcomes: Sequence[Outcome], listener: Listener) -> None:
         """Say what was refused."""
         for one in outcomes:
