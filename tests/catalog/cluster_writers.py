@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headwater.catalog.interface import Accepted, Catalog
+from headwater.catalog.interface import Accepted, Catalog, Delete
 from headwater.catalog.verify import verify
 from headwater.spec.records import Change
-from tests.catalog.recorder import logged
+from tests.catalog.recorder import batch, logged
 
 PATIENCE = 120.0
 ENDLESS = 1_000_000
@@ -118,3 +118,12 @@ def judge(catalog: Catalog, *writers: Told, unsaid: int = 0) -> None:
     assert told == {}, "batches that were accepted are not in the log"
     assert unsaid >= 0, "there are batches in the log that nobody accepted"
     assert verify(catalog, "s") == []
+
+
+def left_by(writer: str, count: int) -> set[str]:
+    """The URIs that are there after so many batches."""
+    live: set[str] = set()
+    for number in range(count):
+        for event in batch(writer, number):
+            live = live - {event.uri} if isinstance(event, Delete) else live | {event.uri}
+    return live

@@ -10,52 +10,14 @@ from collections.abc import Iterator
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_schema import remove
 from headwater.catalog.cluster_turn import SetBusy
-from headwater.catalog.places import open_catalog
 from headwater.catalog.verify import verify
-from headwater.progress import Notice, Progress
-from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterReadOnly
-from tests.catalog.cluster_writers import Told, WritingProcess, judge
-from tests.catalog.clusters import access, prefix
-from tests.catalog.recorder import LIMITS, START, batch
+from tests.catalog.cluster_ground import Ground
+from tests.catalog.cluster_writers import Told, WritingProcess, judge, left_by
+from tests.catalog.recorder import START, batch
 
-LEASE = 2.0
 STEPS = ["write_ahead", "_keep", "commit", "finish", "release"]
-
-
-class Ground:
-    """One prefix of an engine: its place, and handles on it."""
-
-    def __init__(self, *engines: Engine, options: str = "shards=1&replicas=0", patience: float = 60) -> None:
-        nodes = ",".join(engine.url.removeprefix("http://") for engine in engines)
-        self.prefix = prefix()
-        self.place = f"opensearch://{nodes}/{self.prefix}?{options}&lease_seconds={LEASE}&patience_seconds={patience}"
-        self.notices: list[Notice] = []
-        self._engines = engines
-
-    def open(self, place: str | None = None) -> ClusterCatalog:
-        catalog = open_catalog(place or self.place, LIMITS, listener=self._listen)
-        assert isinstance(catalog, ClusterCatalog)
-        return catalog
-
-    def ask(self, method: str, path: str, body: bytes | None = None) -> str:
-        cluster = Cluster(access(*self._engines))
-        try:
-            return cluster.ask(method, path, body).body
-        finally:
-            cluster.close()
-
-    def remove(self) -> None:
-        cluster = Cluster(access(*self._engines))
-        remove(cluster, self.prefix)
-        cluster.close()
-
-    def _listen(self, event: Notice | Progress) -> None:
-        if isinstance(event, Notice):
-            self.notices.append(event)
 
 
 @pytest.fixture
@@ -95,15 +57,6 @@ def test_a_load_killed_at_any_step_is_whole_or_not_there(ground: Ground, step: s
     assert {resource.uri for resource in catalog.resources("s")} == left_by("w", 4)
     assert verify(catalog, "s") == []
     catalog.close()
-
-
-def left_by(writer: str, count: int) -> set[str]:
-    """The URIs that are there after so many batches."""
-    live: set[str] = set()
-    for number in range(count):
-        for event in batch(writer, number):
-            live = live - {event.uri} if type(event).__name__ == "Delete" else live | {event.uri}
-    return live
 
 
 def test_writers_killed_at_any_moment(ground: Ground) -> None:

@@ -1,0 +1,111 @@
+"""Faults of the engine itself, in the middle of the work: nodes that stop, die and come back, queues that are full."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+
+import pytest
+from tools.engines.cluster import QUICK_TO_NOTICE
+from tools.engines.cluster import Cluster as Nodes
+from tools.engines.engine import Engine
+
+from headwater.catalog.interface import Catalog, Metadata, Upsert
+from headwater.catalog.verify import verify
+from headwater.storage.cluster_faults import ClusterBusy
+from tests.catalog.cluster_ground import Ground
+from tests.catalog.cluster_writers import WritingProcess, judge, left_by
+from tests.catalog.recorder import START
+
+BATCHES = 12
+BETWEEN = "_keep 12"
+"""In the middle of the third batch of a load: some of its requests were answered, some were not sent."""
+
+
+def loaded(catalog: Catalog) -> None:
+    """The load of `BATCHES` batches is there, whole."""
+    assert {resource.uri for resource in catalog.resources("s", limit=10**9)} == left_by("w", BATCHES)
+    assert verify(catalog, "s") == []
+
+
+def test_an_engine_that_stops_and_comes_back_in_the_middle(make_engine: Callable[..., Engine]) -> None:
+    engine = make_engine("opensearch")
+    ground = Ground(engine)
+    with WritingProcess(ground.place, "w", "load", end=BATCHES, hold=BETWEEN) as loading:
+        loading.until("held")
+        engine.stop()
+        loading.go_on()
+        engine.start()
+        loading.until("done")
+    catalog = ground.open()
+    loaded(catalog)
+    catalog.close()
+
+
+def test_what_a_full_queue_rejects_is_sent_again(make_engine: Callable[..., Engine]) -> None:
+    settings = {"discovery.type": "single-node", "thread_pool.write.size": "1", "thread_pool.write.queue_size": "1"}
+    engine = make_engine("opensearch", settings={**settings, "node.processors": "1"})
+    ground = Ground(engine, options="shards=6&replicas=0")
+    catalog = ground.open()
+    names = ("s", "t")
+    for name in names:
+        catalog.create(name)
+
+    def load(name: str) -> None:
+        for number in range(3):
+            events = [Upsert(f"{number}/{n}", Metadata(length=n)) for n in range(1_000)]
+            catalog.load(name, events)
+        catalog.open(name, START)
+        catalog.record(name, [Upsert(f"0/{n}", Metadata()) for n in range(500)], START + dt.timedelta(seconds=1))
+
+    threads = [threading.Thread(target=load, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [notice for notice in ground.notices if notice.rule == ClusterBusy.code]  # the queue was full, really
+    for name in names:
+        assert catalog.state(name).count == 3_000
+        assert catalog.state(name).last_seq == 500
+        assert verify(catalog, name) == []
+    catalog.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_cluster_that_loses_nodes_in_the_middle(make_cluster: Callable[..., Nodes]) -> None:
+    nodes = make_cluster(3, settings=QUICK_TO_NOTICE)
+    names = {node.settings["node.name"]: node for node in nodes.nodes}
+    ground = Ground(*nodes.nodes, options="shards=1&replicas=1")
+    ground.open().close()
+    nodes.wait(status="green")
+
+    with WritingProcess(ground.place, "w", "load", end=BATCHES, hold=BETWEEN) as loading:
+        loading.until("held")
+        killed = names[ground.primary("resource")]
+        killed.kill()
+        loading.go_on()
+        loading.until("done")
+    catalog = ground.open()
+    loaded(catalog)
+    catalog.open("s", START)
+    killed.start()
+    nodes.wait(status="green")
+    loaded(catalog)
+
+    with WritingProcess(ground.place, "r", end=2 * BATCHES, hold="commit 3") as recording:
+        recording.until("held")
+        stopped = names[ground.primary("set")]  # the primary with the head, and with it the lease
+        stopped.stop()
+        recording.go_on()
+        recording.until("12")
+        stopped.start()
+        recording.until("done")
+        nodes.wait(status="green")
+        judge(catalog, recording)
+    catalog.close()
+    for node in nodes.nodes:  # each node tells the same
+        alone = Ground(node)
+        handle = alone.open(ground.place.replace(ground.place.split("/")[2], node.url.removeprefix("http://")))
+        judge(handle, recording)
+        handle.close()
