@@ -8,6 +8,7 @@ elasticsearch://user@search.example.org/prefix?tls=true&ca=/etc/ssl/search.pem
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import parse_qsl, unquote
@@ -69,6 +70,14 @@ class ClusterPlace(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = DEFAULT_PREFIX
     credentials: Credentials = Credentials()
     options: Options = Options()
+
+
+def credentials_from(environment: Mapping[str, str]) -> Credentials:
+    """What HEADWATER_CLUSTER_USER, HEADWATER_CLUSTER_PASSWORD and HEADWATER_CLUSTER_API_KEY say."""
+    said = {
+        name: environment.get(f"HEADWATER_CLUSTER_{name.upper()}") or None for name in ("user", "password", "api_key")
+    }
+    return Credentials(**said)
 
 
 Place = Path | ClusterPlace

@@ -1,4 +1,8 @@
-"""`headwater publish`: a folder becomes static files that any web server can serve as a ResourceSync source."""
+"""`headwater publish`: what is to be shared becomes documents, once or for as long as it changes.
+
+A folder becomes static files for any web server; the sets of a configuration become the documents that
+`headwater serve --no-publish` shows, on this machine and on others.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from headwater.cli.share import DESCRIBING, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
+    from headwater.ingest.survey import Survey
     from headwater.server.config import SourceConfig
     from headwater.server.set_source import Tree, Worked
 
@@ -26,21 +31,16 @@ _MEASURABLE = 1.0
 """Below so many seconds a rate says more of the start of the program than of the files."""
 
 
-@click.command(name="publish")
-@click.option("--files", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The folder to publish.")
+@click.command(name="publish", short_help="Publish a folder as static files, or what a configuration says.")
+@click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--files", type=click.Path(path_type=Path), metavar="DIR", help="The folder to publish.")
 @click.option(
-    "--to",
-    "out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="OUT",
-    help="The folder that a web server serves.",
+    "--to", "out", type=click.Path(path_type=Path), metavar="OUT", help="The folder that a web server serves."
 )
-@click.option("--base-url", required=True, metavar="URL", help="The URL at which the web server serves that folder.")
+@click.option("--base-url", metavar="URL", help="The URL at which the web server serves that folder.")
 @click.option(
     "--set",
     "set_name",
-    default="files",
     metavar="NAME",
     help="The name of the set of resources; sets that are in OUT already stay.  [default: files]",
 )
@@ -54,36 +54,52 @@ _MEASURABLE = 1.0
 @click.option(
     "--resources",
     type=click.Choice(["link", "copy", "none"]),
-    default="link",
-    show_default=True,
-    help="Place the files as hard links (copies across file systems), as copies, or not at all.",
+    help="Place the files as hard links (copies across file systems), as copies, or not at all.  [default: link]",
 )
 @click.option("--resource-base", metavar="URL", help="Where another server serves the files (with --resources none).")
 @profile_option
+@click.option("--watch", is_flag=True, help="Go on and follow the changes, until SIGTERM or Ctrl-C.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log of --watch.  [default: text]")
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @json_option
 def command(
-    files: Path,
-    out: Path,
-    base_url: str,
-    set_name: str,
-    state: Path | None,
-    resources: str,
-    resource_base: str | None,
-    profile: str | None,
-    dry_run: bool,
-    as_json: bool,
-    **described: Any,
+    config: Path | None, watch: bool, log_format: str | None, dry_run: bool, as_json: bool, **given: Any
 ) -> Exit:
     """Publish a folder as static files, with the documents by which others keep copies of it.
 
-    Run it again after changes: only what changed is read and written. The state folder must not be served; most web
-    servers leave out names that begin with a dot, but make sure.
+    Run it again after changes, or let it --watch: only what changed is read and written. The state folder must not be
+    served; most web servers leave out names that begin with a dot, but make sure.
+
+    With a CONFIG file (as for `serve`) its sets are published into the configured storage, for servers that run
+    `headwater serve CONFIG --no-publish`.
 
     Exit statuses: 0 done; 2 usage; 4 done, but deletions were held back or files could not be read; 6 fault of our
-    own store.
+    own store; 130 ended by Ctrl-C.
     """
-    if resource_base is not None and resources != "none":
+    told = {name: value for name, value in given.items() if value not in (None, ())}
+    if watch and dry_run:
+        raise UsageFault("--watch goes on, --dry-run ends at once", advice="Leave one of them out.")
+    source, tree = _configured(config, told) if config is not None else _one_folder(told)
+    if log_format is not None:
+        import msgspec
+
+        source = msgspec.structs.replace(source, log_format=log_format)
+    if dry_run:
+        return _dry_run(source, tree, as_json, whole=config is not None)
+    if watch:
+        from headwater.cli.watching import watch_source
+
+        return watch_source(source, tree, as_json=as_json)
+    return _publish(source, tree, as_json, whole=config is not None)
+
+
+def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, Tree | None]:
+    """The source that the options describe, and where it is to lie."""
+    for name, option in (("files", "--files DIR"), ("out", "--to OUT"), ("base_url", "--base-url URL")):
+        if name not in given:
+            raise UsageFault(f"{option} is missing", advice="Give --files, --to and --base-url, or a CONFIG file.")
+    resources = given.get("resources", "link")
+    if "resource_base" in given and resources != "none":
         raise UsageFault(
             "--resource-base says that another server has the files, and --resources that this output has them",
             advice="Add --resources none, or leave out --resource-base.",
@@ -92,37 +108,54 @@ def command(
     from headwater.server.set_source import Tree
     from headwater.spec.writer import Profile
 
-    given = {name: described[name] for name in DESCRIBING if described[name] not in (None, ())}
+    described = {name: given[name] for name in (*DESCRIBING, "resource_base") if name in given}
     config = SourceConfig(
-        state=str(state or out / STATE),
-        base_url=base_url,
-        profile=Profile(profile or "1.1"),
-        sets=(SetConfig(files=str(files), name=set_name, resource_base=resource_base, **given),),
+        state=str(given.get("state") or given["out"] / STATE),
+        base_url=given["base_url"],
+        profile=Profile(given.get("profile", "1.1")),
+        sets=(SetConfig(files=str(given["files"]), name=given.get("set_name", "files"), **described),),
     )
-    tree = Tree(out, None if resources == "none" else resources)
-    if dry_run:
-        return _dry_run(config, tree, as_json)
-    return _publish(config, tree, as_json)
+    return config, Tree(given["out"], None if resources == "none" else resources)
 
 
-def _publish(config: SourceConfig, tree: Tree, as_json: bool) -> Exit:
+def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
+    """The source that a file describes; it says all that there is to say."""
+    from headwater.server.config import read_config
+
+    if given:
+        option = next(one.opts[0] for one in command.params if one.name == next(iter(given)))
+        raise UsageFault(f"{option} and CONFIG do not go together", advice="Say it in the file.")
+    config = read_config(path)
+    if config.base_url is None:
+        raise UsageFault(
+            "no base_url: publishing alone does not know where the server will be", advice="Set base_url in the file."
+        )
+    return config, None
+
+
+def _publish(config: SourceConfig, tree: Tree | None, as_json: bool, *, whole: bool) -> Exit:
     from headwater.server.source import Source
 
     began = time.monotonic()
     gc.freeze()  # what is imported stays; records by the hundred thousand make no cycles worth looking for
     gc.set_threshold(100_000, 50, 50)
     with listening() as listener, Source(config, tree=tree, listener=listener) as source:
-        worked = source.run_once()[0]
-        count = source.catalog.state(worked.name).count
+        worked = source.run_once()
+        counts = [source.catalog.state(one.name).count for one in worked]
         where = source.site.url(".well-known/resourcesync")
-    summary = _summary(worked, count, where, time.monotonic() - began)
+    seconds = time.monotonic() - began
     if as_json:
-        json_document(summary)
+        sets = [_summary(one, count, where, seconds) for one, count in zip(worked, counts, strict=True)]
+        json_document({"sets": sets} if whole else sets[0])
     else:
-        click.echo(_told(worked, count, where, time.monotonic() - began))
+        for one, count in zip(worked, counts, strict=True):
+            click.echo(_told(one, count, where, seconds))
+    return Exit.TRANSFERS_FAILED if any(_is_incomplete(one) for one in worked) else Exit.DONE
+
+
+def _is_incomplete(worked: Worked) -> bool:
     scanned = worked.scanned
-    incomplete = scanned.held_back or scanned.unsettled or scanned.remarks.get(notices.UNREADABLE)
-    return Exit.TRANSFERS_FAILED if incomplete else Exit.DONE
+    return bool(scanned.held_back or scanned.unsettled or scanned.remarks.get(notices.UNREADABLE))
 
 
 def _summary(worked: Worked, count: int, where: str, seconds: float) -> dict[str, object]:
@@ -168,28 +201,35 @@ def _told(worked: Worked, count: int, where: str, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def _dry_run(config: SourceConfig, tree: Tree, as_json: bool) -> Exit:
+def _dry_run(config: SourceConfig, tree: Tree | None, as_json: bool, *, whole: bool) -> Exit:
     import msgspec
 
+    found = _surveyed(config, tree)
+    if as_json:
+        sets = [
+            {"set": name, **msgspec.to_builtins(one), "held_back": str(one.held_back) if one.held_back else None}
+            for name, one in found.items()
+        ]
+        json_document({"sets": sets} if whole else sets[0])
+    for name, one in {} if as_json else found.items():
+        click.echo(
+            f"{name}: would read {counted(one.new + one.changed, 'file')}, {human_octets(one.octets)}:"
+            f" {one.new:,} new, {one.changed:,} perhaps changed; delete {one.vanished:,};"
+            f" leave {one.unchanged + one.kept:,}"
+        )
+        if one.held_back:
+            click.echo(f"would hold deletions back: {one.held_back}")
+    return Exit.TRANSFERS_FAILED if any(one.held_back for one in found.values()) else Exit.DONE
+
+
+def _surveyed(config: SourceConfig, tree: Tree | None) -> dict[str, Survey]:
     from headwater.ingest.survey import survey
     from headwater.server.set_source import folder_of
     from headwater.server.source import CATALOG, Source
 
     with listening() as listener:
-        if (Path(config.state) / CATALOG).exists():
+        if config.catalog is not None or (Path(config.state) / CATALOG).exists():
             with Source(config, tree=tree, listener=listener) as source:
-                found = source.survey(config.sets[0].name)
-        else:
-            found = survey(folder_of(config.sets[0], config.site(), Path(config.state), tree), (), 0, listener)
-    if as_json:
-        held_back = str(found.held_back) if found.held_back else None
-        json_document(msgspec.to_builtins(found) | {"held_back": held_back})
-    else:
-        click.echo(
-            f"would read {counted(found.new + found.changed, 'file')}, {human_octets(found.octets)}:"
-            f" {found.new:,} new, {found.changed:,} perhaps changed; delete {found.vanished:,};"
-            f" leave {found.unchanged + found.kept:,}"
-        )
-        if found.held_back:
-            click.echo(f"would hold deletions back: {found.held_back}")
-    return Exit.TRANSFERS_FAILED if found.held_back else Exit.DONE
+                return {one.name: source.survey(one.name) for one in config.sets}
+        folders = {one.name: folder_of(one, config.site(), Path(config.state), tree) for one in config.sets}
+        return {name: survey(folder, (), 0, listener) for name, folder in folders.items()}

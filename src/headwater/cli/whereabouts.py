@@ -55,7 +55,7 @@ class Whereabouts:
 
         config = read_config(path)
         self._is_configured = True
-        configured: str | None = getattr(config, "catalog", None)
+        configured: str | None = config.catalog
         if configured is None:
             self.file = _inside(Path(config.state))
         elif is_cluster(configured):
@@ -123,10 +123,9 @@ def restorable(where: Whereabouts, listener: Listener) -> Iterator[Portable]:
 
 def credentials() -> Credentials:
     """Who we are at a cluster, by the environment: a URL on a command line is seen by everybody on the machine."""
-    from headwater.catalog.places import Credentials
+    from headwater.catalog.places import credentials_from
 
-    given = {name: os.environ.get(f"HEADWATER_CLUSTER_{name.upper()}") for name in ("user", "password", "api_key")}
-    return Credentials(**{name: value or None for name, value in given.items()})
+    return credentials_from(os.environ)
 
 
 def _inside(folder: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from headwater.catalog.places import is_cluster, place_of
 from headwater.errors import UsageFault
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
 from headwater.server.fed_config import FedConfig
@@ -73,6 +74,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     state: str
     sets: tuple[SetConfig, ...]
+    catalog: str | None = None
     documents: str | None = None
     base_url: str | None = None
     host: str = DEFAULT_HOST
@@ -88,6 +90,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         if not self.sets:
             raise BadConfiguration("no set: nothing to publish", advice='Add a [[set]] with `files = "DIR"`.')
+        if self.catalog is not None:
+            place_of(self.catalog)
         self.site("http://localhost")  # a wrong name or URL is told when the file is read, not when it is used
 
     def site(self, base_url: str | None = None) -> Site:
@@ -123,7 +127,7 @@ def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
     sets = tuple(msgspec.structs.replace(one, **one.anchored_paths(folder)) for one in config.sets)
     places = {
         name: str(folder / Path(path).expanduser())
-        for name, path in (("state", config.state), ("documents", config.documents))
-        if path is not None
+        for name, path in (("state", config.state), ("documents", config.documents), ("catalog", config.catalog))
+        if path is not None and not is_cluster(path)
     }
     return msgspec.structs.replace(config, sets=sets, **places)

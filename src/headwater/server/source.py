@@ -7,6 +7,7 @@ asks `is_published` before it shows anything. State folder: `catalog.sqlite`, `d
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +47,9 @@ def utc_now() -> dt.datetime:
 def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     """The catalog that the configuration names. Raises the catalog's StoreFaults."""
     limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
-    return places.open_catalog(Path(config.state) / CATALOG, limits, listener=listener)
+    place = config.catalog or Path(config.state) / CATALOG
+    credentials = places.credentials_from(os.environ)
+    return places.open_catalog(place, limits, credentials=credentials, listener=listener)
 
 
 def open_store(config: SourceConfig, tree: Tree | None = None, *, clean: bool = True) -> FolderStore:
