@@ -25,7 +25,7 @@ BLOCK_OCTETS = 4 << 20
 SERIAL_FILES = 256
 """So many files are read in this process before others are started: that takes about as long as starting them."""
 SERIAL_OCTETS = 16 << 20
-AHEAD = 16
+AHEAD = 8
 """So many blocks each process may have in hand: it reads on while this process writes a batch down (30 to 50 ms)."""
 _PIPE_OCTETS = 1 << 20
 _PIPE_PAGE = 4096
