@@ -13,6 +13,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import click
+
 import headwater
 from headwater.cli import COMMANDS
 from headwater.errors import Exit, HeadwaterError
@@ -42,15 +44,22 @@ def main() -> None:
 def render() -> str:
     """The whole page."""
     parts = ["# Reference\n", "Written from the program itself by `make docs`; do not edit.\n"]
-    parts += ["## Commands\n", *(command_section(name) for name in COMMANDS)]
+    parts += ["## Commands\n", *(command_section(path) for name in COMMANDS for path in command_paths(name))]
     parts += ["## Exit statuses\n", "The same for all commands.\n", status_table()]
     parts += ["## Error codes\n", errors_introduction(), error_table()]
     parts += ["## Notices\n", notices_introduction(), notice_table()]
     return "\n".join(parts)
 
 
-def command_section(name: str) -> str:
-    command = [sys.executable, "-m", "headwater", name, "--help"]
+def command_paths(name: str) -> list[tuple[str, ...]]:
+    """A command, and those of a group after it."""
+    command = import_module(COMMANDS[name][0]).command
+    return [(name,), *((name, one) for one in command.commands)] if isinstance(command, click.Group) else [(name,)]
+
+
+def command_section(path: tuple[str, ...]) -> str:
+    name = " ".join(path)
+    command = [sys.executable, "-m", "headwater", *path, "--help"]
     environment = {**os.environ, "COLUMNS": "102"}
     said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     return f"### headwater {name}\n\n```text\n{said}```\n"
