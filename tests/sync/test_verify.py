@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headwater.sync.filters import Choice, Refusal, Scope, origin_of
 from headwater.sync.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
 from headwater.sync.follow import next_wait
+from headwater.sync.http_dates import http_micros
 from headwater.sync.moments import SECOND
 from headwater.sync.outcomes import backoff_seconds
 from headwater.sync.plan import guard
@@ -23,7 +24,6 @@ from headwater.sync.verify import (
     Same,
     compare,
     digests_of,
-    http_micros,
     judge,
     strongest_of,
 )

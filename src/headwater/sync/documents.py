@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable
-from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 import msgspec
@@ -16,9 +15,11 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.spec.faults import NotXml
+from headwater.spec.moments import from_optional
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.sync.faults import Unreachable
+from headwater.sync.http_dates import http_micros
 from headwater.sync.state import Validators
 from headwater.sync.transport import Fetch, StreamBroken, StreamedAnswer, Transport
 
@@ -166,7 +167,7 @@ class Documents:
                 document=document,
                 etag=answer.headers.get("etag"),
                 last_modified=answer.headers.get("last-modified"),
-                read_at=_date(answer.headers.get("date")) or self._now(),
+                read_at=from_optional(http_micros(answer.headers.get("date"))) or self._now(),
                 count=reader.entry_count,
                 octets=answer.octets,
                 moved_to=answer.moved_to,
@@ -258,14 +259,6 @@ def _may_pass(fault: SourceFault) -> bool:
 
 def _rule(answer: StreamedAnswer) -> str:
     return "DST-F2" if answer.status in (401, 403) else "DST-F1"
-
-
-def _date(value: str | None) -> dt.datetime | None:
-    try:
-        at = parsedate_to_datetime(value) if value else None
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-    return at if at is not None and at.tzinfo is not None else None
 
 
 def _max_age(value: str | None) -> int | None:

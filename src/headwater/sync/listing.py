@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 
 import msgspec
@@ -17,13 +16,15 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Progress
 from headwater.spec.kinds import Kind
+from headwater.spec.moments import to_microseconds
 from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database, Transaction
 from headwater.sync.documents import Answer, Documents, Missing, Unchanged
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.filters import Scope
+from headwater.sync.http_dates import http_micros
 from headwater.sync.intake import Intake, Staged
-from headwater.sync.moments import micros
+from headwater.sync.moments import SECOND, micros
 from headwater.sync.position import FUTURE
 from headwater.sync.state import Validators
 
@@ -292,11 +293,8 @@ def _telling(answer: Answer) -> Validators | None:
     """
     if answer.etag:
         return Validators(answer.etag, answer.last_modified)
-    try:
-        modified = parsedate_to_datetime(answer.last_modified) if answer.last_modified else None
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-    if modified is None or modified.tzinfo is None or (answer.read_at - modified).total_seconds() < 2:
+    modified = http_micros(answer.last_modified)
+    if modified is None or to_microseconds(answer.read_at) - modified < 2 * SECOND:
         return None
     return Validators(None, answer.last_modified)
 

@@ -16,6 +16,7 @@ from headwater.storage.database import Database
 from headwater.sync.adoption import adopt
 from headwater.sync.coding import CannotDecode, decode_file
 from headwater.sync.faults import DestinationUnusable
+from headwater.sync.http_dates import http_micros
 from headwater.sync.moments import SECOND
 from headwater.sync.naming import escaped_path
 from headwater.sync.outcomes import Outcomes
@@ -23,7 +24,7 @@ from headwater.sync.place import InTheWay, Tree
 from headwater.sync.plan import Counts
 from headwater.sync.state import SetRow
 from headwater.sync.transport import FailureKind, Fetch, Fetched, Transport
-from headwater.sync.verify import GOOD, Form, Judgement, Listed, Verdict, fits, http_micros, judge, strongest_of
+from headwater.sync.verify import GOOD, Form, Judgement, Listed, Verdict, fits, judge, strongest_of
 from headwater.sync.ways import Work, bound, mirror_base, mirrors_of, mtime_ns, next_step
 
 _GOOD = (200, 203)

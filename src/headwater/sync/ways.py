@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from headwater.sync.http_dates import http_micros
 from headwater.sync.moments import SECOND
-from headwater.sync.verify import digests_of, http_micros
+from headwater.sync.verify import digests_of
 
 _ROOM_FOR_GROWTH = 64 << 20
 
