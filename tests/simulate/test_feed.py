@@ -59,7 +59,7 @@ def test_portions_and_pauses_leave_no_trace(portions: list[tuple[int, bool]]) ->
         feed = feeding(parts)
         for count, anew in portions:
             feed = feeding(parts) if anew else feed
-            assert feed.step(count, MIX, START) == count
+            assert len(feed.step(count, MIX, START)) == count
         assert told(parts) == told(whole)
         assert parts.state("files").last_seq == total
         whole.close()
@@ -71,10 +71,10 @@ def test_every_listed_resource_is_the_one_that_would_be_made(catalog: SqliteCata
     feed.step(500, MIX, START)
     simulation = Simulation(catalog, WORLD, Course())
     for held in catalog.resources("files"):
-        found = simulation.open("files", held)
+        found = simulation.open("files", held.uri)
         assert found is not None
-        octets, file = found
-        assert octets == held.metadata.length == len(file.read())
+        assert found.resource == held
+        assert found.octets == held.metadata.length == len(found.file.read())
 
 
 def test_a_load_that_was_broken_off_goes_on(catalog: SqliteCatalog, tmp_path: Path) -> None:
@@ -143,10 +143,10 @@ def test_a_set_of_another_making_is_left_alone(catalog: SqliteCatalog) -> None:
 
 def test_what_cannot_go_on_ends(catalog: SqliteCatalog) -> None:
     feed = feeding(catalog)
-    assert feed.step(100, Mix(deleted=1), START) == 40
+    assert len(feed.step(100, Mix(deleted=1), START)) == 40
     assert catalog.state("files").count == 0
-    assert feed.step(100, Mix(updated=1), START) == 0
-    assert feed.step(3, Mix(created=1, deleted=9), START) == 3
+    assert feed.step(100, Mix(updated=1), START) == []
+    assert len(feed.step(3, Mix(created=1, deleted=9), START)) == 3
 
 
 # -- the simulation of several sets by the clock

@@ -69,7 +69,9 @@ _LOG_SECONDS = 10.0
     " removed at the end]",
 )
 @click.option(
-    "--catalog", type=click.Path(path_type=Path), metavar="FILE", help="The catalog.  [default: in the state folder]"
+    "--catalog",
+    metavar="CATALOG",
+    help="The catalog: a file, or a cluster's URL.  [default: a file in the state folder]",
 )
 @click.option("--no-serve", is_flag=True, help="Only feed the catalog; publish and serve nothing.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
@@ -82,7 +84,7 @@ _LOG_SECONDS = 10.0
 @json_option
 def command(
     state: Path | None,
-    catalog: Path | None,
+    catalog: str | None,
     no_serve: bool,
     host: str,
     port: int,
@@ -97,7 +99,7 @@ def command(
     Nothing is stored of the resources: their octets are made when they are asked for. Without --no-serve the source is
     published and served until SIGTERM (status 0) or Ctrl-C (130). Settings count in the order options, FILE, preset.
     """
-    from headwater.catalog.sqlite import SqliteCatalog
+    from headwater.cli.whereabouts import Whereabouts
     from headwater.server.lock import StateLock
     from headwater.server.source import CATALOG
     from headwater.simulate.simulation import Simulation
@@ -106,12 +108,13 @@ def command(
         listener = held.enter_context(listening())
         world, course = _settings(options, listener)
         if no_serve and state is None and catalog is None:
-            raise UsageFault("nothing would be left of it", advice="Add --state DIR or --catalog FILE.")
+            raise UsageFault("nothing would be left of it", advice="Add --state DIR or --catalog CATALOG.")
         if no_serve and course.warp is None and course.last is None and course.rate:
             raise UsageFault("as many changes as possible, without an end", advice="Add --changes N or --duration S.")
         folder = state or Path(held.enter_context(tempfile.TemporaryDirectory(prefix="headwater-simulate-")))
         held.callback(StateLock(folder).release)
-        opened = held.enter_context(closing(SqliteCatalog(catalog or folder / CATALOG)))
+        where = Whereabouts(catalog or str(folder / CATALOG))
+        opened = held.enter_context(closing(where.open(listener)))
         simulation = Simulation(opened, world, course, listener)
         if no_serve:
             return _feed(simulation, as_json=as_json)

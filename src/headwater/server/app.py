@@ -287,8 +287,7 @@ class Application:
         if not self._source.is_published(set_name):
             return replies.not_yet(set_name)
         if self._contents is not None:
-            link = self._links[set_name]
-            return content_reply(self._contents, self._source.catalog, found, link, conditions, is_head=is_head)
+            return content_reply(self._contents, found, self._links[set_name], conditions, is_head=is_head)
         known = self._cards.find(set_name, relative)
         if known is None or not self._source.takes(set_name, found.path):
             return replies.text(404, "no such resource")

@@ -10,7 +10,9 @@ import time
 from email.utils import formatdate
 from typing import BinaryIO, Protocol
 
-from headwater.catalog.interface import Catalog, Resource
+import msgspec
+
+from headwater.catalog.interface import Resource
 from headwater.server.conditions import is_fresh
 from headwater.server.replies import Conditions, Head, Reply, line, text, whole_or_part
 from headwater.server.routes import ResourceRoute
@@ -19,25 +21,31 @@ SMALL_OCTETS = 1 << 16
 """What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
 
 
+class Content(msgspec.Struct, frozen=True):
+    """The octets of one resource, and what the catalog says of just these."""
+
+    resource: Resource
+    octets: int
+    file: BinaryIO
+
+
 class Contents(Protocol):
     """Whoever has the octets of resources."""
 
-    def open(self, set_name: str, resource: Resource) -> tuple[int, BinaryIO] | None:
-        """The length and the octets of a resource in the state that `resource` says; None: there are none."""
+    def open(self, set_name: str, relative: str) -> Content | None:
+        """A resource in the state that the catalog holds, or a later one than is published; None: there is none."""
         ...
 
 
 def content_reply(
-    contents: Contents, catalog: Catalog, route: ResourceRoute, link: Head, conditions: Conditions, *, is_head: bool
+    contents: Contents, route: ResourceRoute, link: Head, conditions: Conditions, *, is_head: bool
 ) -> Reply:
-    """The answer for a resource in the state that the catalog holds, if it does; `link` is a line of its head."""
-    held = catalog.get(route.set_name, [route.relative]).get(route.relative)
-    found = None if held is None else contents.open(route.set_name, held)
-    if held is None or found is None:
+    """The answer for a resource; `link` is a line of its head."""
+    found = contents.open(route.set_name, route.relative)
+    if found is None:
         return text(404, "no such resource")
-    octets, file = found
-    stated = held.metadata
-    etag = b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii") if stated.hash else b'W/"%x"' % held.seq
+    octets, stated = found.octets, found.resource.metadata
+    etag = b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii") if stated.hash else b'W/"%x"' % found.resource.seq
     # No date in the future (RFC 9110 8.8.2.1), where simulated time may well be.
     second = int(min(stated.lastmod.timestamp() if stated.lastmod else 0, time.time()))
     unchanged = (
@@ -59,8 +67,8 @@ def content_reply(
     if reply.status == 416 or is_head:
         return reply
     if reply.octets > SMALL_OCTETS:
-        reply.file = file
+        reply.file = found.file
         return reply
-    file.seek(reply.start)
-    reply.body, reply.start = file.read(reply.octets), 0
+    found.file.seek(reply.start)
+    reply.body, reply.start = found.file.read(reply.octets), 0
     return reply

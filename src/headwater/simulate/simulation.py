@@ -8,13 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from io import BufferedReader
-from typing import BinaryIO
 
-from headwater.catalog.interface import Catalog, Resource
+from headwater.catalog.interface import Catalog
 from headwater.progress import Listener, Progress, silent
+from headwater.server.contents import Content
 from headwater.server.source import utc_now
 from headwater.simulate.clock import Clock
 from headwater.simulate.feed import BATCH, SetFeed
+from headwater.simulate.lookup import Lookup
 from headwater.simulate.resources import ContentFile, Filler, read_version
 from headwater.simulate.settings import Course, World
 
@@ -37,6 +38,7 @@ class Simulation:
         self._start = course.start or utc_now()
         filler = Filler(world.seed, world.hashes)
         self._feeds = {name: SetFeed(catalog, world, name, filler) for name in world.sets}
+        self._lookup = Lookup(catalog)
         self._exhausted = False
         self._origin = 0.0
         self.clock = Clock(self._start, course.warp, time.monotonic)
@@ -56,6 +58,7 @@ class Simulation:
 
     def resume(self) -> None:
         """Take up the catalog as it is, after something failed."""
+        self._lookup.clear()
         for feed in self._feeds.values():
             feed.resume()
 
@@ -82,7 +85,9 @@ class Simulation:
         changed = []
         for place, feed in enumerate(self._feeds.values()):
             wanted = share(due, place, len(self._feeds)) - feed.made
-            if wanted > 0 and feed.step(min(wanted, BATCH), self.course.mix, now):
+            uris = feed.step(min(wanted, BATCH), self.course.mix, now) if wanted > 0 else []
+            if uris:
+                self._lookup.forget(feed.name, uris)
                 changed.append(feed.name)
         self._exhausted = not changed
         self._listener(Progress(CHANGES, self.done, self.course.last))
@@ -105,14 +110,15 @@ class Simulation:
         wait = self.clock.wait_for(self._origin + (self.done + 1) / self.course.rate)
         return min(max(wait, _LEAST_PAUSE), _LONGEST_PAUSE)
 
-    def open(self, set_name: str, resource: Resource) -> tuple[int, BinaryIO] | None:
-        """The length and the octets of a resource in this state; None for one that is none of ours."""
+    def open(self, set_name: str, relative: str) -> Content | None:
+        """The octets of a resource in the state that the catalog holds; None when it holds none."""
         resources = self._feeds[set_name].resources
-        number = resources.number(resource.uri)
-        if number is None:
+        number = resources.number(relative)
+        held = None if number is None else self._lookup.find(set_name, relative, number)
+        if number is None or held is None:
             return None
-        content = resources.content(number, read_version(resource.memo))
-        return len(content), BufferedReader(ContentFile(resources, content))
+        content = resources.content(number, read_version(held.memo))
+        return Content(held, len(content), BufferedReader(ContentFile(resources, content)))
 
 
 def share(total: int, place: int, sets: int) -> int:
