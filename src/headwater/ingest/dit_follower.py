@@ -64,8 +64,8 @@ class DitFollower:
 
     def _until(self, shard: Shard) -> int:
         """Where the snapshot of a shard ends: fixed when it begins, for a load that is interrupted to go on there."""
-        feed, name = f"{shard.feed} snapshot", self.feed.name
-        known = self.feed.memory.position(name, feed)
+        feed = f"{shard.feed} snapshot"
+        known = self.feed.position(feed)
         if known is not None:
             return int(known)
         until = self._index.newest(shard)
@@ -73,7 +73,7 @@ class DitFollower:
         return until
 
     def _read(self, shard: Shard, until: int | None = None) -> None:
-        position = read_position(self.feed.memory.position(self.feed.name, shard.feed))
+        position = read_position(self.feed.position(shard.feed))
         for found in self._index.pages(shard, position, until):
             second = int(self.feed.clock().timestamp())
             position.take((one.number for one in found), second)

@@ -11,7 +11,7 @@ import msgspec
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Unacceptable, Upsert
 from headwater.catalog.weights import weight
 from headwater.ingest.locations import Locations
-from headwater.ingest.memory import Effects, Intent, Memory
+from headwater.ingest.memory import Effects, Intent, Memory, Request
 from headwater.ingest.reciprocity import Draft, differences, reciprocate, with_implied
 
 BATCH = 1_000
@@ -98,6 +98,18 @@ class Feed:
         self.catalog.record(self.name, events, self.clock())
         self.memory.commit(self.name, effects, self.clock())
         self._recovered = True
+
+    def request(self, key: str) -> Request | None:
+        """What became of the request with this idempotency key, a batch that was cut in two included."""
+        with self.turn:
+            self.recover()
+            return self.memory.request(self.name, key)
+
+    def position(self, feed: str) -> bytes | None:
+        """How far a feed was read, a batch that was cut in two included."""
+        with self.turn:
+            self.recover()
+            return self.memory.position(self.name, feed)
 
     def recover(self) -> None:
         """Finish what a crash has cut in two: the catalog tells whether the batch under way was recorded."""

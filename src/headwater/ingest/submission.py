@@ -75,7 +75,7 @@ class Submission:
         self._parts: list[bytes] = []
         self.summary = Summary()
         self._hear = hear
-        self._before = feed.memory.request(feed.name, key) if key is not None else None
+        self._before = feed.request(key) if key is not None else None
         self._is_repeat = self._before is not None
         for part in self._before.parts if self._before is not None else ():
             self._keep(part, msgspec.json.decode(part, type=list[Outcome]))

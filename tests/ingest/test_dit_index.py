@@ -1,0 +1,207 @@
+"""A harvester's index followed, on real engines: snapshot, changes, late and same-second documents."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headwater.ingest.dit_follower import DitFollower
+from headwater.ingest.dit_index import BadIndex, Index, OddAnswer
+from headwater.ingest.index_place import index_at
+from headwater.ingest.index_positions import ShardPosition
+from headwater.storage.cluster import Access, Answer, Cluster, Node
+from tests.ingest.fed import Fed, change, resource
+
+MAPPINGS = {
+    "modern": {
+        "dynamic": True,
+        "properties": {
+            "resource_set": {"type": "keyword"},
+            "location": {"properties": {"value": {"type": "keyword"}, "type": {"type": "keyword"}}},
+            "lastmod": {"type": "date", "format": "strict_date_optional_time||yyyy-MM-dd'T'HH:mm:ssZ"},
+            "datetime": {"type": "date", "format": "strict_date_optional_time||yyyy-MM-dd'T'HH:mm:ssZ"},
+        },
+    },
+    "dynamic": {"dynamic": True},
+}
+
+
+class Harvester:
+    """Who writes the index: its own client, its own ids, never ours."""
+
+    def __init__(self, cluster: Cluster, name: str, mapping: str, shards: int) -> None:
+        self.cluster = cluster
+        self.name = name
+        cluster.ask("DELETE", f"/{name}", accept=(404,))
+        settings = {"number_of_shards": shards, "number_of_replicas": 0, "refresh_interval": "-1"}
+        self._send("PUT", f"/{name}", {"settings": settings, "mappings": MAPPINGS[mapping]})
+
+    def post(self, *documents: dict[str, object]) -> None:
+        """A resource replaces the one of its location, a change is added (DIT-02)."""
+        for one in documents:
+            location = one["location"]
+            assert isinstance(location, dict)
+            if "change" in one:
+                self._send("POST", f"/{self.name}/_doc", one)
+            else:
+                self._send("PUT", f"/{self.name}/_doc/{location['value']}", one)
+
+    def remove(self, path: str) -> None:
+        self._send("DELETE", f"/{self.name}/_doc/{path}")
+
+    def refresh(self) -> None:
+        self._send("POST", f"/{self.name}/_refresh")
+
+    def content(self) -> Any:
+        self.refresh()
+        body = {"size": 1_000, "seq_no_primary_term": True, "version": True, "sort": ["_doc"]}
+        hits = msgspec.json.decode(self._send("POST", f"/{self.name}/_search", body).body)["hits"]["hits"]
+        return sorted((one["_id"], one["_seq_no"], one["_version"]) for one in hits)
+
+    def _send(self, method: str, path: str, body: object = None) -> Answer:
+        return self.cluster.ask(method, path, None if body is None else msgspec.json.encode(body))
+
+
+@pytest.fixture(params=["opensearch", "elasticsearch"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    engine = request.getfixturevalue(request.param)
+    made = Cluster(Access(nodes=(Node("127.0.0.1", engine.port),)), patience_seconds=20)
+    yield made
+    made.close()
+
+
+def followed(fed: Fed, harvester: Harvester) -> DitFollower:
+    return DitFollower(fed.feed, Index(harvester.cluster, harvester.name), frozenset({"s"}))
+
+
+def test_dit_03_the_snapshot_then_what_happens_once_each(cluster: Cluster, tmp_path: Path) -> None:
+    """DIT-02, DIT-03, DIT-A11, DIT-A20; restarts at any time; documents of another set are none of ours."""
+    harvester = Harvester(cluster, "harvest-one", "modern", 2)
+    for number in range(60):
+        harvester.post(resource(f"r{number}", number), change(f"r{number}", "created", number))
+    harvester.post(resource("r0", 100, "b"), change("r0", "updated", 100), resource("other", 1, resource_set="x"))
+    harvester.refresh()
+    fed = Fed(tmp_path, loading=True)
+    assert followed(fed, harvester).poll() == 122
+    assert (len(fed.state()), fed.log(), fed.feed.is_open) == (60, [], True)
+    before = harvester.content()
+
+    assert followed(fed, harvester).poll() == 0  # a new process finds nothing new
+    harvester.post(change("r1", "updated", 200))  # the change first …
+    harvester.refresh()
+    follower = followed(fed, harvester)
+    follower.poll()
+    assert fed.log() == []
+    harvester.post(resource("r1", 200, "c"))  # … its resource in the next look
+    harvester.remove("r2")
+    harvester.post(change("r2", "deleted", 201), resource("new", 201, "d"), change("new", "created", 201))
+    harvester.refresh()
+    followed(fed, harvester).poll()
+    assert sorted(fed.log()) == [("created", "new"), ("deleted", "r2"), ("updated", "r1")]
+    assert fed.state()["r1"] == "md5:" + "c" * 32
+    fed.later(60)
+    assert followed(fed, harvester).poll() == 0
+    assert len(fed.log()) == 3
+    assert {one[0] for one in before} - {one[0] for one in harvester.content()} == {"r2"}, "we removed nothing"
+    assert len(harvester.content()) == len(before) + 4 - 1
+    fed.close()
+
+
+def test_late_and_same_second_documents_are_neither_lost_nor_doubled(cluster: Cluster, tmp_path: Path) -> None:
+    """DIT-A6: changes with times from long ago arrive at any moment, many in one second, some sent twice."""
+    harvester = Harvester(cluster, "harvest-two", "dynamic", 3)
+    chance = random.Random(7)
+    fed = Fed(tmp_path)
+    wanted: list[str] = []
+    for _round in range(8):
+        for _ in range(12):
+            number = len(wanted)
+            second = chance.choice([5, 5, 5, number, 1_000])
+            pair = [resource(f"p{number}", second), change(f"p{number}", "created", second)]
+            chance.shuffle(pair)
+            harvester.post(*pair)
+            if chance.random() < 0.3:
+                harvester.post(pair[0] if "change" in pair[0] else pair[1])  # the harvester repeats itself
+            wanted.append(f"p{number}")
+        if chance.random() < 0.7:
+            harvester.refresh()
+        followed(fed, harvester).poll()
+    harvester.refresh()
+    followed(fed, harvester).poll()
+    assert sorted(fed.log()) == sorted(("created", uri) for uri in wanted)
+    assert set(fed.state().values()) == {"md5:" + "a" * 32}
+    fed.close()
+
+
+def test_an_index_that_is_not_there_is_said(cluster: Cluster) -> None:
+    with pytest.raises(BadIndex):
+        Index(cluster, "harvest-nowhere").shards()
+
+
+class Liar:
+    """A server that answers with something else."""
+
+    def __init__(self, *bodies: str) -> None:
+        self.bodies = list(bodies)
+
+    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: object = ()) -> Answer:
+        return Answer(200, self.bodies.pop(0))
+
+
+SHARDS = '{"i":{"settings":{"index":{"uuid":"u","number_of_shards":"1"}}}}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<html>",
+        "[]",
+        "{}",
+        '{"hits":{}}',
+        '{"hits":{"hits":{}}}',
+        '{"timed_out":true,"hits":{"hits":[]}}',
+        '{"hits":{"hits":[7]}}',
+        '{"hits":{"hits":[{"_source":{}}]}}',
+        '{"hits":{"hits":[{"_seq_no":"x"}]}}',
+        "[" * 100_000,
+    ],
+    ids=lambda body: body[:30],
+)
+def test_answers_that_are_none_are_the_server_s_fault(body: str) -> None:
+    index = Index(Liar(SHARDS, body), "i")
+    (shard,) = index.shards()
+    with pytest.raises(OddAnswer):
+        index.page(shard, ShardPosition())
+
+
+@pytest.mark.parametrize("body", ['{"i":{}}', '{"i":{"settings":{"index":{"uuid":"u"}}}}', '{"i":7}', "7"])
+def test_settings_that_are_none_are_the_server_s_fault(body: str) -> None:
+    with pytest.raises(OddAnswer):
+        Index(Liar(body), "i").shards()
+
+
+def test_documents_that_are_none_are_refused_and_passed(tmp_path: Path) -> None:
+    fed = Fed(tmp_path)
+    hits = [
+        {"_seq_no": 0, "_id": "1", "_source": {"location": 7}},
+        {"_seq_no": 1, "_id": "2", "_source": resource("a", 1)},
+        {"_seq_no": 2, "_id": "3", "_source": change("a", "created", 1)},
+    ]
+    page = msgspec.json.encode({"hits": {"hits": hits}}).decode()
+    follower = DitFollower(fed.feed, Index(Liar(SHARDS, page, '{"hits":{"hits":[]}}'), "i"), None)
+    follower.poll()
+    assert (follower.tally.rejected, fed.log()) == (1, [("created", "a")])
+    fed.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["http://host:1", "http://host:1/", "http://host:x/i", "http://host/I", "http://host/a/b"]
+)
+def test_addresses_of_no_index(text: str) -> None:
+    with pytest.raises(BadIndex):
+        index_at(text)

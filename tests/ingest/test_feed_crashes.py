@@ -1,0 +1,142 @@
+"""Catalog and memory agree whatever is cut off where: what was announced happens exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.sqlite import SqliteCatalog
+from headwater.ingest.dit_documents import read_document
+from headwater.ingest.dit_intake import take_documents
+from headwater.ingest.submission import BadKey, Submission
+from tests.ingest.fed import Fed, change, resource
+
+
+class PowerCut(Exception):
+    """The process ends here."""
+
+
+STEPS = [
+    ("memory", "begin", "before"),
+    ("memory", "begin", "after"),
+    ("catalog", "record", "before"),
+    ("catalog", "record", "after"),
+    ("memory", "commit", "before"),
+    ("memory", "commit", "after"),
+]
+
+
+def cut(fed: Fed, where: str, step: str, moment: str, turn: int) -> None:
+    """Let the power fail at a step, the `turn`th time that it comes."""
+    target = getattr(fed, where)
+    real = getattr(target, step)
+    left = [turn]
+
+    def failing(*arguments: object, **options: object) -> object:
+        left[0] -= 1
+        if left[0] == 0 and moment == "before":
+            raise PowerCut
+        result = real(*arguments, **options)
+        if left[0] == 0:
+            raise PowerCut
+        return result
+
+    setattr(target, step, failing)
+
+
+@pytest.mark.parametrize(("where", "step", "moment"), STEPS)
+@pytest.mark.parametrize("turn", [1, 2])
+def test_a_submission_that_is_cut_off_is_finished_by_its_repetition(
+    tmp_path: Path, where: str, step: str, moment: str, turn: int
+) -> None:
+    body = b"".join(b'{"path":"%d","change":"updated"}\n' % number for number in range(1_700))
+    fed = Fed(tmp_path)
+    cut(fed, where, step, moment, turn)
+    with pytest.raises(PowerCut):
+        submit(fed, body)
+    fed.close()
+    fed = Fed(tmp_path)
+    answer = submit(fed, body)
+    assert len(fed.log()) == 1_700
+    assert [one["seq"] for one in answer["results"]] == list(range(1, 1_701))
+    assert submit(fed, body) == answer
+    with pytest.raises(BadKey):
+        submit(fed, body[:-1_000])
+    assert len(fed.log()) == 1_700
+    fed.close()
+
+
+def submit(fed: Fed, body: bytes) -> dict[str, list[dict[str, int]]]:
+    submission = Submission(fed.feed, "key")
+    submission.push(body)
+    submission.finish()
+    answer: dict[str, list[dict[str, int]]] = json.loads(submission.body)
+    return answer
+
+
+@pytest.mark.parametrize(("where", "step", "moment"), STEPS)
+def test_documents_that_are_cut_off_are_taken_once_when_they_are_read_again(
+    tmp_path: Path, where: str, step: str, moment: str
+) -> None:
+    """With the position of their feed: what was not committed is read again, what was is known again (DIT-A12)."""
+    sources = [one for n in range(20) for one in (resource(f"{n}", n), change(f"{n}", "created", n))]
+    sources += [change("0", "deleted", 50), resource("half", 1)]
+    documents = [(line, read_document(one)) for line, one in enumerate(sources, 1)]
+    fed = Fed(tmp_path)
+    cut(fed, where, step, moment, 1)
+    with pytest.raises(PowerCut):
+        take_documents(fed.feed, documents, positions={"feed": b"42"})
+    fed.close()
+    fed = Fed(tmp_path)
+    fed.feed.recover()
+    if fed.memory.position("s", "feed") is None:
+        take_documents(fed.feed, documents, positions={"feed": b"42"})
+    assert fed.memory.position("s", "feed") == b"42"
+    fed.documents(change("half", "created", 1))
+    fed.settle()
+    assert sorted(uri for kind, uri in fed.log() if kind == "created") == sorted([*map(str, range(20)), "half"])
+    assert len(fed.log()) == 22
+    fed.close()
+
+
+def test_a_process_that_is_killed_again_and_again_takes_every_line_once(tmp_path: Path) -> None:
+    count = 12_000
+    lines = b"".join(b'{"path":"%d","change":"updated"}\n' % (number % 4_000) for number in range(count))
+    (tmp_path / "events").write_bytes(lines)
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "headwater", "ingest", "events", str(tmp_path / "events"), "--set", "s"]
+    command += ["--state", str(state), "--url-prefix", "http://example.org/", "--key", "k", "--json"]
+    environment = {**os.environ, "PYTHONDEVMODE": ""}
+    for number in range(1, 4):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        wait_for(state, number * 2_000, process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=120)
+    told = json.loads(done.stdout)
+    assert (told["lines"], told["taken"], told["first_seq"], told["last_seq"]) == (count, count, 1, count)
+    catalog = SqliteCatalog(state / "catalog.sqlite")
+    changes = [one for start in range(0, count, 5_000) for one in catalog.changes("s", start, 5_000)]
+    assert [one.uri for one in changes] == [str(number % 4_000) for number in range(count)]
+    catalog.close()
+
+
+def wait_for(state: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+    """Until so many changes are recorded, or the process has ended."""
+    end = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < end:
+        if (state / "catalog.sqlite").exists():
+            catalog = SqliteCatalog(state / "catalog.sqlite")
+            try:
+                if any(one.last_seq >= count for one in catalog.sets()):
+                    return
+            finally:
+                catalog.close()
+        time.sleep(0.01)
