@@ -96,6 +96,11 @@ REQUEST_FAULT = _known(
     "The server's own files could not be read while a request was answered.",
     "Look at the cause that the line names: the disk, permissions, the limit of open files.",
 )
+WORKER_ENDED = _known(
+    "HW-SRV-03",
+    "One of several serving processes ended unasked; another one starts.",
+    "Look for the cause in the log before this line; memory is a frequent one.",
+)
 LONG_URI = _known(
     "RS-DOC-19",
     "A URI is longer than the 2,047 characters of a Sitemap; it is published all the same.",

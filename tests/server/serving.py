@@ -135,7 +135,7 @@ class Process:
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONDEVMODE": ""},
         )
-        self.url = ""
+        self.url = self.address = ""
         self.began = time.monotonic()
 
     def listening(self) -> str:
@@ -143,7 +143,8 @@ class Process:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1].decode()
-        self.url = json.loads(line)["url"]
+        told = json.loads(line)
+        self.url, self.address = told["url"], told["address"]
         return self.url
 
     def ready(self) -> str:

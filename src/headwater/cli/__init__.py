@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ingest": ("headwater.cli.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
     "status": ("headwater.cli.status", "Show how the sets of a source stand: counts, lags, what is stale."),
     "catalog": ("headwater.cli.catalog", "Export, import or verify the sets of a catalog."),
-    "simulate": ("headwater.cli.simulate", "Serve synthetic resources that change as told, or feed them into a catalog."),
+    "simulate": ("headwater.cli.simulate", "Serve synthetic resources that change as told, or feed a catalog."),
     "completion": ("headwater.cli.completion", "Print the completion script of a shell."),
 }
 """Every command: its module, which holds a click command named `command`, and its one line of help."""

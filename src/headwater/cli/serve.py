@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +19,12 @@ from headwater.errors import Exit, UsageFault
 if TYPE_CHECKING:
     import socket
 
+    from headwater.cli.log import Log
+    from headwater.server.app import Application
     from headwater.server.config import SourceConfig
+    from headwater.server.metrics import Counts
+    from headwater.server.shown import ShownSource
+    from headwater.server.source import Source
 
 T = TypeVar("T")
 
@@ -60,12 +66,20 @@ _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
 )
 @click.option("--metrics", is_flag=True, default=None, help="Show figures for Prometheus at /metrics, to everybody.")
 @click.option(
+    "--no-publish",
+    is_flag=True,
+    help="Only serve what `headwater publish CONFIG --watch` publishes; any number of these may run.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="So many processes serve.  [default: 1]"
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Once it listens, write one line of JSON on standard output: event, url, state, pid.",
+    help="Once it listens, write one line of JSON on standard output: event, url, address, state, pid.",
 )
-def command(quiet: bool, as_json: bool, **options: Any) -> Exit:
+def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
 
     Give one folder with --files, or a CONFIG file in TOML with several sets; a set there may also be fed with
@@ -77,21 +91,29 @@ def command(quiet: bool, as_json: bool, **options: Any) -> Exit:
     from headwater.server.run import address_url, listen
 
     config = _configured(options)
+    if no_publish and config.base_url is None:
+        raise UsageFault(
+            "no base_url: a process that only serves must know what the documents name", advice="Set base_url."
+        )
     listener = listen(config.host, config.port)
     with listener:
         base_url = config.base_url or _own_url(config, address_url(listener))
         config = msgspec.structs.replace(config, base_url=base_url)
-        return _serve(config, listener, quiet=quiet, as_json=as_json)
+        return _serve(config, listener, quiet=quiet, as_json=as_json, alone=not no_publish, workers=workers)
 
 
-def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, as_json: bool) -> Exit:
+def _serve(
+    config: SourceConfig, listener: socket.socket, *, quiet: bool, as_json: bool, alone: bool, workers: int
+) -> Exit:
     import signal
 
+    from headwater import notices
     from headwater.cli.log import open_log
-    from headwater.server.app import Application
-    from headwater.server.metrics import Counts, MetricsPage
-    from headwater.server.run import make_server
+    from headwater.server.metrics import Counts
+    from headwater.server.run import address_url, make_server
+    from headwater.server.shown import ShownSource
     from headwater.server.source import Source
+    from headwater.server.workers import Workers
 
     log = open_log(config.log_format)
     counts = Counts() if config.metrics else None
@@ -101,28 +123,65 @@ def _serve(config: SourceConfig, listener: socket.socket, *, quiet: bool, as_jso
         what = ", ".join(one.files or f"the fed set {one.name}" for one in config.sets)
         log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
         if as_json:
-            json_line({"event": "listening", "url": url, "state": config.state, "pid": os.getpid()})
+            address = address_url(listener)
+            json_line({"event": "listening", "url": url, "address": address, "state": config.state, "pid": os.getpid()})
             sys.stdout.flush()
 
-    announced = _each(log.published, counts.published if counts else None)
-    with Source(config, listener=log.progress, announce=announced or log.published) as source:
-        roots = {one.name: one.root for one in config.sets if one.root is not None}
-        app = Application(
-            source,
-            roots,
-            metrics=MetricsPage(source, counts).page if counts else None,
-            intake=source.feeds.intake(source.site.base_path, log.fault),
-            on_served=_each(None if quiet else log.served, counts.served if counts else None),
-            on_fault=_each(log.fault, counts.fault if counts else None),
-        )
+    announced = _each(log.published, counts.published if counts else None) or log.published
+    with ExitStack() as stack:
+        source: Source | ShownSource
+        if alone:
+            source = stack.enter_context(Source(config, listener=log.progress, announce=announced))
+        else:
+            source = stack.enter_context(ShownSource(config, listener=log.progress))
+        app = _application(source, config, log, counts, quiet=quiet)
+        stack.callback(app.close)
         server = make_server(app, on_ready=announce)
-        try:
+        if workers > 1:
+            more = Workers(_serve_too, (config, listener, quiet), workers - 1, notices.WORKER_ENDED, log.progress)
+            more.start()
+            stack.callback(more.stop)
+        if isinstance(source, Source):
             source.start()
+        server.run(sockets=[listener])
+    log.event("stopped", "Stopped")
+    return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
+
+
+def _application(
+    source: Source | ShownSource, config: SourceConfig, log: Log, counts: Counts | None, *, quiet: bool
+) -> Application:
+    from headwater.server.app import Application
+    from headwater.server.metrics import MetricsPage
+
+    return Application(
+        source,
+        {one.name: one.root for one in config.sets if one.root is not None},
+        metrics=MetricsPage(source, counts).page if counts else None,
+        intake=source.feeds.intake(source.site.base_path, log.fault),
+        on_served=_each(None if quiet else log.served, counts.served if counts else None),
+        on_fault=_each(log.fault, counts.fault if counts else None),
+    )
+
+
+def _serve_too(config: SourceConfig, listener: socket.socket, quiet: bool) -> None:
+    """One more process on the same socket; it ends with the first one, however that ends."""
+    from headwater.cli.log import open_log
+    from headwater.server.metrics import Counts
+    from headwater.server.run import make_server
+    from headwater.server.shown import ShownSource
+    from headwater.server.workers import when_parent_ends
+
+    log = open_log(config.log_format)
+    counts = Counts() if config.metrics else None
+    with ShownSource(config, listener=log.progress) as source:
+        app = _application(source, config, log, counts, quiet=quiet)
+        server = make_server(app)
+        when_parent_ends(server.end)
+        try:
             server.run(sockets=[listener])
         finally:
             app.close()
-    log.event("stopped", "Stopped")
-    return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
 
 def _each(*hearers: Callable[[T], None] | None) -> Callable[[T], None] | None:

@@ -25,12 +25,23 @@ class StateUnusable(StoreFault):
     advice: ClassVar[str] = "Name a folder with --state that this user may write in."
 
 
+def make_state(folder: Path) -> None:
+    """Make sure of the state folder, and that whoever publishes a folder above leaves it out. Raises StateUnusable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        mark = folder / os.fsdecode(STATE_MARK)
+        if not mark.exists():
+            mark.write_text("The state of a Headwater command: never published.\n")
+    except OSError as cause:
+        raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
+
+
 class StateLock:
     """Holds the lock file of a state folder until `release`, or until the process ends, however it does."""
 
     def __init__(self, folder: Path) -> None:
+        make_state(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             self._descriptor = take_alone(folder / "lock")
         except OSError as cause:
             raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
@@ -38,17 +49,8 @@ class StateLock:
             holder = cause.holder.decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise Locked(f"{who} is using this state folder", where=str(folder)) from cause
-        self._mark(folder)
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
-
-    def _mark(self, folder: Path) -> None:
-        """Whoever publishes a folder above this one leaves it out."""
-        try:
-            (folder / os.fsdecode(STATE_MARK)).write_text("The state of a Headwater command: never published.\n")
-        except OSError as cause:
-            self.release()
-            raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
 
     def release(self) -> None:
         """Let others have the folder. No effect the second time."""

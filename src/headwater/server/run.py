@@ -91,6 +91,10 @@ class Server(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    def end(self) -> None:
+        """End gracefully, asked for from any thread."""
+        self.should_exit = True
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End gracefully; at a second signal do not wait for readers."""
         if self.should_exit:

@@ -11,6 +11,8 @@ from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.server.config import SourceConfig
+from headwater.server.feeds import Feeds
+from headwater.server.lock import make_state
 from headwater.server.set_source import folder_of
 from headwater.server.source import open_catalog, open_store, utc_now
 
@@ -25,14 +27,14 @@ class ShownSource:
         self.config = config
         self.site = config.site(base_url)
         state = Path(config.state)
-        self._belonging = {
-            name: Belonging(one.root, one.selection, one.avoid)
-            for name, one in (
-                (set_.name, folder_of(set_, self.site, state, None, config.documents)) for set_ in config.sets
-            )
-        }
-        self.catalog: Catalog = open_catalog(config)
+        scanned = [one for one in config.sets if one.feed is None]
+        folders = {one.name: folder_of(one, self.site, state, None, config.documents) for one in scanned}
+        self._belonging = {name: Belonging(one.root, one.selection, one.avoid) for name, one in folders.items()}
+        self._fed_roots = {one.name for one in config.sets if one.feed is not None and one.root is not None}
+        make_state(state)
+        self.catalog: Catalog = open_catalog(config, listener)
         self.store = open_store(config, clean=False)
+        self.feeds = Feeds(config.sets, self.site, self.catalog, state, utc_now)
         self._publisher = Publisher(self.catalog, self.store, self.site, utc_now, listener)
 
     def __enter__(self) -> ShownSource:
@@ -51,12 +53,13 @@ class ShownSource:
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path."""
-        return self._belonging[name].takes(relative)
+        return name in self._fed_roots if name not in self._belonging else self._belonging[name].takes(relative)
 
     def health(self) -> Mapping[str, object]:
         """What this process knows of itself; how the sets are is read from the catalog."""
         return {"role": "server", "sets": []}
 
     def close(self) -> None:
-        """Give up the catalog's files."""
+        """Give up the files."""
+        self.feeds.close()
         self.catalog.close()
