@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ from headwater.catalog.cluster_turn import SetBusy
 from headwater.catalog.verify import verify
 from headwater.storage.cluster_faults import ClusterReadOnly
 from tests.catalog.cluster_ground import Ground
+from tests.catalog.cluster_proxy import Proxy
 from tests.catalog.cluster_writers import Told, WritingProcess, judge, left_by
 from tests.catalog.recorder import START, batch
 
@@ -141,3 +143,37 @@ def test_a_read_only_index_is_reported_and_loses_nothing(ground: Ground, kind: s
 def block(ground: Ground, kind: str, value: str) -> None:
     body = b'{"index.blocks.read_only_allow_delete": %b}' % value.encode()
     ground.ask("PUT", f"/{ground.prefix}-{kind}/_settings", body)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_requests_and_answers_that_are_lost_are_made_up_for(opensearch: Engine, ground: Ground, seed: int) -> None:
+    ground.open().close()
+    with Proxy(opensearch.url, seed) as proxy:
+        place = ground.place.replace(opensearch.url.removeprefix("http://"), proxy.url.removeprefix("http://"))
+        catalogs = {name: ground.open(place) for name in ("one", "two")}
+        catalogs["one"].create("s")
+        catalogs["one"].open("s", START)
+        told: dict[str, Told] = {}
+
+        def write(name: str) -> None:
+            said = [catalogs[name].record("s", batch(name, number), START) for number in range(8)]
+            told[name] = Told(name, said)
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in catalogs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        judge(catalogs["one"], *told.values())
+        memos = [(f"one/7/{n}", b"memo") for n in range(20)]
+        catalogs["two"].remember("s", memos)
+        assert {resource.memo for resource in catalogs["one"].get("s", [uri for uri, _ in memos]).values()} == {b"memo"}
+        closed = catalogs["two"].close_segment("s", START)
+        assert [segment.number for segment in catalogs["one"].segments("s")][-2:] == [closed.number, closed.number + 1]
+        assert catalogs["one"].segments("s")[closed.number] == closed
+        catalogs["two"].note("s", b"note")
+        assert catalogs["one"].state("s").notes == b"note"
+        judge(catalogs["two"], *told.values())
+        for catalog in catalogs.values():
+            catalog.close()
+    assert {"request lost", "answer lost", "busy"} <= set(proxy.faults)

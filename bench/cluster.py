@@ -1,0 +1,117 @@
+"""The catalog on a real OpenSearch against bare bulk requests of the same documents: what the protocol costs on top."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+
+from tools.engines.engine import Engine
+from tools.engines.errors import Unavailable
+
+from bench.catalog import BATCH, START, clocked, event
+from bench.rows import Row, in_turns, row
+from headwater.catalog.cluster import ClusterCatalog
+from headwater.catalog.cluster_documents import resource_operation
+from headwater.catalog.cluster_schema import Layout, remove
+from headwater.catalog.interface import Event, Limits, Upsert
+from headwater.catalog.ledger import Place, Put
+from headwater.catalog.weights import weight
+from headwater.storage.cluster import Access, Cluster, Node
+
+LAYOUT = Layout(replicas=0)
+
+
+def run(quick: bool) -> list[Row]:
+    """Rows of the table; none, and a word about it, where no engine can run. `quick` takes a twentieth."""
+    try:
+        engine = Engine("opensearch", heap="2g", java_options=())
+    except Unavailable as error:
+        print(f"bench: no OpenSearch: {error}", file=sys.stderr)
+        return []
+    with engine:
+        return _run(engine, 50_000 if quick else 1_000_000, rounds=1 if quick else 3)
+
+
+def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
+    access = Access(nodes=(Node("127.0.0.1", engine.port),))
+    numbers = itertools.count()
+    events: list[Event] = [event(number) for number in range(size)]
+    operations = [_operation(upsert, number) for number, upsert in enumerate(events) if isinstance(upsert, Upsert)]
+    cluster = Cluster(access)
+
+    def fresh() -> ClusterCatalog:
+        return ClusterCatalog(access, f"bench-{next(numbers)}", layout=LAYOUT)
+
+    def ours() -> float:
+        catalog = fresh()
+        catalog.create("s")
+
+        def work() -> None:
+            for start in range(0, size, BATCH):
+                catalog.load("s", events[start : start + BATCH])
+            catalog.open("s", START)
+
+        seconds = clocked(work)
+        assert catalog.state("s").count == size
+        remove(cluster, f"bench-{next(numbers) - 1}")
+        catalog.close()
+        return seconds
+
+    def bare() -> float:
+        catalog = fresh()
+        name = f"bench-{next(numbers) - 1}"
+        seconds = clocked(lambda: cluster.stream(f"{name}-resource", iter(operations), lambda: None))
+        remove(cluster, name)
+        catalog.close()
+        return seconds
+
+    _warm(ours, bare)
+    loaded = in_turns([ours, bare], rounds)
+    note = f"{size / loaded[0]:,.0f}/s; bare: the same bytes, ready, two requests at a time"
+    rows = [row(f"first load of {size:,} resources into OpenSearch", loaded[0], "bulk", loaded[1], bar=0.6, note=note)]
+    catalog = fresh()
+    rows += _visible(catalog)
+    remove(cluster, f"bench-{next(numbers) - 1}")
+    catalog.close()
+    cluster.close()
+    return rows
+
+
+def _warm(*contestants: object) -> None:
+    """The engine compiles what it runs often: one round of each is not counted."""
+    for contestant in contestants:
+        assert callable(contestant)
+        contestant()
+
+
+def _operation(upsert: Upsert, number: int) -> bytes:
+    octets = weight(upsert.uri, upsert.metadata)
+    place = Place(number, number // Limits().page_entries, octets)
+    return resource_operation("s", Put(upsert, place, 0), number + 1)
+
+
+def _visible(catalog: ClusterCatalog) -> list[Row]:
+    """From the call of `record` to its change in a reader's hands, at 100 events a second."""
+    catalog.create("s")
+    catalog.load("s", [event(number) for number in range(1_000)])
+    catalog.open("s", START)
+    seconds: list[float] = []
+    began = time.perf_counter()
+    for number in range(100):
+        due = began + number / 10
+        time.sleep(max(0.0, due - time.perf_counter()))
+        before = time.perf_counter()
+        last = catalog.record("s", [event(n, number + 1) for n in range(10)], START).last
+        assert catalog.changes("s", last - 1)[0].seq == last
+        seconds.append(time.perf_counter() - before)
+    seconds.sort()
+    return [
+        {
+            "work": "10 events every 0.1 s into OpenSearch: accepted and read back from the log",
+            "ours": f"{seconds[len(seconds) // 2] * 1e3:.0f} ms median, {seconds[-2] * 1e3:.0f} ms the slowest but one",
+            "against": "what the open Change List may take",
+            "other": "1 s",
+            "met": seconds[-2] < 1.0,
+        }
+    ]

@@ -1,0 +1,76 @@
+"""A small HTTP proxy before an engine, which loses requests, loses answers and says that it is busy, by chance."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+
+BUSY = b'{"error": {"type": "rejected_execution_exception", "reason": "full, says the proxy"}, "status": 429}'
+
+
+class Proxy:
+    """Between a client and the engine at `target`; `faults` counts what it did, of every kind about one in `rarity`."""
+
+    def __init__(self, target: str, seed: int, rarity: int = 12) -> None:
+        chance = random.Random(seed)
+        lock = threading.Lock()
+        faults: Counter[str] = Counter()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                with lock:
+                    fault = {0: "request lost", 1: "answer lost", 2: "busy"}.get(chance.randrange(rarity), "")
+                    faults[fault] += 1
+                if fault == "request lost":
+                    self.close_connection = True
+                    return
+                if fault == "busy":
+                    self.tell(429, BUSY)
+                    return
+                connection = http.client.HTTPConnection(target.removeprefix("http://"), timeout=60)
+                connection.request(self.command, self.path, body or None, dict(self.headers.items()))
+                answer = connection.getresponse()
+                said = answer.read()
+                connection.close()
+                if fault == "answer lost":
+                    self.close_connection = True
+                    return
+                self.tell(answer.status, said)
+
+            def tell(self, status: int, said: bytes) -> None:
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(said)))
+                self.end_headers()
+                self.wfile.write(said)
+
+            do_GET = do_PUT = do_POST = do_DELETE = answer
+
+            def log_message(self, *_: object) -> None:
+                """The test says what went wrong."""
+
+        self.faults = faults
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

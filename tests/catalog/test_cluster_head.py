@@ -1,0 +1,136 @@
+"""What the head of a set says of revisions, leases and books: plain values, without an engine."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from headwater.catalog.cluster_head import (
+    STAMPS,
+    TERM_BITS,
+    Head,
+    Lease,
+    Tail,
+    applied,
+    closed,
+    marked,
+    only_recorded,
+    opened,
+    overtaken,
+    short,
+    stamped,
+    to_json,
+    valid,
+)
+from headwater.catalog.cluster_lease import Expired, Free, Held, Judgement, Watch, due
+from headwater.catalog.interface import Limits, WrongPhase
+
+HEAD = Head(resource_set="s", stamps=("0",))
+LEASE = Lease("other", 10.0)
+TAIL = Tail(rev=1, count=3, first=1, journal=False)
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["commit", "lose"]), st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=30
+)
+
+
+@given(STEPS)
+def test_a_revision_is_valid_exactly_when_it_was_committed(steps: list[tuple[str, int, int]]) -> None:
+    head = HEAD
+    committed: set[int] = set()
+    sent: set[int] = set()
+    for what, count, more in steps:
+        revs = range(head.rev + 1, head.rev + 1 + count)
+        sent |= set(revs)
+        if what == "commit":
+            committed |= set(revs)
+            head = replace(head, rev=revs[-1])
+        else:
+            sent |= set(range(revs[-1] + 1, revs[-1] + 1 + more))  # a writer that does not know it yet
+            head = overtaken(head)
+        assert {rev for rev in sent if valid(head, rev)} == committed
+    assert not valid(head, head.rev + 1)
+
+
+@given(st.integers(0, (1 << TERM_BITS) * 5), st.integers(1, 1 << TERM_BITS))
+def test_whoever_was_overtaken_has_no_valid_revision_left(rev: int, ahead: int) -> None:
+    after = overtaken(replace(HEAD, rev=rev))
+    assert valid(after, rev)
+    assert not valid(after, rev + ahead)
+    assert valid(replace(after, rev=after.rev + 1), after.rev + 1)
+
+
+def test_no_two_heads_have_the_same_last_stamp_and_the_newest_are_kept() -> None:
+    head = HEAD
+    for number in range(1, 3 * STAMPS):
+        head = stamped(head, str(number))
+    assert head.stamps == tuple(str(number) for number in range(2 * STAMPS, 3 * STAMPS))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (HEAD, HEAD, True),
+        (HEAD, replace(HEAD, rev=3, last_seq=3), True),
+        (HEAD, replace(HEAD, rev=3, last_seq=3, tail=TAIL), True),
+        (HEAD, replace(HEAD, rev=3), False),  # a load, or memos
+        (HEAD, replace(HEAD, rev=4, last_seq=3), False),
+        (HEAD, overtaken(HEAD), False),
+        (replace(HEAD, rev=3, last_seq=3), HEAD, False),  # a copy that lags behind
+        (HEAD, replace(HEAD, tail=replace(TAIL, journal=True)), False),
+        (replace(HEAD, tail=replace(TAIL, journal=True)), HEAD, False),
+        (HEAD, replace(HEAD, notes=b"x", lease=LEASE, last_us=5), True),
+    ],
+)
+def test_what_lies_between_two_heads(before: Head, after: Head, said: bool) -> None:
+    assert only_recorded(before, after) is said
+
+
+def test_what_is_applied() -> None:
+    assert applied(replace(HEAD, last_seq=7)) == 7
+    assert applied(replace(HEAD, last_seq=7, tail=Tail(rev=5, count=3, first=5, journal=False))) == 4
+    assert applied(replace(HEAD, last_seq=7, tail=Tail(rev=8, count=3, first=0, journal=True))) == 7
+
+
+def test_a_head_is_what_it_was_after_a_round_trip() -> None:
+    head = opened(replace(HEAD, notes=b"\0\xff", lease=LEASE, tail=TAIL, dead=((3, 1 << 33),)), 5)
+    assert msgspec.json.decode(to_json(head), type=Head) == head
+    assert opened(head, 9) is head
+    assert marked(head, 3).last_us == 5
+    assert [(run.first, run.until_us) for run in closed(head, 7, Limits()).runs] == [(1, 7), (1, None)]
+    with pytest.raises(WrongPhase):
+        closed(HEAD, 7, Limits())
+
+
+def test_names_of_documents_are_short_whatever_they_name() -> None:
+    names = [short("s"), short("s", "a"), short("t", "a"), short("s" * 10_000, "é" * 5_000), short("sa")]
+    assert {len(name) for name in names} == {27}
+    assert len(set(names)) == len(names)
+
+
+ME, OTHER = "me", "other"
+HELD = replace(HEAD, lease=LEASE)
+LOOKS: list[tuple[str, list[tuple[Head, tuple[int, int], float]], Judgement]] = [
+    ("nobody", [(HEAD, (1, 1), 0)], Free()),
+    ("nobody, but work is left", [(replace(HEAD, tail=TAIL), (1, 1), 0)], Expired()),
+    ("first seen just now", [(HELD, (1, 1), 1000)], Held(OTHER, 10)),
+    ("some time ago", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1009)], Held(OTHER, 1)),
+    ("silent for as long as it said", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1010)], Expired()),
+    ("it has beaten since", [(HELD, (1, 1), 0), (HELD, (2, 1), 9), (HELD, (2, 1), 11)], Held(OTHER, 8)),
+    ("another primary counts as a beat", [(HELD, (1, 1), 0), (HELD, (1, 2), 9), (HELD, (1, 2), 11)], Held(OTHER, 8)),
+    ("our own, left behind", [(replace(HEAD, lease=Lease(ME, 10)), (1, 1), 0)], Expired()),
+]
+
+
+@pytest.mark.parametrize(("looks", "said"), [row[1:] for row in LOOKS], ids=[row[0] for row in LOOKS])
+def test_who_waits_judges_by_its_own_clock(looks: list[tuple[Head, tuple[int, int], float]], said: Judgement) -> None:
+    watch = Watch(ME)
+    assert [watch.judge(*look) for look in looks][-1] == said
+
+
+def test_a_lease_is_renewed_when_a_third_of_it_has_passed() -> None:
+    assert not due(30, 100, 109.9)
+    assert due(30, 100, 110)
