@@ -17,6 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 ONE_HOME = {
     "apsw": "storage/database.py",
+    "opensearchpy": "storage/cluster.py",
     "pycurl": "sync/transport.py",
     "selectolax": "spec/discovery.py",
     "uvicorn": "server/run.py",
