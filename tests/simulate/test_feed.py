@@ -73,7 +73,7 @@ def test_every_listed_resource_is_the_one_that_would_be_made(catalog: SqliteCata
     for held in catalog.resources("files"):
         found = simulation.open("files", held.uri)
         assert found is not None
-        assert found.resource == held
+        assert found.metadata == held.metadata
         assert found.octets == held.metadata.length == len(found.file.read())
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.interface import Resource
+from headwater.catalog.interface import Metadata, Resource, Upsert
 from headwater.catalog.sqlite import SqliteCatalog
-from headwater.simulate.lookup import AHEAD, Lookup
+from headwater.simulate.lookup import AHEAD, Known, Lookup
 from headwater.simulate.settings import Course, Mix, Sizes, World
 from headwater.simulate.simulation import Simulation
 
@@ -55,7 +55,6 @@ def test_a_row_of_questions_is_few_for_the_catalog(catalog: Counting) -> None:
     for uri in uris:
         found = simulation.open("files", uri)
         assert found is not None
-        assert found.resource.uri == uri
     assert catalog.asked <= SIZE // AHEAD + 3
 
 
@@ -65,9 +64,9 @@ def test_questions_here_and_there_read_nothing_ahead(catalog: Counting) -> None:
     rows = catalog.resources("files")
     catalog.asked = 0
     for place in (0, 700, 300, 990, 500):
-        assert lookup.find("files", rows[place].uri, place) == rows[place]
+        assert lookup.find("files", rows[place].uri, place) == known(rows[place])
     assert catalog.asked == 5
-    assert not lookup._held
+    assert len(lookup._known) == 5
 
 
 def test_what_is_answered_is_what_was_recorded_last(catalog: Counting) -> None:
@@ -80,7 +79,7 @@ def test_what_is_answered_is_what_was_recorded_last(catalog: Counting) -> None:
         held = {row.uri: row for row in catalog.resources("files")}
         for uri in resources:
             found = simulation.open("files", uri)
-            assert (found and found.resource) == held.get(uri)
+            assert (found and found.metadata) == (held[uri].metadata if uri in held else None)
 
 
 def test_what_was_read_while_something_changed_is_not_kept(catalog: Counting) -> None:
@@ -89,15 +88,42 @@ def test_what_was_read_while_something_changed_is_not_kept(catalog: Counting) ->
     rows = catalog.resources("files", limit=3)
     lookup.find("files", rows[0].uri, 0)
 
+    newer = Upsert(rows[1].uri, Metadata(length=99), b"9")
+
     class Slow(Counting):
         def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
             old = super().resources(name, after, limit)
-            lookup.forget("files", [rows[1].uri])  # as if it had been recorded after the reading
+            lookup.learn("files", [newer])  # as if it had been recorded after the reading
             return old
 
     catalog.__class__ = Slow
-    assert lookup.find("files", rows[1].uri, 1) == rows[1]
-    assert not lookup._held
+    assert lookup.find("files", rows[1].uri, 1) == known(rows[1])
+    catalog.__class__ = Counting
+    assert lookup.find("files", rows[1].uri, 1) == Known(newer.metadata, b"9")
+
+
+def known(row: Resource) -> Known:
+    return Known(row.metadata, row.memo)
+
+
+def test_what_has_just_changed_need_not_be_asked_for(catalog: Counting) -> None:
+    simulation = simulated(catalog)
+    simulation.advance()
+    recent = {change.uri for change in catalog.changes("files")[-500:]}
+    catalog.asked = 0
+    for uri in recent:
+        simulation.open("files", uri)
+    assert catalog.asked == 0
+
+
+def test_after_a_failure_everything_is_asked_for_again(catalog: Counting) -> None:
+    simulation = simulated(catalog)
+    simulation.advance()
+    uri = catalog.changes("files")[-1].uri
+    simulation.resume()
+    catalog.asked = 0
+    simulation.open("files", uri)
+    assert catalog.asked == 1
 
 
 @pytest.mark.parametrize("number", [5, 6, 999, 1_000])

@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from headwater.catalog.interface import Resource
+from headwater.catalog.interface import Metadata
 from headwater.server.conditions import is_fresh
 from headwater.server.replies import Conditions, Head, Reply, line, text, whole_or_part
 from headwater.server.routes import ResourceRoute
@@ -24,7 +24,7 @@ SMALL_OCTETS = 1 << 16
 class Content(msgspec.Struct, frozen=True):
     """The octets of one resource, and what the catalog says of just these."""
 
-    resource: Resource
+    metadata: Metadata
     octets: int
     file: BinaryIO
 
@@ -44,10 +44,15 @@ def content_reply(
     found = contents.open(route.set_name, route.relative)
     if found is None:
         return text(404, "no such resource")
-    octets, stated = found.octets, found.resource.metadata
-    etag = b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii") if stated.hash else b'W/"%x"' % found.resource.seq
+    octets, stated = found.octets, found.metadata
+    lastmod = stated.lastmod.timestamp() if stated.lastmod else 0.0
+    etag = (
+        b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii")
+        if stated.hash
+        else b'W/"%x-%x"' % (octets, int(lastmod))
+    )
     # No date in the future (RFC 9110 8.8.2.1), where simulated time may well be.
-    second = int(min(stated.lastmod.timestamp() if stated.lastmod else 0, time.time()))
+    second = int(min(lastmod, time.time()))
     unchanged = (
         line(b"etag", etag)
         + line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))

@@ -74,8 +74,8 @@ class SetFeed:
             raise OtherSimulation(f"{state.count:,} resources instead of {population.count:,}", where=self.name)
         self._population, self.done = population, done
 
-    def step(self, count: int, mix: Mix, now: dt.datetime) -> list[str]:
-        """Let so many changes happen, and return of which URIs: fewer when nothing is left that the mix could do.
+    def step(self, count: int, mix: Mix, now: dt.datetime) -> list[Event]:
+        """Let so many changes happen, and return them: fewer when nothing is left that the mix could do.
 
         Raises what the catalog raises; `resume` is needed then.
         """
@@ -85,7 +85,7 @@ class SetFeed:
             if (accepted.first, accepted.last) != (self.done + 1, self.done + len(events)):
                 raise OtherSimulation("somebody else records changes", where=self.name)
             self.done = accepted.last
-        return [event.uri for event in events]
+        return events
 
     def _events(self, count: int, mix: Mix, now: dt.datetime) -> Iterator[Event]:
         for step in range(self.done + 1, self.done + count + 1):

@@ -1,7 +1,7 @@
 """What the catalog holds of a resource that is asked for, read ahead for those who ask in the order of the list.
 
 A destination asks for tens of thousands in a row, and a catalog in a cluster takes milliseconds for an answer. What was
-read ahead is never older than what is published: who records a change has it forgotten before he publishes it.
+known is never older than what is published: who has recorded changes says so before he publishes them.
 """
 
 from __future__ import annotations
@@ -9,11 +9,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from headwater.catalog.interface import Catalog, Resource
+import msgspec
+
+from headwater.catalog.interface import Catalog, Event, Metadata, Upsert
 
 AHEAD = 128
 """So many are read at once, and count as in a row."""
 KEPT = 8_192
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """What is known of one resource."""
+
+    metadata: Metadata
+    memo: bytes
 
 
 class Lookup:
@@ -22,41 +31,50 @@ class Lookup:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._lock = threading.Lock()
-        self._held: dict[tuple[str, str], Resource] = {}
-        self._forgotten = 0
+        self._known: dict[tuple[str, str], Known | None] = {}
+        self._learnt = 0
         self._last: dict[str, int] = {}
 
-    def find(self, name: str, uri: str, number: int) -> Resource | None:
+    def find(self, name: str, uri: str, number: int) -> Known | None:
         """The resource as the catalog holds it, or None. `number` says where in the order of URIs it comes."""
+        key = (name, uri)
         with self._lock:
-            held = self._held.get((name, uri))
-            forgotten = self._forgotten
+            learnt = self._learnt
             in_a_row = abs(number - self._last.get(name, -AHEAD - 1)) <= AHEAD
             self._last[name] = number
-        if held is not None:
-            return held
-        if not in_a_row:
-            return self._catalog.get(name, [uri]).get(uri)
-        rows = self._catalog.resources(name, _before(uri), AHEAD)
+            if key in self._known:
+                return self._known[key]
+        if in_a_row:
+            rows = self._catalog.resources(name, _before(uri), AHEAD)
+        else:
+            rows = list(self._catalog.get(name, [uri]).values())
+        found = {(name, row.uri): Known(row.metadata, row.memo) for row in rows}
         with self._lock:
-            if forgotten == self._forgotten:  # else what was read may be older than what is forgotten
-                if len(self._held) >= KEPT:
-                    self._held.clear()
-                self._held |= {(name, row.uri): row for row in rows}
-        return next((row for row in rows if row.uri == uri), None)
+            if learnt == self._learnt:  # else what was read may be older than what has been learnt
+                self._keep(found)
+        return found.get(key)
 
-    def forget(self, name: str, uris: Iterable[str]) -> None:
-        """These have changed, and the catalog knows it."""
+    def learn(self, name: str, events: Iterable[Event]) -> None:
+        """These events are recorded; who follows the changes asks for just these."""
         with self._lock:
-            self._forgotten += 1
-            for uri in uris:
-                self._held.pop((name, uri), None)
+            self._learnt += 1
+            self._keep(
+                {
+                    (name, event.uri): Known(event.metadata, event.memo) if isinstance(event, Upsert) else None
+                    for event in events
+                }
+            )
 
-    def clear(self) -> None:
+    def forget(self) -> None:
         """Anything may have changed."""
         with self._lock:
-            self._forgotten += 1
-            self._held.clear()
+            self._learnt += 1
+            self._known.clear()
+
+    def _keep(self, found: dict[tuple[str, str], Known] | dict[tuple[str, str], Known | None]) -> None:
+        if len(self._known) >= KEPT:
+            self._known.clear()
+        self._known.update(found)
 
 
 def _before(uri: str) -> str:

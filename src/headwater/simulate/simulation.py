@@ -58,7 +58,7 @@ class Simulation:
 
     def resume(self) -> None:
         """Take up the catalog as it is, after something failed."""
-        self._lookup.clear()
+        self._lookup.forget()
         for feed in self._feeds.values():
             feed.resume()
 
@@ -85,9 +85,9 @@ class Simulation:
         changed = []
         for place, feed in enumerate(self._feeds.values()):
             wanted = share(due, place, len(self._feeds)) - feed.made
-            uris = feed.step(min(wanted, BATCH), self.course.mix, now) if wanted > 0 else []
-            if uris:
-                self._lookup.forget(feed.name, uris)
+            events = feed.step(min(wanted, BATCH), self.course.mix, now) if wanted > 0 else []
+            if events:
+                self._lookup.learn(feed.name, events)
                 changed.append(feed.name)
         self._exhausted = not changed
         self._listener(Progress(CHANGES, self.done, self.course.last))
@@ -118,7 +118,7 @@ class Simulation:
         if number is None or held is None:
             return None
         content = resources.content(number, read_version(held.memo))
-        return Content(held, len(content), BufferedReader(ContentFile(resources, content)))
+        return Content(held.metadata, len(content), BufferedReader(ContentFile(resources, content)))
 
 
 def share(total: int, place: int, sets: int) -> int:
