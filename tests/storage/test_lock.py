@@ -1,12 +1,13 @@
 """A lock on a file: one alone or several together, across descriptors, and by its name."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headwater.storage.lock import Held, take_alone, take_together
+from headwater.storage.lock import Held, Turn, take_alone, take_together
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,26 @@ def test_a_file_that_was_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(Held):
         take_alone(path)
     os.close(held)
+
+
+def test_a_turn_is_had_by_one_at_a_time_and_again_by_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "turn"
+    one, other = Turn(path), Turn(path)
+    happened: list[str] = []
+
+    def wait() -> None:
+        with other:
+            happened.append("other")
+
+    with one, one:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.2)
+        happened.append("one")
+    thread.join(10)
+    assert happened == ["one", "other"]
+    with one:
+        happened.append("again")
+    one.close()
+    other.close()
+    assert happened[-1] == "again"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -29,7 +28,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Feed:
-    """The set `name`. Its methods may be called from several threads; each batch has its turn."""
+    """The set `name`. Its methods may be called from several threads and processes; each batch has its turn."""
 
     def __init__(
         self, catalog: Catalog, memory: Memory, name: str, locations: Locations, clock: Callable[[], dt.datetime]
@@ -39,8 +38,8 @@ class Feed:
         self.memory = memory
         self.locations = locations
         self.clock = clock
-        self.turn = threading.RLock()
-        self._recovered = False
+        self.turn = memory.turn(name)
+        self._created = False
 
     @property
     def is_open(self) -> bool:
@@ -93,11 +92,9 @@ class Feed:
             self.catalog.load(self.name, events)
             self.memory.commit(self.name, effects, self.clock())
             return
-        self._recovered = False  # whatever ends what follows: the next call looks what has become of it
         self.memory.begin(self.name, Intent(state.last_seq, len(events), effects))
         self.catalog.record(self.name, events, self.clock())
         self.memory.commit(self.name, effects, self.clock())
-        self._recovered = True
 
     def request(self, key: str) -> Request | None:
         """What became of the request with this idempotency key, a batch that was cut in two included."""
@@ -112,17 +109,20 @@ class Feed:
             return self.memory.position(self.name, feed)
 
     def recover(self) -> None:
-        """Finish what a crash has cut in two: the catalog tells whether the batch under way was recorded."""
-        if self._recovered:
-            return
-        self.catalog.create(self.name)
+        """Finish what a crash has cut in two, here or in another process: call it first in a `turn`.
+
+        The catalog tells whether the batch under way was recorded.
+        """
+        if not self._created:
+            self.catalog.create(self.name)
+            self._created = True
         intent = self.memory.intent(self.name)
-        if intent is not None:
-            if self.catalog.state(self.name).last_seq > intent.before:
-                self.memory.commit(self.name, intent.effects, self.clock())
-            else:
-                self.memory.abandon(self.name)
-        self._recovered = True
+        if intent is None:
+            return
+        if self.catalog.state(self.name).last_seq > intent.before:
+            self.memory.commit(self.name, intent.effects, self.clock())
+        else:
+            self.memory.abandon(self.name)
 
     def _reciprocal(self, drafts: Sequence[Draft], effects: Effects) -> list[Draft]:
         making = dict.fromkeys(one.uri for one in drafts if one.statements is not None)

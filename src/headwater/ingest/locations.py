@@ -28,7 +28,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 class BadLocation(UsageFault):
     """A location that leads nowhere: no absolute URL, a path outside the root, or one with `..` (DIT-A10)."""
 
-    code: ClassVar[str] = "HW-ING-40"
+    code: ClassVar[str] = "HW-ING-49"
     advice: ClassVar[str] = "Announce an absolute URL, or a path below the set's resource_root."
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,7 @@ import msgspec
 from headwater.ingest.dit_joining import Half, Statement
 from headwater.spec.moments import from_microseconds, to_microseconds
 from headwater.storage.database import Database, Transaction
+from headwater.storage.lock import Turn
 from headwater.storage.schema import Schema
 
 SEEN_SECONDS = 14 * 86_400
@@ -111,7 +113,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(Protocol):
-    """The seam: all methods are atomic and durable; a set has one caller at a time."""
+    """The seam: all methods are atomic and durable; what belongs together happens in one `turn`."""
+
+    def turn(self, name: str) -> AbstractContextManager[None]:
+        """The set for one thread of one process alone; a thread may enter it again while it is in it."""
+        ...
 
     def intent(self, name: str) -> Intent | None:
         """The batch that was begun and not committed."""
@@ -161,6 +167,10 @@ class Memory(Protocol):
         """What became of the request with this key."""
         ...
 
+    def lines_taken(self, name: str, key: str) -> int | None:
+        """How many lines of the request with this key were taken; None for one that is new."""
+        ...
+
     def close(self) -> None:
         """Give up what is held open."""
         ...
@@ -170,8 +180,14 @@ class SqliteMemory:
     """The memory in one SQLite file. Raises a `DatabaseFault` when the file or the disk is in the way."""
 
     def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
         self._database = Database(path, SCHEMA)
+        self._turns: dict[str, Turn] = {}
         self._commits = 0
+
+    def turn(self, name: str) -> Turn:
+        """The set for one thread of one process alone: a lock file beside the database keeps the others waiting."""
+        return self._turns.setdefault(name, Turn(self._path.with_name(f"{self._path.stem}-{name}.turn")))
 
     def intent(self, name: str) -> Intent | None:
         """The batch that was begun and not committed."""
@@ -272,9 +288,18 @@ class SqliteMemory:
             parts = transaction.rows("SELECT part FROM answer WHERE request = ? ORDER BY number", (row[0],))
             return Request(lines=row[1], digest=row[2], complete=bool(row[3]), parts=tuple(one[0] for one in parts))
 
+    def lines_taken(self, name: str, key: str) -> int | None:
+        """How many lines of the request with this key were taken; None for one that is new."""
+        with self._database.read() as transaction:
+            sql = "SELECT lines FROM request WHERE set_name = ? AND key = ?"
+            found: int | None = transaction.value(sql, (name, key))
+        return found
+
     def close(self) -> None:
-        """Give up the file."""
+        """Give up the files."""
         self._database.close()
+        for turn in self._turns.values():
+            turn.close()
 
 
 def _half(octets: bytes) -> Half:

@@ -7,7 +7,6 @@ another's statement goes when that statement goes.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -32,7 +31,6 @@ class Draft(msgspec.Struct, kw_only=True):
     metadata: Metadata | None
     memo: bytes = b""
     statements: tuple[Statement, ...] | None = None
-    at: dt.datetime | None = None
 
 
 Said = tuple[str, str, str]

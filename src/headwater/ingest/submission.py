@@ -77,6 +77,7 @@ class Submission:
         self._hear = hear
         self._before = feed.request(key) if key is not None else None
         self._is_repeat = self._before is not None
+        self._kept_lines = None if self._before is None else self._before.lines
         for part in self._before.parts if self._before is not None else ():
             self._keep(part, msgspec.json.decode(part, type=list[Outcome]))
 
@@ -135,11 +136,14 @@ class Submission:
         batch, self._batch, self._octets = self._batch, [], 0
 
         def progress(outcomes: list[Outcome]) -> Progress:
+            if self._feed.memory.lines_taken(self._feed.name, self._key or "") != self._kept_lines:
+                raise BadKey("a request with this Idempotency-Key is under way")
             digest = self._digest.digest()
             encoded = msgspec.json.encode(outcomes) if outcomes else b""
             return Progress(key=self._key or "", lines=self._count, digest=digest, part=encoded, complete=complete)
 
         outcomes = take_lines(self._feed, batch, None if self._key is None else progress)
+        self._kept_lines = self._count
         self._keep(msgspec.json.encode(outcomes), outcomes)
 
     def _keep(self, part: bytes, outcomes: list[Outcome]) -> None:

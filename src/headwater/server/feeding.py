@@ -22,8 +22,8 @@ from headwater.server.set_source import Publication
 
 TICK_SECONDS = 30.0
 """Between publications without news: what is due by time, and whatever was lost in the store."""
-SETTLE_SECONDS = 1.0
-"""Between looks at documents that wait for their partner."""
+SETTLE_SECONDS = 0.5
+"""Between looks at documents that wait for their partner, and at what another process has recorded."""
 WAITING = "waiting for its first records"
 _LONGEST_PAUSE = 60.0
 _FIRST_PAUSE = 0.5
@@ -153,8 +153,8 @@ class Feeder:
     def _publish(self, *, check: bool) -> None:
         """Publish all that was announced until now; when a rotation is due, as of the end of the closed list."""
         name = self.feed.name
-        with self.feed.turn:  # what is recorded later happens after `at`
-            at = self._publisher.rotate(name) or self._clock()
+        with self.feed.turn:  # what is recorded later gets a time after `at`
+            at = self._publisher.rotate(name) or self._catalog.mark(name, self._clock())
         published = self._publisher.publish(name, at, check=check)
         self._published_at = time.monotonic()
         self._published_seq, self._pages_left = published.seq, published.pages_left

@@ -77,6 +77,13 @@ class Gone(Exception):
     """The client has gone in the middle of its body."""
 
 
+class CutOff(UsageFault):
+    """The body of a request did not come, or not to its end."""
+
+    code: ClassVar[str] = "HW-SRV-05"
+    advice: ClassVar[str] = "Send it again: with the same Idempotency-Key what was taken is not taken twice."
+
+
 class Intake:
     """Answers POST requests. `desks` by set; `base_path` is what the base URL's path puts before ours."""
 
@@ -213,9 +220,9 @@ class Intake:
         except HeadwaterError as fault:
             return self._failed(fault, await self._in_thread(lambda: submission.body))
         except TimeoutError:
-            return self._partly(408, "HW-SRV-03", "the body has not come in time", submission.body)
+            return self._failed(CutOff("the body has not come in time"), submission.body)
         except Gone:
-            return self._partly(400, "HW-SRV-03", "the body was cut off", submission.body)
+            return self._failed(CutOff("the body was cut off"), submission.body)
         return replies.data(200, body, b"application/json", line(b"cache-control", b"no-store"))
 
     async def _read(self, submission: _Taking, receive: Receive) -> None:
@@ -254,6 +261,7 @@ _STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (TooManyLines, 413),
     (LimitExceeded, 413),
     (BadKey, 422),
+    (CutOff, 408),
     (WrongPhase, 409),
 )
 

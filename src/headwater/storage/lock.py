@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from pathlib import Path
 
 
@@ -31,6 +32,45 @@ def take_alone(path: Path) -> int:
 def take_together(path: Path) -> int:
     """Hold a file that is there with others who do the same, so that nobody can hold it alone. As `take_alone`."""
     return _taken(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), fcntl.LOCK_SH)
+
+
+class Turn:
+    """Work that one thread of one process does at a time; others wait, for as long as it takes.
+
+    A context manager, which the thread that is in it may enter again. The file is made when it is not there, and
+    stays. Entering raises OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread_lock = threading.RLock()
+        self._descriptor = -1
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._thread_lock.acquire()
+        try:
+            if self._depth == 0:
+                if self._descriptor < 0:
+                    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                    self._descriptor = os.open(self._path, flags, 0o600)
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            self._depth += 1
+        except BaseException:
+            self._thread_lock.release()
+            raise
+
+    def __exit__(self, *_error: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._thread_lock.release()
+
+    def close(self) -> None:
+        """Give up the file. Nobody may be in the turn."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def _taken(descriptor: int, kind: int) -> int:
