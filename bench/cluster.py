@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tools.engines.engine import Engine
 from tools.engines.errors import Unavailable
@@ -40,49 +42,39 @@ def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
     operations = [_operation(upsert, number) for number, upsert in enumerate(events) if isinstance(upsert, Upsert)]
     cluster = Cluster(access)
 
-    def fresh() -> ClusterCatalog:
-        return ClusterCatalog(access, f"bench-{next(numbers)}", layout=LAYOUT)
+    @contextmanager
+    def fresh() -> Iterator[tuple[str, ClusterCatalog]]:
+        prefix = f"bench-{next(numbers)}"
+        catalog = ClusterCatalog(access, prefix, layout=LAYOUT)
+        catalog.create("s")
+        yield prefix, catalog
+        remove(cluster, prefix)
+        catalog.close()
+
+    def load(catalog: ClusterCatalog) -> None:
+        for start in range(0, size, BATCH):
+            catalog.load("s", events[start : start + BATCH])
+        catalog.open("s", START)
 
     def ours() -> float:
-        catalog = fresh()
-        catalog.create("s")
-
-        def work() -> None:
-            for start in range(0, size, BATCH):
-                catalog.load("s", events[start : start + BATCH])
-            catalog.open("s", START)
-
-        seconds = clocked(work)
-        assert catalog.state("s").count == size
-        remove(cluster, f"bench-{next(numbers) - 1}")
-        catalog.close()
+        with fresh() as (_, catalog):
+            seconds = clocked(lambda: load(catalog))
+            assert catalog.state("s").count == size
         return seconds
 
     def bare() -> float:
-        catalog = fresh()
-        name = f"bench-{next(numbers) - 1}"
-        seconds = clocked(lambda: cluster.stream(f"{name}-resource", iter(operations), lambda: None))
-        remove(cluster, name)
-        catalog.close()
-        return seconds
+        with fresh() as (prefix, _):
+            return clocked(lambda: cluster.stream(f"{prefix}-resource", iter(operations), lambda: None))
 
-    _warm(ours, bare)
+    for contestant in (ours, bare):
+        contestant()  # the engine compiles what it runs often: one round of each is not counted
     loaded = in_turns([ours, bare], rounds)
-    note = f"{size / loaded[0]:,.0f}/s; bare: the same bytes, ready, two requests at a time"
+    note = f"{size / loaded[0]:,.0f}/s; bare: the same bytes, ready, as many requests at a time"
     rows = [row(f"first load of {size:,} resources into OpenSearch", loaded[0], "bulk", loaded[1], bar=0.6, note=note)]
-    catalog = fresh()
-    rows += _visible(catalog)
-    remove(cluster, f"bench-{next(numbers) - 1}")
-    catalog.close()
+    with fresh() as (_, catalog):
+        rows += _visible(catalog)
     cluster.close()
     return rows
-
-
-def _warm(*contestants: object) -> None:
-    """The engine compiles what it runs often: one round of each is not counted."""
-    for contestant in contestants:
-        assert callable(contestant)
-        contestant()
 
 
 def _operation(upsert: Upsert, number: int) -> bytes:
@@ -93,7 +85,6 @@ def _operation(upsert: Upsert, number: int) -> bytes:
 
 def _visible(catalog: ClusterCatalog) -> list[Row]:
     """From the call of `record` to its change in a reader's hands, at 100 events a second."""
-    catalog.create("s")
     catalog.load("s", [event(number) for number in range(1_000)])
     catalog.open("s", START)
     seconds: list[float] = []
