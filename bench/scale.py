@@ -119,6 +119,7 @@ def refreshed(state: Path, size: int, rounds: int) -> Refreshed:
     world = world_of(size)
     resources = Resources(world, "files", Filler(SEED, world.hashes))
     publisher = publisher_of(catalog, state)
+    catalog.close_segment("files", utc_now())  # the open Change List is as long at every size
     publisher.publish("files", utc_now(), force_pages=True)
     found: list[tuple[Cost, Cost, Cost]] = []
     rendered = set[int]()

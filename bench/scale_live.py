@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from bench.rows import Row
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.server.source import CATALOG
-from headwater.simulate.settings import Course, World
+from headwater.simulate.settings import Course, World, read_mix
 from headwater.simulate.simulation import Simulation
 
 SEED = 1
@@ -31,6 +31,8 @@ BASE_URL = "http://127.0.0.1:8999"
 """What the documents say; the server is asked at a port of its own."""
 RATE = 100
 NEARLY_FULL = 45_000
+MIX = "created=1,updated=9"
+"""Nothing is deleted, so that `bench.scale` finds its first pages as they were, whenever it comes."""
 MOST_MIB = 300.0
 MOST_SECONDS = 1.0
 OPEN = "/files/changelist/open.xml"
@@ -54,7 +56,7 @@ def fill(state: Path, size: int) -> None:
     segment = catalog.segments("files")[-1]
     missing = NEARLY_FULL - (segment.last - segment.first + 1)
     world = World(resources=size, sets=("files",), seed=SEED)
-    simulation = Simulation(catalog, world, Course(warp=None, rate=1e6, changes=max(0, missing)))
+    simulation = Simulation(catalog, world, Course(warp=None, rate=1e6, changes=max(0, missing), mix=read_mix(MIX)))
     simulation.prepare()
     while not simulation.is_over:
         simulation.advance()
@@ -67,7 +69,8 @@ def served(state: Path, size: int) -> Iterator[tuple[subprocess.Popen[str], tupl
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "headwater", "simulate", "--json", "--quiet", "--state", str(state)]
-    command += ["--resources", str(size), "--seed", str(SEED), "--rate", str(RATE), "--base-url", BASE_URL]
+    command += ["--resources", str(size), "--seed", str(SEED), "--rate", str(RATE), "--mix", MIX]
+    command += ["--base-url", BASE_URL]
     process = subprocess.Popen(
         [*command, "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
