@@ -8,31 +8,37 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from headwater.catalog import cluster_batch, cluster_head
+from headwater.catalog import cluster_batch, cluster_head, cluster_moving
+from headwater.catalog.claims import Claim
 from headwater.catalog.cluster_batch import Extents
+from headwater.catalog.cluster_claims import ClusterClaim
 from headwater.catalog.cluster_head import Head, page_of, segment_of, stamped, state_of
 from headwater.catalog.cluster_indices import Indices
 from headwater.catalog.cluster_reads import Reads
 from headwater.catalog.cluster_schema import Layout, prepare
 from headwater.catalog.cluster_turn import Turn, Writer
+from headwater.catalog.dumping import read_parts
 from headwater.catalog.interface import (
     Accepted,
     Event,
     Limits,
     Page,
+    Part,
     Recorded,
     Rendered,
     Resource,
     Segment,
     SetState,
     Unacceptable,
+    UnknownSet,
 )
 from headwater.catalog.moments import to_microseconds
+from headwater.catalog.restoring import Restoring
 from headwater.catalog.text import is_text
 from headwater.progress import Listener, silent
 from headwater.spec.moments import from_microseconds
@@ -88,10 +94,13 @@ class ClusterCatalog:
 
     def create(self, name: str) -> SetState:
         """Make sure the set exists (loading when new) and return it."""
-        if not name or not is_text(name) or len(name.encode()) > LONGEST_NAME:
-            raise Unacceptable(f"no name for a set: {name[:200]!a}")
+        _check_name(name)
         self._indices.create_head(stamped(Head(resource_set=name), self._writer.stamp()))
-        return self.state(name)
+        try:
+            return self.state(name)
+        except UnknownSet:  # a restore is at work on it, or has failed
+            with self._lock(name):
+                return state_of(Turn(self._writer, name, hidden=True).edit(lambda head: replace(head, hidden=False)))
 
     def load(self, name: str, events: Sequence[Event]) -> int:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
@@ -169,6 +178,22 @@ class ClusterCatalog:
         """Replace the publisher's private note of the set."""
         self._edit(name, lambda head: replace(head, notes=notes))
 
+    def dump(self, name: str) -> Iterator[Part]:
+        """The parts of one set; ends with SetMoved when somebody writes to the set meanwhile."""
+        return read_parts(self, name)
+
+    def restore(self, parts: Iterable[Part]) -> SetState:
+        """Make a set of its parts; pages are read back before it is shown. May raise SetBusy, RestoreLost as well."""
+        restoring = Restoring(parts)
+        name = restoring.books.state.name
+        _check_name(name)
+        with self._lock(name):
+            return state_of(cluster_moving.restore(Turn(self._writer, name, hidden=True), restoring))
+
+    def claim(self, role: str, who: str) -> Claim:
+        """The claim to `role`, not asked for yet; it is borne for as long as a writer's silence."""
+        return ClusterClaim(self._indices, role, who, self._writer.lease_seconds)
+
     def close(self) -> None:
         """Give up connections; what was accepted is in the cluster."""
         self._cluster.close()
@@ -189,3 +214,8 @@ class ClusterCatalog:
         """Calls of this handle on one set take turns before they compete with others' for the lease."""
         with self._locks_lock:
             return self._locks.setdefault(name, threading.Lock())
+
+
+def _check_name(name: str) -> None:
+    if not name or not is_text(name) or len(name.encode()) > LONGEST_NAME:
+        raise Unacceptable(f"no name for a set: {name[:200]!a}")

@@ -84,6 +84,8 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tail: Tail | None = None
     lease: Lease | None = None
     stamps: tuple[str, ...] = ()
+    hidden: bool = False
+    """A set that is being restored, or of which that has failed: nobody sees it."""
     pages: tuple[PageBook, ...] = ()
     runs: tuple[RunBook, ...] = ()
 

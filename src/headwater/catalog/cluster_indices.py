@@ -88,15 +88,15 @@ class Indices:
         self.cluster = cluster
         self.set, self.resource, self.change = (f"{prefix}-{kind}" for kind in (SET, RESOURCE, CHANGE))
 
-    def head(self, name: str) -> tuple[Head, Version]:
-        """The head of a set as it is now, and its version. Raises UnknownSet."""
+    def head(self, name: str, *, hidden: bool = False) -> tuple[Head, Version]:
+        """The head of a set as it is now, and its version; `hidden`: also one that is not shown. Raises UnknownSet."""
         found = None
         if is_text(name):
             answer = self.cluster.ask("GET", self._head_path("_doc", name), accept=(_NOT_FOUND,))
             if answer.status == _NOT_FOUND and '"error"' in answer.body[:20]:
                 raise ClusterDamaged(answer.body[:500], where=self.set)
             found = _head_doc(answer.body)
-        if found is None or found.source is None or found.source.resource_set != name:
+        if found is None or found.source is None or found.source.resource_set != name or found.source.hidden > hidden:
             raise UnknownSet("the catalog has no such set", where=name)
         return found.source, (found.seq_no, found.primary_term)
 
@@ -107,7 +107,7 @@ class Indices:
         while True:
             query = _query([{"exists": {"field": "resource_set"}}], {"resource_set": "asc"}, after, 1_000)
             found = _heads(self._search(self.set, {**query, "_source": _PARTS})).hits.hits
-            yield from (hit.source for hit in found)
+            yield from (hit.source for hit in found if not hit.source.hidden)
             if len(found) < 1_000:
                 return
             after = [found[-1].source.resource_set]

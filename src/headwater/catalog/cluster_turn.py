@@ -62,17 +62,21 @@ class Writer:
 
 
 class Turn:
-    """`head` is the set's head as it was last read or written here. Not for two threads at once."""
+    """`head` is the set's head as it was last read or written here; with `hidden` also one that nobody is to see.
+
+    Not for two threads at once.
+    """
 
     head: Head
     _version: Version
     _beat: float
     _wrote: bool
 
-    def __init__(self, writer: Writer, name: str) -> None:
+    def __init__(self, writer: Writer, name: str, *, hidden: bool = False) -> None:
         self.writer = writer
         self.indices = writer.indices
         self.name = name
+        self._hidden = hidden
 
     def edit(self, change: Callable[[Head], Head]) -> Head:
         """Replace the head by what `change` makes of it, while nobody holds the lease; the new head."""
@@ -154,7 +158,7 @@ class Turn:
                 self.head, self._version, self._beat = new, written, beat
                 return
             before = self.head.stamps[-1]
-            found, self._version = self.indices.head(self.name)
+            found, self._version = self.indices.head(self.name, hidden=self._hidden)
             if found.stamps[-1] == new.stamps[-1]:  # the answer was lost
                 self.head, self._beat = new, beat
                 return
@@ -164,7 +168,11 @@ class Turn:
             # The same head under another primary: try again.
 
     def _look(self) -> None:
-        self.head, self._version = self.indices.head(self.name)
+        self.head, self._version = self.indices.head(self.name, hidden=self._hidden)
+
+    def keep(self) -> None:
+        """Renew the lease when it is time. Raises Overtaken."""
+        self._keep()
 
     def _keep(self) -> None:
         if due(self.writer.lease_seconds, self._beat, time.monotonic()):

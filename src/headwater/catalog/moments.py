@@ -14,3 +14,8 @@ def to_microseconds(moment: dt.datetime) -> int:
         return moments.to_microseconds(moment)
     except ValueError as cause:
         raise Unacceptable(str(cause)) from cause
+
+
+def to_optional(moment: dt.datetime | None) -> int | None:
+    """As `to_microseconds`; None stays None."""
+    return None if moment is None else to_microseconds(moment)

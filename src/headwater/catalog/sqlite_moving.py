@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Iterator
 
 from headwater.catalog.interface import Books, Contradiction, Part, SetExists, SetState, Unacceptable
-from headwater.catalog.moments import to_microseconds
+from headwater.catalog.moments import to_optional
 from headwater.catalog.restoring import RestoredPage, Restoring
 from headwater.catalog.sqlite_batch import head_of, is_text, read_state, write_run
 from headwater.catalog.sqlite_rows import (
@@ -60,9 +59,9 @@ def write_parts(transaction: Transaction, parts: Iterable[Part]) -> SetState:
         'INSERT INTO "set" (name, opened_us, last_seq, last_us, count, next_slot, notes) VALUES (?, ?, ?, ?, ?, ?, ?)',
         (
             state.name,
-            _moment(state.opened_at),
+            to_optional(state.opened_at),
             state.last_seq,
-            _moment(state.last_at),
+            to_optional(state.last_at),
             state.count,
             restoring.next_slot,
             state.notes,
@@ -102,11 +101,7 @@ def _page_row(set_id: int, restored: RestoredPage) -> Row:
         restored.weight,
         page.touched,
         page.rendered,
-        _moment(page.at),
-        _moment(page.completed),
-        _moment(page.stale_at),
+        to_optional(page.at),
+        to_optional(page.completed),
+        to_optional(page.stale_at),
     )
-
-
-def _moment(moment: dt.datetime | None) -> int | None:
-    return None if moment is None else to_microseconds(moment)
