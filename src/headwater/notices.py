@@ -91,6 +91,11 @@ OLD_SETTING = _known(
     "Settings of the older simulator that mean nothing here are left out.",
     "Nothing; docs/simulate.md lists the keys that are understood.",
 )
+TURN_LOST = _known(
+    "HW-OWN-11",
+    "Another process has taken over the publishing of the source; this one stands by.",
+    "Nothing when that was meant; else look why this process was silent: paused, cut off from the catalog.",
+)
 REQUEST_FAULT = _known(
     "HW-SRV-02",
     "The server's own files could not be read while a request was answered.",

@@ -59,6 +59,10 @@ def _at(server: str, base: str, url: str) -> bytes | None:
     return fetch(server + url.removeprefix(base))
 
 
+def _is_healthy(server: str) -> bool:
+    return request(server, "/health").status == 200
+
+
 def _sees(server: str, base: str, name: str) -> bool:
     return any(uri.endswith(f"/{name}") for uri in look(partial(_at, server, base), base=base).state)
 
@@ -72,7 +76,7 @@ def test_one_publishes_and_any_number_serve(world: tuple[Path, Path, str]) -> No
         assert [request(server, "/files/resourcelist.xml").status for server in servers] == [503, 503], "nothing yet"
         with publishing(str(config)) as publisher:
             for server in servers:
-                until(lambda server=server: request(server, "/health").status == 200, what="the first publication")
+                until(partial(_is_healthy, server), what="the first publication")
                 assert request(server, "/files/resources/f1.txt").body == b"file 1"
             (folder / "new.txt").write_text("new")
             for server in servers:

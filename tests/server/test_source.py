@@ -16,6 +16,7 @@ from headwater.errors import Exit
 from headwater.ingest.signature import RACY
 from headwater.progress import Notice, Progress
 from headwater.server.config import SetConfig, SourceConfig
+from headwater.server.following import Follower
 from headwater.server.lock import Locked, StateLock
 from headwater.server.set_source import Overlap
 from headwater.server.source import Source
@@ -242,6 +243,12 @@ def test_what_was_recorded_and_not_published_comes_first(world: World, monkeypat
         world.soon()
 
 
+def _follower(source: Source) -> Follower:
+    (one,) = source._followers
+    assert isinstance(one, Follower)
+    return one
+
+
 def _failing(*_arguments: object, **_options: object) -> None:
     raise OSError(28, "disk full")
 
@@ -355,7 +362,7 @@ def test_what_a_hint_found_is_not_told_again_by_the_full_scan(world: World) -> N
         world.soon()
         until(lambda: any(isinstance(one, Notice) for one in world.events))
         scans = source.sets_health[0].scans
-        source._followers[0].hint([b""])
+        _follower(source).hint([b""])
         until(lambda: source.sets_health[0].scans == scans + 1)
     assert [one.rule for one in world.events if isinstance(one, Notice)] == ["HW-ING-11"]
 
@@ -452,7 +459,7 @@ def _watch_latency(world: World) -> None:
         world.put("250/new", b"new")
         until(lambda: is_told("250/new"), SOON)
         # The same while a full scan is under way.
-        full = threading.Thread(target=source._followers[0].hint, args=([b""],))
+        full = threading.Thread(target=_follower(source).hint, args=([b""],))
         full.start()
         until(lambda: source.sets_health[0].phase == "scanning", 10)
         world.put("250/newer", b"newer")

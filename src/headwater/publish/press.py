@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import BinaryIO, Protocol
@@ -48,7 +48,8 @@ class Store(Protocol):
 class Press:
     """Writes documents of one profile into a store; `written` are the names of those whose octets changed."""
 
-    def __init__(self, store: Store, profile: Profile) -> None:
+    def __init__(self, store: Store, profile: Profile, may_write: Callable[[], None] = lambda: None) -> None:
+        self._may_write = may_write
         self._store = store
         self._profile = profile
         self.written: dict[str, None] = {}
@@ -70,10 +71,14 @@ class Press:
 
     def blocks(self, name: str, blocks: Iterable[bytes]) -> Stored:
         """Write a document that is octets already."""
-        stored = self._store.write(name, blocks)
+        stored = self._store.write(name, self._allowed(blocks))
         if stored.written:
             self.written[name] = None
         return stored
+
+    def _allowed(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        yield from blocks
+        self._may_write()  # the store puts the document in its place next
 
     def copy(self, source: str, name: str) -> None:
         """Write under `name` what the document `source` says."""

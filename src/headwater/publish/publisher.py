@@ -74,7 +74,8 @@ class Publisher:
     """Publishes the sets of a site. Safe for several threads; one publication of a set at a time.
 
     With `keep_others`, sets that the site does not have and that were published into the same store before stay named
-    by the Source Description and robots.txt: a tree may be made by several runs, each for one set.
+    by the Source Description and robots.txt: a tree may be made by several runs, each for one set. `may_write` is
+    called before anything is put in its place, and raises when this process must not any more.
     """
 
     def __init__(
@@ -86,7 +87,9 @@ class Publisher:
         listener: Listener = silent,
         *,
         keep_others: bool = False,
+        may_write: Callable[[], None] = lambda: None,
     ) -> None:
+        self._may_write = may_write
         self._keep_others = keep_others
         self._catalog = catalog
         self._store = store
@@ -230,7 +233,7 @@ class Publisher:
                     self._listener(Notice(notices.OTHER_BASE, text))
 
     def _press(self) -> Press:
-        return Press(self._store, self._site.profile)
+        return Press(self._store, self._site.profile, self._may_write)
 
     def _is_whole(self) -> bool:
         return all(self._has_documents(one.name) for one in self._site.sets)
@@ -262,6 +265,7 @@ class Publisher:
         removed = plan.expired(retired, now)
         for gone in removed:
             self._store.remove(gone)
+        self._may_write()
         self._catalog.rendered(name, pages.rendered)
         self._catalog.note(
             name,

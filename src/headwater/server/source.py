@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import msgspec
 
 from headwater import notices
 from headwater.catalog import places
+from headwater.catalog.claims import Claim, Claiming
 from headwater.catalog.interface import Catalog, Limits, Resource
 from headwater.errors import HeadwaterError
 from headwater.ingest.belonging import Belonging
@@ -28,6 +30,7 @@ from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.feeds import Feeds
 from headwater.server.lock import StateLock
 from headwater.server.set_source import Publication, SetSource, Tree, Worked, folder_of
+from headwater.server.turn import Turn
 from headwater.storage.folder import FolderStore
 
 if TYPE_CHECKING:
@@ -94,9 +97,17 @@ class Source:
         try:
             self.catalog = open_catalog(config, listener)
             self.feeds = Feeds(config.sets, self.site, self.catalog, self._state, clock)
-            self.store = open_store(config, tree)
+            # Whoever stands by must not sweep away what the other one is writing.
+            self.store = open_store(config, tree, clean=not isinstance(self.catalog, Claiming))
+            self.turn = Turn(self._claim(), listener)
             self.publisher = Publisher(
-                self.catalog, self.store, self.site, clock, listener, keep_others=tree is not None
+                self.catalog,
+                self.store,
+                self.site,
+                clock,
+                listener,
+                keep_others=tree is not None,
+                may_write=self.turn.check,
             )
         except BaseException:
             self._lock.release()
@@ -123,8 +134,10 @@ class Source:
     def run_once(self) -> list[Worked]:
         """Bring every set with a folder up to date once: scan, record, publish every stale page.
 
-        Files that are being written get a while.
+        Files that are being written get a while. Raises NotOurTurn when another process publishes the source.
         """
+        self.turn.take()
+        self.store.clean()
         return [self._work(one) for one in self.config.sets if one.feed is None]
 
     def _work(self, config: SetConfig) -> Worked:
@@ -169,14 +182,28 @@ class Source:
             yield from rows
             after = rows[-1].uri
 
+    def _claim(self) -> Claim | None:
+        if not isinstance(self.catalog, Claiming):
+            return None
+        return self.catalog.claim(f"publish {self.site.base_url}", f"process {os.getpid()} on {socket.gethostname()}")
+
     def start(self) -> None:
-        """Follow all sets, each in threads of its own, until `stop`."""
+        """Follow all sets, each in threads of its own, until `stop`: whenever it is this process's turn."""
+        self.turn.whenever(self._begin, self._end)
+
+    def _begin(self) -> None:
+        self.store.clean()
         self._followers = [self._follower(one) for one in self.config.sets if one.feed is None]
         self._followers += self.feeds.followers(
             self.publisher, self._listener, self._announce, self._name_the_published
         )
         for follower in self._followers:
             follower.start()
+
+    def _end(self) -> None:
+        text = f"{self.turn.holder or 'another process'} publishes this source now; this process stands by"
+        self._listener(Notice(notices.TURN_LOST, text))
+        self._end_followers(10.0)
 
     def _follower(self, config: SetConfig) -> Follower:
         from headwater.server.following import Follower  # and with it the watching, which one round does not need
@@ -200,6 +227,13 @@ class Source:
 
     def stop(self, timeout: float = 10.0) -> bool:
         """End the threads; True when they have ended in time. What was recorded and published is safe either way."""
+        self.turn.halt()
+        ended = self._end_followers(timeout)
+        if ended:
+            self.turn.release()
+        return ended
+
+    def _end_followers(self, timeout: float) -> bool:
         for follower in self._followers:
             follower.stop()
         ended = [follower.join(timeout) for follower in self._followers]
@@ -214,7 +248,8 @@ class Source:
 
     def health(self) -> Mapping[str, object]:
         """How the source is, as plain values: for each set what it does, what it knows, what failed last."""
-        return {"sets": [msgspec.to_builtins(follower.health) for follower in self._followers]}
+        turn = "ours" if self.turn.is_ours else f"standing by: {self.turn.holder or 'asking for the turn'}"
+        return {"turn": turn, "sets": [msgspec.to_builtins(follower.health) for follower in self._followers]}
 
     @property
     def sets_health(self) -> list[Health]:

@@ -1,0 +1,294 @@
+"""One process publishes a source, wherever the others run: they stand by, and take over when it is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tools.engines.engine import Engine
+
+from headwater.catalog.claims import Claiming
+from headwater.catalog.cluster import ClusterCatalog
+from headwater.catalog.cluster_schema import Layout, remove
+from headwater.progress import Notice, Progress
+from headwater.server.config import SetConfig, SourceConfig
+from headwater.server.source import Source
+from headwater.server.turn import NotOurTurn, Turn
+from headwater.storage.cluster import Cluster
+from headwater.storage.cluster_faults import ClusterUnreachable
+from tests.catalog.clusters import access, prefix
+from tests.publish.world import look
+from tests.server.serving import until
+
+BASE = "http://source.example/sync"
+LEASE = 2.0
+
+
+class Role:
+    """A role that several claims want, with a clock of its own that tests move."""
+
+    def __init__(self) -> None:
+        self.owner: FakeClaim | None = None
+        self.broken = False
+
+
+class FakeClaim:
+    """A claim without a cluster: what the turn does with it is all that is looked at."""
+
+    seconds = 0.3
+
+    def __init__(self, role: Role, who: str) -> None:
+        self.role, self.who = role, who
+        self.until = 0.0
+        self.holder = ""
+
+    def holds(self) -> bool:
+        return time.monotonic() < self.until
+
+    def take(self) -> bool:
+        now = time.monotonic()
+        if self.role.broken:
+            raise ClusterUnreachable("nobody is there")
+        owner = self.role.owner
+        self.holder = owner.who if owner else ""
+        if owner is not None and owner is not self and now < owner.until:
+            return False
+        self.role.owner, self.until = self, now + self.seconds
+        return True
+
+    def release(self) -> None:
+        self.until = 0.0
+        self.role.owner = None
+
+
+def _turns(role: Role) -> tuple[list[str], Turn, list[Progress | Notice]]:
+    said: list[Progress | Notice] = []
+    turn = Turn(FakeClaim(role, "me"), said.append)
+    events: list[str] = []
+    turn.whenever(lambda: events.append("begin"), lambda: events.append("end"))
+    return events, turn, said
+
+
+def test_without_a_claim_it_is_always_our_turn() -> None:
+    turn, events = Turn(None), list[str]()
+    turn.take()
+    turn.whenever(lambda: events.append("begin"), lambda: events.append("end"))
+    turn.check()
+    turn.halt()
+    turn.release()
+    assert events == ["begin"]
+
+
+def test_it_begins_when_the_other_one_lets_go() -> None:
+    role = Role()
+    other = FakeClaim(role, "the other")
+    other.until, role.owner = time.monotonic() + 60, other
+    events, turn, _ = _turns(role)
+    until(lambda: turn.holder == "the other")
+    with pytest.raises(NotOurTurn, match="the other publishes"):
+        turn.check()
+    assert events == []
+    other.release()
+    until(lambda: events == ["begin"])
+    turn.check()
+    turn.halt()
+    turn.release()
+    assert role.owner is None
+
+
+def test_what_is_lost_ends_and_begins_again_later() -> None:
+    role = Role()
+    events, turn, said = _turns(role)
+    until(lambda: events == ["begin"])
+    role.broken = True
+    until(lambda: events == ["begin", "end"])
+    assert len(said) == 1, "said once, not every second"
+    with pytest.raises(NotOurTurn):
+        turn.check()
+    role.broken = False
+    until(lambda: events == ["begin", "end", "begin"])
+    turn.halt()
+
+
+def test_a_run_does_not_wait_for_one_that_lives() -> None:
+    role = Role()
+    other = FakeClaim(role, "the other")
+    other.until, role.owner = time.monotonic() + 60, other
+    with pytest.raises(NotOurTurn, match="the other"):
+        Turn(FakeClaim(role, "me")).take()
+    other.until = time.monotonic() + 0.1
+    turn = Turn(FakeClaim(role, "me"))
+    turn.take()
+    time.sleep(2 * FakeClaim.seconds)
+    turn.check()  # it is kept
+    turn.halt()
+
+
+@pytest.fixture
+def place(opensearch: Engine) -> Iterator[str]:
+    """The URL of a catalog with short leases, whose indices are there."""
+    name = prefix()
+    ClusterCatalog(access(opensearch), name, layout=Layout(replicas=0)).close()
+    yield f"opensearch://{opensearch.url.removeprefix('http://')}/{name}?lease_seconds={LEASE}"
+    cluster = Cluster(access(opensearch))
+    remove(cluster, name)
+    cluster.close()
+
+
+def test_claims_on_a_cluster(place: str, opensearch: Engine) -> None:
+    name = place.rpartition("/")[2].partition("?")[0]
+    one = ClusterCatalog(access(opensearch), name, lease_seconds=LEASE)
+    two = ClusterCatalog(access(opensearch), name, lease_seconds=LEASE)
+    assert isinstance(one, Claiming)
+    first, second, elsewhere = one.claim("r", "one"), two.claim("r", "two"), two.claim("other role", "two")
+    assert not first.holds()
+    assert first.take()
+    assert first.holds()
+    assert not second.take()
+    assert second.holder == "one"
+    assert elsewhere.take()
+    began = time.monotonic()
+    while time.monotonic() - began < 1.5 * LEASE:  # as long as it is renewed it stays where it is
+        assert first.take()
+        assert not second.take()
+        time.sleep(0.2)
+    until(second.take, 3 * LEASE, "the end of a claim that nobody renews")
+    assert not first.holds()
+    assert not first.take()
+    second.release()
+    assert first.take()
+    winners = [claim.take() for claim in (one.claim("race", "a"), two.claim("race", "b"))]
+    assert winners == [True, False]
+    assert [state.name for state in one.sets()] == [], "a claim is no set"
+    one.close()
+    two.close()
+
+
+def test_of_many_that_ask_at_once_one_gets_it(place: str, opensearch: Engine) -> None:
+    name = place.rpartition("/")[2].partition("?")[0]
+    catalog = ClusterCatalog(access(opensearch), name, lease_seconds=30)
+    got: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda number=number: got.append(catalog.claim("race", str(number)).take()))
+        for number in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(got) == 1
+    catalog.close()
+
+
+class Site:
+    """A folder, published from two machines that share a catalog and the documents."""
+
+    def __init__(self, base: Path, place: str) -> None:
+        self.folder, self.documents = base / "files", base / "documents"
+        self.folder.mkdir()
+        self.place = place
+        self.base = base
+
+    def config(self, machine: str) -> Path:
+        path = self.base / f"{machine}.toml"
+        path.write_text(
+            f'state = "{machine}"\ncatalog = "{self.place}"\ndocuments = "documents"\nbase_url = "{BASE}"\n'
+            '\n[[set]]\nname = "files"\nfiles = "files"\nrescan_seconds = 1\n'
+        )
+        return path
+
+    @contextmanager
+    def publishing(self, machine: str) -> Iterator[subprocess.Popen[str]]:
+        with (self.base / f"{machine}.log").open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "headwater", "publish", str(self.config(machine)), "--watch", "--json"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["event"] == "watching"
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def put(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def shows(self) -> bool:
+        """Whether who reads the documents comes to what the folder holds."""
+        try:
+            state = look(self._fetch, base=BASE, midway=True).state
+        except AssertionError:
+            return False
+        return {uri.rpartition("/")[2] for uri in state} == set(os.listdir(self.folder))
+
+    def _fetch(self, url: str) -> bytes | None:
+        path = self.documents / url.removeprefix(BASE + "/")
+        return path.read_bytes() if path.is_file() else None
+
+    def log(self, machine: str) -> str:
+        return (self.base / f"{machine}.log").read_text()
+
+
+def test_the_one_that_stands_by_takes_over(place: str, tmp_path: Path) -> None:
+    site = Site(tmp_path, place)
+    site.put("a", "1")
+    with site.publishing("one") as one:
+        until(site.shows, what="the first publication")
+        with site.publishing("two") as two:
+            site.put("b", "2")
+            until(site.shows, what="a change while two stands by")
+            assert "published" not in site.log("two")
+            one.kill()
+            site.put("c", "3")
+            until(site.shows, 10 * LEASE, "the change after the first one was killed")
+            assert "published" in site.log("two")
+            two.send_signal(signal.SIGTERM)
+            assert two.wait(20) == 0
+
+
+def test_one_that_slept_through_its_time_writes_nothing_more(place: str, tmp_path: Path) -> None:
+    site = Site(tmp_path, place)
+    site.put("a", "1")
+    with site.publishing("one") as one:
+        until(site.shows, what="the first publication")
+        with site.publishing("two"):
+            one.send_signal(signal.SIGSTOP)
+            try:
+                site.put("b", "2")
+                until(site.shows, 10 * LEASE, "a change, published by the other one")
+            finally:
+                one.send_signal(signal.SIGCONT)
+            until(lambda: "HW-OWN-11" in site.log("one"), 10 * LEASE, "the first one stands by")
+            said = site.log("one").count("published")
+            site.put("c", "3")
+            until(site.shows, 10.0, "what comes later")
+            assert site.log("one").count("published") == said
+
+
+def test_a_single_publication_does_not_cut_in(place: str, tmp_path: Path) -> None:
+    site = Site(tmp_path, place)
+    site.put("a", "1")
+    with site.publishing("one"):
+        until(site.shows, what="the first publication")
+        config = SourceConfig(
+            state=str(tmp_path / "three"),
+            catalog=place,
+            documents=str(site.documents),
+            base_url=BASE,
+            sets=(SetConfig(files=str(site.folder)),),
+        )
+        with Source(config) as source, pytest.raises(NotOurTurn, match=r"process \d+ on"):
+            source.run_once()
