@@ -197,8 +197,9 @@ def _from_index(
 
     follower = DitFollower(feed, index_at(url, listener, credentials_from(os.environ)), wanted, listener=listener)
     if pause is None:
-        follower.poll()
-        if follower.tally.waiting:  # the other of a pair may be on its way
+        while follower.poll():
+            pass
+        if follower.waits:  # the other of a pair may be on its way
             time.sleep(PATIENCE.total_seconds())
             follower.poll()
         return _told(as_json, follower.tally, follower.tally.words, follower.tally.rejected)
@@ -209,6 +210,7 @@ def _from_index(
                 sys.stdout.flush()
             else:
                 click.echo(follower.tally.words)
+            continue
         time.sleep(pause)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
 
 from headwater.errors import UsageFault
 from headwater.ingest.dit_documents import DitDocument, read_document
@@ -15,6 +17,9 @@ from headwater.ingest.feed import Feed, Outcome
 from headwater.ingest.index_positions import ShardPosition, read_position, write_position
 from headwater.ingest.tally import Tally
 from headwater.progress import Listener, Progress, silent
+
+MOST_PAGES: Final = 5
+"""Of one shard in one poll."""
 
 
 class DitFollower:
@@ -41,7 +46,9 @@ class DitFollower:
     def poll(self) -> int:
         """Take what is new, the snapshot first when the set is loading; returns how many documents were looked at.
 
-        May be ended at any moment and called again. Raises what the search server, the catalog and the memory raise.
+        Once the set is open, a poll takes some pages of each shard at most, so that what is recorded can be published
+        in between: poll until nothing is found. May be ended at any moment and called again. Raises what the search
+        server, the catalog and the memory raise.
         """
         shards = self._index.shards()
         before = self.tally.documents
@@ -49,14 +56,19 @@ class DitFollower:
             self._load(shards)
         if self.feed.is_open:
             for shard in shards:
-                self._read(shard)
+                self._read(shard, most=MOST_PAGES)
             settle(self.feed, self.feed.clock())
         return self.tally.documents - before
 
+    @property
+    def waits(self) -> bool:
+        """Whether a document waits for its partner, from this run or one before."""
+        return bool(self.feed.memory.due(self.feed.name, None, 1))
+
     def _load(self, shards: Sequence[Shard]) -> None:
         """The resources as of now. What is written meanwhile has higher numbers and is followed afterwards (DIT-03)."""
-        for shard in shards:
-            until = self._until(shard)
+        ends = [self._until(shard) for shard in shards]  # as near to one moment as can be: pairs lie across shards
+        for shard, until in zip(shards, ends, strict=True):
             self._read(shard, until)
             if self._stop():
                 return
@@ -72,9 +84,9 @@ class DitFollower:
         take_documents(self.feed, [], positions={feed: b"%d" % until})
         return until
 
-    def _read(self, shard: Shard, until: int | None = None) -> None:
+    def _read(self, shard: Shard, until: int | None = None, most: int | None = None) -> None:
         position = read_position(self.feed.position(shard.feed))
-        for found in self._index.pages(shard, position, until):
+        for found in islice(self._index.pages(shard, position, until), most):
             second = int(self.feed.clock().timestamp())
             position.take((one.number for one in found), second)
             position.forget(second)

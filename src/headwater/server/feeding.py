@@ -74,6 +74,7 @@ class Feeder:
         self._published_at = 0.0
         self._settled_at = 0.0
         self._polled_at = 0.0
+        self._has_more = False
         self._polled: Polled | None = None
         self._thread = threading.Thread(target=self._run, name=f"headwater-feed-{feed.name}", daemon=True)
 
@@ -108,13 +109,14 @@ class Feeder:
                 pause = _FIRST_PAUSE
                 self._woken.wait(self._wait_seconds())
             else:
+                self._has_more = False
                 self._name_others()
                 self._stopping.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         self.health.phase = "stopped"
 
     def _wait_seconds(self) -> float:
-        if self._pages_left:
+        if self._pages_left or self._has_more:
             return 0.01
         return min(self._poll_seconds if self._index is not None else TICK_SECONDS, SETTLE_SECONDS)
 
@@ -130,10 +132,10 @@ class Feeder:
         return True
 
     def _round(self, now: float) -> None:
-        if self._index is not None and now - self._polled_at >= self._poll_seconds:
+        if self._index is not None and (self._has_more or now - self._polled_at >= self._poll_seconds):
             self.health.phase = "reading the index" if self.feed.is_open else "loading"
             self._polled = self._polled or self._index(self._stopping.is_set)
-            self._polled.poll()
+            self._has_more = self._polled.poll() > 0
             self._polled_at = time.monotonic()
             self.health.scans += 1
             self.health.scanned_at = self._clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,12 +71,13 @@ class Feeds:
 
     def _index(self, config: SetConfig, feed: Feed, listener: Listener) -> Callable[[Callable[[], bool]], DitFollower]:
         def make(stop: Callable[[], bool]) -> DitFollower:
+            from headwater.catalog.places import credentials_from
             from headwater.ingest.dit_follower import DitFollower
             from headwater.ingest.index_place import index_at
 
             names = config.resource_sets or (config.name,)
             patience = dt.timedelta(seconds=config.pair_seconds)
-            index = index_at(str(config.index), listener)
+            index = index_at(str(config.index), listener, credentials_from(os.environ))
             return DitFollower(feed, index, frozenset(names), patience=patience, listener=listener, stop=stop)
 
         return make
