@@ -12,6 +12,8 @@ from headwater.cli.log import Line
 from headwater.server.exposition import Family, Histogram, exposition
 from headwater.server.metrics import BOUNDS, Counts, MetricsPage, kind_of
 from headwater.server.served import Served
+from headwater.server.set_source import Publication
+from headwater.server.shared_counts import SharedCounts
 from headwater.server.source import Source
 from tests.server.serving import Process, face, request, until
 
@@ -188,3 +190,36 @@ def test_a_source_that_is_not_followed_has_a_page_too(source_folder: Path) -> No
         found = read(MetricsPage(source, Counts()).page())
         assert found['headwater_set_ready{set="files"}'] == 0
         assert not any(key.startswith("headwater_set_resources") for key in found)
+
+
+def test_processes_on_one_socket_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for pid in (11, 22):
+        monkeypatch.setattr("headwater.server.shared_counts.os.getpid", lambda pid=pid: pid)
+        counts.append(Counts(SharedCounts(tmp_path)))
+    one, other = counts
+    one.served(answered(octets=5))
+    other.served(answered(octets=7, seconds=99.0))
+    other.served(answered(status=404))
+    other.published(Publication(name="s", first=True, resources=1, changes=0))
+    (tmp_path / "33.json").write_bytes(b"cut o")
+    total = one.everybodys()
+    assert total.requests["resource", 200][:2] == [12, 99.003]
+    assert sum(total.requests["resource", 200][2:]) == 2
+    assert ("resource", 404) not in total.requests  # said within the next second
+    assert sum(other.everybodys().requests["resource", 404][2:]) == 1
+    assert other.everybodys().publications == {"s": 1}
+
+
+def test_whichever_process_is_asked_says_the_same(source_folder: Path) -> None:
+    files, state = str(source_folder / "files"), str(source_folder / "state")
+    with Process("--files", files, "--port", "0", "--state", state, "--metrics", "--workers", "2") as process:
+        url = process.ready()
+        for _ in range(40):
+            assert request(url, "/files/resources/1.txt").status == 200
+
+        def told() -> float:
+            request(url, "/files/resources/1.txt")  # a process that is asked tells the others
+            return read(request(url, "/metrics").body)['headwater_requests_total{kind="resource",status="200"}']
+
+        until(lambda: min(told() for _ in range(8)) >= 40, 10.0, "figures of all processes")

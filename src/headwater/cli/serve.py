@@ -106,17 +106,16 @@ def _serve(
     config: SourceConfig, listener: socket.socket, *, quiet: bool, as_json: bool, alone: bool, workers: int
 ) -> Exit:
     import signal
+    from tempfile import TemporaryDirectory
 
     from headwater import notices
     from headwater.cli.log import open_log
-    from headwater.server.metrics import Counts
     from headwater.server.run import address_url, make_server
     from headwater.server.shown import ShownSource
     from headwater.server.source import Source
     from headwater.server.workers import Workers
 
     log = open_log(config.log_format)
-    counts = Counts() if config.metrics else None
 
     def announce() -> None:
         url = str(config.base_url)
@@ -127,8 +126,10 @@ def _serve(
             json_line({"event": "listening", "url": url, "address": address, "state": config.state, "pid": os.getpid()})
             sys.stdout.flush()
 
-    announced = _each(log.published, counts.published if counts else None) or log.published
     with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if workers > 1 else None
+        counts = _counts(config, folder)
+        announced = _each(log.published, counts.published if counts else None) or log.published
         source: Source | ShownSource
         if alone:
             source = stack.enter_context(Source(config, listener=log.progress, announce=announced))
@@ -138,7 +139,8 @@ def _serve(
         stack.callback(app.close)
         server = make_server(app, on_ready=announce)
         if workers > 1:
-            more = Workers(_serve_too, (config, listener, quiet), workers - 1, notices.WORKER_ENDED, log.progress)
+            handed = (config, listener, quiet, folder)
+            more = Workers(_serve_too, handed, workers - 1, notices.WORKER_ENDED, log.progress)
             more.start()
             stack.callback(more.stop)
         if isinstance(source, Source):
@@ -164,16 +166,25 @@ def _application(
     )
 
 
-def _serve_too(config: SourceConfig, listener: socket.socket, quiet: bool) -> None:
+def _counts(config: SourceConfig, folder: str | None) -> Counts | None:
+    """What is counted, when anything is; in `folder`, processes on one socket tell each other."""
+    from headwater.server.metrics import Counts
+    from headwater.server.shared_counts import SharedCounts
+
+    if not config.metrics:
+        return None
+    return Counts(SharedCounts(Path(folder)) if folder is not None else None)
+
+
+def _serve_too(config: SourceConfig, listener: socket.socket, quiet: bool, folder: str | None) -> None:
     """One more process on the same socket; it ends with the first one, however that ends."""
     from headwater.cli.log import open_log
-    from headwater.server.metrics import Counts
     from headwater.server.run import make_server
     from headwater.server.shown import ShownSource
     from headwater.server.workers import when_parent_ends
 
     log = open_log(config.log_format)
-    counts = Counts() if config.metrics else None
+    counts = _counts(config, folder)
     with ShownSource(config, listener=log.progress) as source:
         app = _application(source, config, log, counts, quiet=quiet)
         server = make_server(app)

@@ -19,6 +19,7 @@ from headwater.server.exposition import Family, Histogram, Labels, exposition
 from headwater.server.health import Reported, records
 from headwater.server.served import Served
 from headwater.server.set_source import Publication
+from headwater.server.shared_counts import WRITE_SECONDS, SharedCounts, Snapshot
 from headwater.version import __version__
 
 BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
@@ -51,9 +52,14 @@ _SETS: Final[tuple[tuple[str, str, Callable[[Standing], float]], ...]] = (
 
 
 class Counts:
-    """What is counted while requests are answered, in the thread that answers, and while sets are published."""
+    """What is counted while requests are answered, in the thread that answers, and while sets are published.
 
-    def __init__(self) -> None:
+    With `shared`, other processes answer on the same socket, and the page adds up what all have counted.
+    """
+
+    def __init__(self, shared: SharedCounts | None = None) -> None:
+        self._shared = shared
+        self._due = 0.0
         self.requests: dict[tuple[str, int], list[float]] = {}
         """For each kind and status: octets, seconds, and how many answers took up to each of BOUNDS, and longer."""
         self.publications: dict[str, int] = {}
@@ -72,14 +78,43 @@ class Counts:
         row[_FIRST_BUCKET + bisect_left(BOUNDS, seconds)] += 1
         if not request.complete:
             self.cut_short += 1
+        if self._shared is not None:
+            self._write(self._shared)
 
     def published(self, news: Publication) -> None:
         """A pass has made changes of a set visible."""
         self.publications[news.name] = self.publications.get(news.name, 0) + 1
+        if self._shared is not None:
+            self._write(self._shared)
 
     def fault(self, _fault: Exception) -> None:
         """Something of ours went wrong while a request was answered."""
         self.faults += 1
+
+    def everybodys(self) -> Counts:
+        """What all processes have counted; this one's own, when there is no other."""
+        if self._shared is None:
+            return self
+        total = Counts()
+        for one in (self._own(), *self._shared.others()):
+            total.faults += one.faults
+            total.cut_short += one.cut_short
+            for name, passes in one.publications.items():
+                total.publications[name] = total.publications.get(name, 0) + passes
+            for kind, status, row in one.requests:
+                held = total.requests.setdefault((kind, status), [0.0] * len(row))
+                total.requests[kind, status] = [here + there for here, there in zip(held, row, strict=False)]
+        return total
+
+    def _own(self) -> Snapshot:
+        rows = [(kind, status, list(row)) for (kind, status), row in list(self.requests.items())]
+        return Snapshot(rows, dict(self.publications), self.faults, self.cut_short)
+
+    def _write(self, shared: SharedCounts) -> None:
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + WRITE_SECONDS
+            shared.write(self._own())
 
 
 class MetricsPage:
@@ -102,11 +137,12 @@ class MetricsPage:
 
     def _families(self) -> Iterator[Family | Histogram]:
         yield Family("headwater_build_info", "gauge", "The running version.", [((("version", __version__),), 1)])
-        yield from self._of_sets()
-        yield from self._of_requests()
+        counted = self._counts.everybodys()
+        yield from self._of_sets(counted)
+        yield from _of_requests(counted)
         yield from _of_process()
 
-    def _of_sets(self) -> Iterator[Family]:
+    def _of_sets(self, counted: Counts) -> Iterator[Family]:
         names = [one.name for one in self._source.site.sets]
         found = standings(self._source.catalog, dt.datetime.now(dt.UTC), names)
         for name, text, value in _SETS:
@@ -114,36 +150,36 @@ class MetricsPage:
         told = {str(one.get("name")): one for one in records(self._source.health().get("sets"))}
         ready = [(_set(name), float(self._source.is_published(name))) for name in names]
         yield Family("headwater_set_ready", "gauge", "1 when the set's documents are served.", ready)
-        passes = [(_set(name), self._counts.publications.get(name, 0)) for name in names]
-        text = "Passes of this process that have published changes."
+        passes = [(_set(name), counted.publications.get(name, 0)) for name in names]
+        text = "Passes that have published changes since the server was started."
         yield Family("headwater_set_publications_total", "counter", text, passes)
         failing = [(_set(name), _int(one.get("failures"))) for name, one in told.items()]
         yield Family("headwater_set_failures", "gauge", "Attempts that have failed in a row; 0 when well.", failing)
         scans = [(_set(name), _int(one.get("scans"))) for name, one in told.items()]
         yield Family("headwater_set_scans_total", "counter", "Full scans of the set's folder.", scans)
 
-    def _of_requests(self) -> Iterator[Family | Histogram]:
-        rows = sorted((key, tuple(row)) for key, row in list(self._counts.requests.items()))
-        counts = [
-            ((("kind", kind), ("status", str(status))), sum(map(int, row[_FIRST_BUCKET:])))
-            for (kind, status), row in rows
-        ]
-        yield Family("headwater_requests_total", "counter", "Requests that were answered.", counts)
-        kinds: dict[str, list[float]] = {}
-        for (kind, _), row in rows:
-            held = kinds.setdefault(kind, [0.0] * len(row))
-            kinds[kind] = [one + other for one, other in zip(held, row, strict=True)]
-        sent = [((("kind", kind),), int(row[_OCTETS])) for kind, row in kinds.items()]
-        yield Family("headwater_response_octets_total", "counter", "Octets of bodies that were sent.", sent)
-        took = [
-            ((("kind", kind),), tuple(map(int, row[_FIRST_BUCKET:])), round(row[_SECONDS], 6))
-            for kind, row in kinds.items()
-        ]
-        yield Histogram("headwater_request_seconds", "From the request to the end of its answer.", BOUNDS, took)
-        text = "Answers that were cut short, by us or by their readers."
-        yield Family("headwater_responses_cut_short_total", "counter", text, [((), self._counts.cut_short)])
-        text = "Faults of our own store while requests were answered."
-        yield Family("headwater_request_faults_total", "counter", text, [((), self._counts.faults)])
+
+def _of_requests(counted: Counts) -> Iterator[Family | Histogram]:
+    rows = sorted((key, tuple(row)) for key, row in list(counted.requests.items()))
+    counts = [
+        ((("kind", kind), ("status", str(status))), sum(map(int, row[_FIRST_BUCKET:]))) for (kind, status), row in rows
+    ]
+    yield Family("headwater_requests_total", "counter", "Requests that were answered.", counts)
+    kinds: dict[str, list[float]] = {}
+    for (kind, _), row in rows:
+        held = kinds.setdefault(kind, [0.0] * len(row))
+        kinds[kind] = [one + other for one, other in zip(held, row, strict=True)]
+    sent = [((("kind", kind),), int(row[_OCTETS])) for kind, row in kinds.items()]
+    yield Family("headwater_response_octets_total", "counter", "Octets of bodies that were sent.", sent)
+    took = [
+        ((("kind", kind),), tuple(map(int, row[_FIRST_BUCKET:])), round(row[_SECONDS], 6))
+        for kind, row in kinds.items()
+    ]
+    yield Histogram("headwater_request_seconds", "From the request to the end of its answer.", BOUNDS, took)
+    text = "Answers that were cut short, by us or by their readers."
+    yield Family("headwater_responses_cut_short_total", "counter", text, [((), counted.cut_short)])
+    text = "Faults of our own store while requests were answered."
+    yield Family("headwater_request_faults_total", "counter", text, [((), counted.faults)])
 
 
 def kind_of(target: str) -> str:
