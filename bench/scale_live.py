@@ -2,10 +2,14 @@
 
 `headwater simulate` feeds, publishes and serves in one process, so that its memory bounds that of each part. Events are
 looked for over HTTP, as a destination would, by asking for the end of the open Change List again and again.
+
+`python -m bench.scale_live --resources 100000 --catalog opensearch://127.0.0.1:9200/bench?replicas=0` does the same
+with a catalog elsewhere, which is loaded first if it is empty.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import datetime as dt
 import http.client
@@ -15,13 +19,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.rows import Row
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.places import open_catalog
 from headwater.server.source import CATALOG
 from headwater.simulate.settings import Course, World, read_mix
 from headwater.simulate.simulation import Simulation
@@ -39,23 +44,25 @@ OPEN = "/files/changelist/open.xml"
 _DATETIME = re.compile(rb'datetime="([^"]+)"')
 
 
-def live_rows(folder: Path, sizes: Sequence[int], seconds: float) -> list[Row]:
+def live_rows(folder: Path, sizes: Sequence[int], seconds: float, catalog: str | None = None) -> list[Row]:
     """Two rows for each size."""
     rows = []
     for size in sizes:
-        fill(folder / str(size), size)
-        with served(folder / str(size), size) as (process, origin):
+        place = catalog or str(folder / str(size) / CATALOG)
+        fill(place, size)
+        with served(folder / str(size), size, place) as (process, origin):
             rows.append(visible(origin, size, seconds))
             rows.append(memory(process, origin, size))
     return rows
 
 
-def fill(state: Path, size: int) -> None:
+def fill(place: str, size: int) -> None:
     """Let the open Change List be nearly full: it is written as a whole with every publication."""
-    catalog = SqliteCatalog(state / CATALOG)
+    catalog = open_catalog(place)
+    world = World(resources=size, sets=("files",), seed=SEED)
+    Simulation(catalog, world, Course()).prepare()
     segment = catalog.segments("files")[-1]
     missing = NEARLY_FULL - (segment.last - segment.first + 1)
-    world = World(resources=size, sets=("files",), seed=SEED)
     simulation = Simulation(catalog, world, Course(warp=None, rate=1e6, changes=max(0, missing), mix=read_mix(MIX)))
     simulation.prepare()
     while not simulation.is_over:
@@ -64,13 +71,13 @@ def fill(state: Path, size: int) -> None:
 
 
 @contextlib.contextmanager
-def served(state: Path, size: int) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
+def served(state: Path, size: int, place: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
     """`headwater simulate` on a source that is there already."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "headwater", "simulate", "--json", "--quiet", "--state", str(state)]
     command += ["--resources", str(size), "--seed", str(SEED), "--rate", str(RATE), "--mix", MIX]
-    command += ["--base-url", BASE_URL]
+    command += ["--base-url", BASE_URL, "--catalog", place]
     process = subprocess.Popen(
         [*command, "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -150,3 +157,20 @@ def memory(process: subprocess.Popen[str], origin: tuple[str, int], size: int) -
 def resident(pid: int, field: str) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(field)).split()[1]) / 1024
+
+
+def main() -> None:
+    from bench.__main__ import judged, machine, table
+
+    parser = argparse.ArgumentParser(prog="bench.scale_live")
+    parser.add_argument("--resources", type=int, default=100_000)
+    parser.add_argument("--catalog", required=True, help="a cluster's URL, or a file")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as scratch:
+        rows = live_rows(Path(scratch), [options.resources], options.seconds, options.catalog)
+    print(f"{machine()}\n\n{table([judged(one) for one in rows])}")
+
+
+if __name__ == "__main__":
+    main()
