@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +23,7 @@ from headwater.catalog.dump_file import DamagedDump, DumpReader, DumpWriter
 from headwater.catalog.interface import Books, Catalog, Delete, Limits, Part, Portable, SetExists, SetState, UnknownSet
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.catalog.verify import verify
+from headwater.errors import Exit
 from headwater.spec.moments import from_microseconds
 from headwater.storage.cluster import Cluster
 from tests.catalog.clusters import LAYOUT, ClusterBackend, Scoped, access, prefix
@@ -180,3 +184,38 @@ def test_a_set_may_be_created_where_a_restore_has_failed(make: Callable[..., Clu
     assert verify(catalog, "s") == []
     again = make()
     assert observed(again, "s") == observed(catalog, "s")
+
+
+def headwater(*args: object) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "headwater", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_commands_take_a_cluster_s_url(opensearch: Engine, tmp_path: Path) -> None:
+    name = prefix()
+    url = f"{opensearch.url.replace('http', 'opensearch')}/{name}?replicas=0"
+    told(SqliteCatalog(tmp_path / "origin.db", SMALL)).close()
+    cluster = Cluster(access(opensearch))
+    for command in (("status", url), ("catalog", "export", url, "-o", tmp_path / "none"), ("catalog", "verify", url)):
+        status, _, said = headwater(*command)
+        assert (status, "HW-CLI-01" in said) == (Exit.USAGE, True)
+    assert cluster.ask("GET", f"/{name}-*").body == "{}"  # to look makes nothing
+    for args in (
+        ("export", tmp_path / "origin.db", "-o", tmp_path / "dump.gz"),
+        ("import", tmp_path / "dump.gz", url),
+        ("verify", url),
+        ("export", url, "-o", tmp_path / "back.gz"),
+        ("import", tmp_path / "back.gz", tmp_path / "back.db"),
+    ):
+        status, _, said = headwater("catalog", *args)
+        assert status == Exit.DONE, said
+    status, shown, _ = headwater("status", url, "--json")
+    told_of = json.loads(shown)
+    assert (status, told_of["catalog_octets"], [one["last_seq"] for one in told_of["sets"]]) == (Exit.DONE, None, [12])
+    origin, back = (SqliteCatalog(tmp_path / f"{one}.db", SMALL) for one in ("origin", "back"))
+    assert observed(back, "s") == observed(origin, "s")
+    for catalog in (origin, back):
+        catalog.close()
+    remove(cluster, name)
+    cluster.close()

@@ -129,6 +129,11 @@ def prepare(cluster: Cluster, prefix: str, layout: Layout) -> None:
             raise ClusterDamaged(answer.body[:1000], where=path)
 
 
+def is_prepared(cluster: Cluster, prefix: str) -> bool:
+    """Whether there is anything of a catalog under this prefix. Raises NewerSchema, ClusterFault."""
+    return len(_missing(cluster, prefix)) < len(KINDS)
+
+
 def remove(cluster: Cluster, prefix: str) -> None:
     """Remove everything of a catalog: for tests and benchmarks, which leave nothing behind."""
     for kind in KINDS:

@@ -131,6 +131,22 @@ def open_catalog(
     return catalog
 
 
+def is_there(place: str | Path, *, credentials: Credentials = NOBODY, listener: Listener = silent) -> bool:
+    """Whether there is a catalog at that place; nothing is made. Raises BadPlace, NewerSchema, faults of the store."""
+    found = place_of(place) if isinstance(place, str) else place
+    if not isinstance(found, ClusterPlace):
+        return found.is_file()
+    from headwater.catalog.cluster_schema import is_prepared
+    from headwater.storage.cluster import Cluster
+
+    patience = found.options.patience_seconds
+    cluster = Cluster(access_of(found, credentials), patience_seconds=patience, listener=listener)
+    try:
+        return is_prepared(cluster, found.prefix)
+    finally:
+        cluster.close()
+
+
 def _open_cluster(place: ClusterPlace, limits: Limits | None, credentials: Credentials, listener: Listener) -> Catalog:
     from headwater.catalog.cluster import ClusterCatalog
     from headwater.catalog.cluster_schema import Layout

@@ -81,6 +81,12 @@ class Whereabouts:
         files = (self.file, self.file.with_name(self.file.name + "-wal"))
         return sum(one.stat().st_size for one in files if one.exists())
 
+    def is_there(self, listener: Listener) -> bool:
+        """Whether there is a catalog. Raises faults of the store."""
+        from headwater.catalog.places import is_there
+
+        return is_there(self.file or self._cluster, credentials=credentials(), listener=listener)
+
     def open(self, listener: Listener) -> Catalog:
         """The catalog, made when it is not there. Raises the catalog's errors."""
         from headwater.catalog.places import open_catalog
@@ -91,8 +97,8 @@ class Whereabouts:
 @contextmanager
 def existing(where: Whereabouts, listener: Listener) -> Iterator[Catalog]:
     """The catalog that is there, for reading, also beside a server at work. Raises NoCatalog, the catalog's errors."""
-    if where.file is not None and not where.file.is_file():
-        raise NoCatalog("there is no catalog", where=str(where.file))
+    if not where.is_there(listener):
+        raise NoCatalog("there is no catalog", where=str(where.file or where.place))
     catalog = where.open(listener)
     try:
         yield catalog
