@@ -15,7 +15,7 @@ import click
 
 from headwater import notices
 from headwater.cli.face import counted, human_octets, human_seconds, json_document, json_option, listening
-from headwater.cli.share import DESCRIBING, describes_a_set, profile_option
+from headwater.cli.share import DESCRIBING, catalog_option, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ _MEASURABLE = 1.0
     metavar="DIR",
     help="Where the catalog is kept.  [default: OUT/.headwater]",
 )
+@catalog_option
 @describes_a_set
 @click.option(
     "--resources",
@@ -111,6 +112,7 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, Tree | None]:
     described = {name: given[name] for name in (*DESCRIBING, "resource_base") if name in given}
     config = SourceConfig(
         state=str(given.get("state") or given["out"] / STATE),
+        catalog=given.get("catalog"),
         base_url=given["base_url"],
         profile=Profile(given.get("profile", "1.1")),
         sets=(SetConfig(files=str(given["files"]), name=given.get("set_name", "files"), **described),),

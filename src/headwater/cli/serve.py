@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headwater.cli.face import json_line
-from headwater.cli.share import DESCRIBING, describes_a_set, profile_option
+from headwater.cli.share import DESCRIBING, catalog_option, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
-_WHOLE = ("host", "port", "base_url", "profile", "log_format", "metrics")
+_WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
 _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
 
 
@@ -59,6 +59,7 @@ _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
     help="Where the catalog and the documents are kept.  [default: a folder of its own for each folder and set below"
     " $XDG_STATE_HOME/headwater, or else ~/.local/state/headwater]",
 )
+@catalog_option
 @profile_option
 @click.option("--quiet", is_flag=True, help="No access log.")
 @click.option(

@@ -43,6 +43,9 @@ profile_option = click.option(
     type=click.Choice(["1.1", "both"]),
     help="Write ResourceSync 1.1, or so that clients of 1.0 understand changes as well.  [default: 1.1]",
 )
+catalog_option = click.option(
+    "--catalog", metavar="PLACE", help="The catalog: a file or a cluster's URL.  [default: in the state folder]"
+)
 
 _DESCRIBING = (
     click.option("--describedby", metavar="URL", help="URL of a document about the set."),
