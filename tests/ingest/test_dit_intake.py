@@ -148,6 +148,16 @@ def test_dit_24_links_of_documents_are_resolved_and_given_back(fed: Fed) -> None
     assert fed.settle() == 0
 
 
+@pytest.mark.parametrize("lastmod", ["2026", "2026-01-01", "2026-01-01T00:00Z", "0001-01-01T00:00:00Z", None])
+def test_dit_a5_odd_times_wait_for_their_partner_too(fed: Fed, lastmod: str | None) -> None:
+    fed.documents(resource("a", 1, lastmod=lastmod))
+    fed.documents(change("a", "created", 1, lastmod=lastmod))
+    assert (fed.log(), fed.state()) == ([("created", "a")], {"a": A})
+    fed.documents(change("b", "created", 1, lastmod=lastmod))
+    fed.documents(resource("b", 1, lastmod=lastmod, ln=[{"rel": "up", "href": "http://x/", "lastmod": lastmod}]))
+    assert set(fed.state()) == {"a", "b"}
+
+
 def test_dit_03_a_load_takes_resources_as_the_snapshot_and_changes_as_history(tmp_path: Path) -> None:
     fed = Fed(tmp_path, loading=True)
     history = [change("a", "created", 1), change("gone", "deleted", 2), change("a", "deleted", 3)]

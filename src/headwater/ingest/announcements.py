@@ -18,6 +18,7 @@ from headwater.ingest.locations import Locations
 from headwater.ingest.reciprocity import statements_of
 from headwater.spec.datetimes import Leniency, parse_datetime
 from headwater.spec.hashes import parse_hash
+from headwater.spec.moments import from_microseconds, to_microseconds
 from headwater.spec.records import Change, Link
 
 MOST_LINKS: Final = 500
@@ -152,4 +153,4 @@ def _time(text: str | None) -> dt.datetime | None:
         raise BadEvent(str(cause), rule="RS-TIME-01") from cause
     if Leniency.NO_ZONE in forgiven:
         raise BadEvent(f"a time without a zone: {text[:40]!a}", rule="RS-TIME-01")
-    return moment
+    return from_microseconds(to_microseconds(moment))  # a coarse time is its start

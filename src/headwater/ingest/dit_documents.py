@@ -20,6 +20,7 @@ from headwater.spec import grammar
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.escape import WriteRefused
 from headwater.spec.hashes import HEX_LENGTH, parse_hash
+from headwater.spec.moments import from_microseconds, to_microseconds
 from headwater.spec.records import Change, Link
 from headwater.spec.uris import to_ascii
 
@@ -167,8 +168,7 @@ def _time(name: str, value: object, remarks: list[str]) -> dt.datetime | None:
         return None
     try:
         if isinstance(value, str):
-            moment, _forgiven = parse_datetime(value)
-            return moment
+            return from_microseconds(to_microseconds(parse_datetime(value)[0]))  # a coarse time is its start
         if isinstance(value, int) and not isinstance(value, bool):
             return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=value)
     except (ValueError, OverflowError):
