@@ -93,10 +93,12 @@ def passes(status: int, reason: Reason) -> bool:
 def fault_of(status: int, reason: Reason, where: str) -> ClusterFault:
     """The fault that an answer of this status and reason is."""
     what = f"{reason.type}: {reason.reason}" if reason.type else f"status {status}: {reason.reason}"
-    return _kind(status, reason)(what[:1000], where=where)
+    kind = _kind(status, reason)
+    return ClusterFault(what[:1000], where=where) if kind is None else kind(what[:1000], where=where)
 
 
-def _kind(status: int, reason: Reason) -> type[ClusterFault]:
+def _kind(status: int, reason: Reason) -> type[ClusterFault] | None:
+    """Whose fault it is; None: ours."""
     if reason.type == "cluster_block_exception" and status in (403, TOO_MANY):
         return ClusterReadOnly
     if status in (401, 403):
@@ -107,4 +109,4 @@ def _kind(status: int, reason: Reason) -> type[ClusterFault]:
         return ClusterUnreachable
     if reason.type in ("index_not_found_exception", "strict_dynamic_mapping_exception", "alias_not_found_exception"):
         return ClusterDamaged
-    return ClusterFault
+    return None
