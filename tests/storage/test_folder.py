@@ -163,6 +163,9 @@ def test_names_are_listed_in_order_without_what_is_not_ours(tmp_path):
     store.remove("files/a.xml")
     assert store.get("files/a.xml") is None
     assert list(store.names("files/a")) == []
+    every = list(store.names())
+    for prefix in ("f", "files", "files/", "files/resourcelist/0", "files/resources/", ".headwater/", "x/", "../", "/"):
+        assert list(store.names(prefix)) == [name for name in every if name.startswith(prefix)]
 
 
 def test_half_written_files_are_removed_at_start(tmp_path):

@@ -199,8 +199,11 @@ class FolderStore:
                 _sync_folder(path.parent)
 
     def names(self, prefix: str = "") -> Iterator[str]:
-        """Names of all documents that begin with `prefix`, in order; compressed forms and foreign files left out."""
-        for folder, files in self._folders():
+        """Names of all documents that begin with `prefix`, in order; compressed forms and foreign files left out.
+
+        Only the folder that the prefix names is looked into: a store may hold thousands of sets.
+        """
+        for folder, files in self._folders(prefix.rpartition("/")[0]):
             relative = folder.relative_to(self.root).as_posix()
             for file in sorted(files):
                 name = file if relative == "." else f"{relative}/{file}"
@@ -218,8 +221,12 @@ class FolderStore:
                         removed += 1
         return removed
 
-    def _folders(self) -> Iterator[tuple[Path, list[str]]]:
-        for folder, below, files in os.walk(self.root):
+    def _folders(self, within: str = "") -> Iterator[tuple[Path, list[str]]]:
+        """The folders of documents at and below `within`, a name without its file."""
+        parts = within.split("/") if within else []
+        if any(part in ("", ".", "..") for part in parts) or self._foreign.intersection(parts[:2]):
+            return
+        for folder, below, files in os.walk(self.root.joinpath(*parts)):
             depth = len(Path(folder).relative_to(self.root).parts)
             below[:] = sorted(name for name in below if depth > 1 or name not in self._foreign)
             yield Path(folder), files
