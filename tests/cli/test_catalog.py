@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.catalog.contract.cases import START, opened, up
+from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import Exit
 from headwater.server.lock import Locked, StateLock
 
@@ -162,3 +164,45 @@ def test_verify_tells_what_is_wrong_with_the_file(world: tuple[Path, Path]) -> N
     wrong.close()
     done = headwater("catalog", "verify", file, status=Exit.FINDINGS)
     assert b"the file itself" in done.stdout
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A dump of a set that takes more than a megabyte."""
+    catalog = SqliteCatalog(tmp_path / "large.db")
+    opened(catalog, [up(f"folder/{number:06d}") for number in range(8_000)])
+    catalog.record("s", [up(f"folder/{number:06d}") for number in range(500)], START)
+    catalog.close()
+    headwater("catalog", "export", tmp_path / "large.db", "-o", tmp_path / "large")
+    return tmp_path / "large"
+
+
+def sets(file: Path) -> list[str]:
+    return [one["name"] for one in json.loads(headwater("status", file, "--json").stdout)["sets"]]
+
+
+def test_a_disk_that_is_full_leaves_no_half_of_a_set(large: Path, tmp_path: Path) -> None:
+    """The limit of a file's size stands in for the disk."""
+    command = [sys.executable, "-m", "headwater", "catalog", "import", str(large), str(tmp_path / "new.db")]
+    limited = ["bash", "-c", 'ulimit -f 200 && exec "$@"', "bash", *command]
+    full = subprocess.run(limited, capture_output=True, check=False, timeout=120)
+    assert full.returncode == Exit.STORE, full.stderr
+    assert b"HW-DB-" in full.stderr
+    assert sets(tmp_path / "new.db") == []
+    headwater("catalog", "import", large, tmp_path / "new.db")
+    assert sets(tmp_path / "new.db") == ["s"]
+    assert b"sound" in headwater("catalog", "verify", tmp_path / "new.db").stdout
+
+
+def test_an_import_that_is_killed_leaves_no_half_of_a_set(large: Path, tmp_path: Path) -> None:
+    dump = large.read_bytes()
+    command = [sys.executable, "-m", "headwater", "catalog", "import", "-", str(tmp_path / "new.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(dump[: len(dump) * 3 // 4])  # more than pipe and buffers hold: most of it has been taken
+        process.stdin.flush()
+        process.kill()
+        process.communicate()
+    assert sets(tmp_path / "new.db") == []
+    headwater("catalog", "import", "-", tmp_path / "new.db", octets=dump)
+    assert sets(tmp_path / "new.db") == ["s"]
