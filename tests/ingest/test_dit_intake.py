@@ -112,6 +112,18 @@ def test_a_late_change_is_logged_and_undoes_nothing(fed: Fed) -> None:
     assert fed.state() == {}, "what is older than a deletion brings nothing back"
 
 
+def test_a_clock_that_runs_ahead_or_back_costs_no_update(fed: Fed) -> None:
+    future = {"datetime": "9999-12-31T23:59:59+0000"}
+    fed.documents(resource("a", 1), change("a", "created", 1, **future))
+    fed.later(60)
+    fed.documents(resource("a", 59, "b"), change("a", "updated", 59))
+    assert fed.state() == {"a": B}
+    back = {"datetime": change("a", "updated", -3600)["datetime"]}  # an hour back, the content is newer all the same
+    fed.documents(resource("a", 70, "c"), change("a", "updated", 70, **back))
+    assert fed.state() == {"a": "md5:" + "c" * 32}
+    assert len(fed.log()) == 3
+
+
 def test_dit_a9_documents_of_one_uri_are_merged_with_a_warning(fed: Fed) -> None:
     one = resource("a", 1, mime=None)
     other = resource("a", 1, length=None, location={"value": "/srv/data/a", "type": "abs_path"})

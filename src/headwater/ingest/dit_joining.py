@@ -25,6 +25,10 @@ Statement = tuple[str, str]
 """What a resource says of another one: the relation, and the catalog's URI of the other (DIT-24)."""
 
 
+CLOCK_SKEW = dt.timedelta(hours=1)
+"""How far a harvester's clock may be ahead of ours."""
+
+
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none)."""
 
@@ -255,20 +259,20 @@ class _Joining:
         if key in self._known.seen or key in self.joined.seen:
             self._tell(happening.line, Fate.DUPLICATE)
             return False
-        self.joined.seen[key] = _us(happening.at)
+        self.joined.seen[key] = self._us(happening)
         return True
 
     def _upsert(self, happening: Happening) -> None:
         uri = happening.uri
         present = self._held(uri)
-        at_us = _us(happening.at)
+        at_us = self._us(happening)
         newest = present.note.at_us if present is not None else self._gone(uri)
         late = happening.at is not None and at_us < newest
         state = self._match(happening)
         if late and present is None:
             self._tell(happening.line, Fate.SUPERSEDED)
-        elif late and present is not None:  # it is logged, and the newer state stays
-            self._log(present.metadata, present.note, happening)
+        elif late and present is not None and (state is None or _is_older(state, present, newest)):
+            self._log(present.metadata, present.note, happening)  # the newer state stays
         elif state is not None:
             self._put(state, Note(at_us=max(at_us, newest), kept=state.kept), happening.line, state.line)
         elif present is not None and present.note.ahead and _agree(present.metadata.lastmod, happening.lastmod):
@@ -281,11 +285,11 @@ class _Joining:
         else:
             self._waiting[uri] = happening
             self._tell(happening.line, Fate.WAITING)
-        if late and state is not None:
+        if late and state is not None and (present is None or _is_older(state, present, newest)):
             self._tell(state.line, Fate.SUPERSEDED)
 
     def _delete(self, happening: Happening) -> None:
-        uri, at_us = happening.uri, _us(happening.at)
+        uri, at_us = happening.uri, self._us(happening)
         present = self._held(uri)
         if present is not None and happening.at is not None and at_us < present.note.at_us:
             self._tell(happening.line, Fate.SUPERSEDED)
@@ -319,7 +323,13 @@ class _Joining:
         else:
             metadata, kept = Metadata(lastmod=happening.lastmod), b""
         newest = present.note.at_us if present is not None else self._gone(happening.uri)
-        self._log(metadata, Note(at_us=max(_us(happening.at), newest), kept=kept), happening)
+        self._log(metadata, Note(at_us=max(self._us(happening), newest), kept=kept), happening)
+
+    def _us(self, happening: Happening) -> int:
+        """The time of a happening; one from far in the future counts as now, or nothing could ever come after it."""
+        if happening.at is None:
+            return NEVER_US
+        return to_microseconds(self._now if happening.at > self._now + CLOCK_SKEW else happening.at)
 
     # Effects
 
@@ -351,10 +361,6 @@ class _Joining:
 
 NEVER_US = -(1 << 63)
 _NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
-
-
-def _us(at: dt.datetime | None) -> int:
-    return NEVER_US if at is None else to_microseconds(at)
 
 
 def _agree(one: dt.datetime | None, other: dt.datetime | None) -> bool:
