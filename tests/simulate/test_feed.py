@@ -184,6 +184,15 @@ def test_time_that_is_moved_on_does_not_run() -> None:
     assert clock.wait_for(10**9) == 0.0
 
 
+@pytest.mark.parametrize("warp", [None, 1e9])
+def test_time_stands_still_before_no_document_could_say_it(warp: float | None) -> None:
+    hand = Hand()
+    clock = Clock(START, warp, hand)
+    hand.now += 1e6
+    clock.move_to(1e15)
+    assert clock() == dt.datetime(9000, 1, 1, tzinfo=dt.UTC)
+
+
 @given(st.integers(0, 10_000), st.integers(1, 50))
 def test_sets_take_turns_and_lose_nothing(total: int, sets: int) -> None:
     shares = [share(total, place, sets) for place in range(sets)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 
+from headwater.simulate.settings import LAST_YEAR
+
 
 class Clock:
     """Says what time it is in the simulation. `warp` None: time stands still but for `move_to`."""
@@ -15,13 +17,13 @@ class Clock:
         self._seconds = seconds
         self._began = seconds()
         self._moved = 0.0
+        self._longest = max(0.0, (dt.datetime(LAST_YEAR, 1, 1, tzinfo=dt.UTC) - start).total_seconds())
 
     @property
     def elapsed(self) -> float:
         """Seconds of simulated time since the beginning."""
-        if self._warp is None:
-            return self._moved
-        return (self._seconds() - self._began) * self._warp
+        passed = self._moved if self._warp is None else (self._seconds() - self._began) * self._warp
+        return min(passed, self._longest)
 
     def move_to(self, elapsed: float) -> None:
         """Let so many seconds have passed, where time does not run by itself."""

@@ -18,6 +18,8 @@ from headwater.spec.hashes import HASHLIB
 LARGEST = 1 << 40
 """The largest resource: nobody holds it, so this is only to catch slips of the finger."""
 MOST_RESOURCES = 10**9
+FIRST_YEAR, LAST_YEAR = 1970, 9_000
+"""Where simulated time begins; it stands still when it comes to the last year, because no document could say more."""
 
 _SIZES = re.compile(r"([0-9]+)(?:-([0-9]+))?\Z")
 _SUFFIX = re.compile(r"[a-z0-9]{1,8}\Z")
@@ -106,6 +108,10 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
             raise BadSimulation(f"{self.rate} changes a second", advice="Between 0 and a million are possible.")
         if self.warp is not None and not 0 < self.warp <= 1e9:
             raise BadSimulation(f"a warp of {self.warp}")
+        if self.seconds is not None and not 0 <= self.seconds <= 1e12:
+            raise BadSimulation(f"{self.seconds} seconds")
+        if self.start is not None and not FIRST_YEAR <= self.start.year < LAST_YEAR:
+            raise BadSimulation(f"a start in the year {self.start.year}")
 
     @property
     def last(self) -> int | None:
