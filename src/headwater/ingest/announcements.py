@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
-from headwater.ingest.dit_joining import Statement
+from headwater.ingest.dit_pairs import Statement
 from headwater.ingest.locations import Locations
 from headwater.ingest.reciprocity import statements_of
 from headwater.spec.datetimes import Leniency, parse_datetime

@@ -11,19 +11,9 @@ import msgspec
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.dit_documents import ChangeDocument, DitDocument, LinkDocument
-from headwater.ingest.dit_joining import (
-    Action,
-    Fate,
-    Half,
-    Happening,
-    Joined,
-    Known,
-    Present,
-    State,
-    join,
-    key_of,
-)
+from headwater.ingest.dit_joining import join, key_of
 from headwater.ingest.dit_notes import Note, read_note
+from headwater.ingest.dit_pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
 from headwater.ingest.event_intake import refusal
 from headwater.ingest.feed import BATCH, Feed, Outcome
 from headwater.ingest.locations import BadLocation

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.ingest.dit_joining import Half, Statement
+from headwater.ingest.dit_pairs import Half, Statement
 from headwater.spec.moments import from_microseconds, to_microseconds
 from headwater.storage.database import Database, Transaction
 from headwater.storage.lock import Turn

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.interface import Metadata, Resource
-from headwater.ingest.dit_joining import Statement
+from headwater.ingest.dit_pairs import Statement
 from headwater.spec.records import Link
 
 INVERSE: Final = {"describedby": "describes", "describes": "describedby"}
