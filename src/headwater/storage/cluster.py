@@ -93,6 +93,8 @@ _bulk_of = msgspec.json.Decoder(_Bulk).decode
 class Cluster:
     """Connections to the nodes, use from any thread. `patience_seconds`: how long a request is tried again for.
 
+    `request_seconds`: after so long without an answer another node is asked, so it should be well below patience.
+
     What passes (no connection, 429, 502 to 504) is tried again with growing pauses on other nodes, and told to the
     listener; what does not is raised at once as a `ClusterFault`.
     """
@@ -102,7 +104,7 @@ class Cluster:
         access: Access,
         *,
         patience_seconds: float = 60.0,
-        request_seconds: float = 60.0,
+        request_seconds: float = 30.0,
         listener: Listener = silent,
     ) -> None:
         self.patience_seconds = patience_seconds
@@ -173,9 +175,11 @@ class Cluster:
                     if not passes(item.status, item.error):
                         raise fault
                     rejected.append(operation)
-            operations = rejected
             if fault is not None:
+                if len(rejected) < len(operations):
+                    patience = self.patience()  # it goes on, however slowly
                 patience.wait(fault)
+            operations = rejected
         return clean
 
     def stream(self, index: str, operations: Iterator[bytes], before: Callable[[], None]) -> bool:
