@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from headwater.ingest.dit_audit import Audited, audit
 from headwater.ingest.dit_follower import DitFollower
 from headwater.ingest.dit_index import BadIndex, Index, OddAnswer
 from headwater.ingest.index_place import index_at
@@ -135,6 +136,34 @@ def test_late_and_same_second_documents_are_neither_lost_nor_doubled(cluster: Cl
     followed(fed, harvester).poll()
     assert sorted(fed.log()) == sorted(("created", uri) for uri in wanted)
     assert set(fed.state().values()) == {"md5:" + "a" * 32}
+    fed.close()
+
+
+def test_dit_a11_an_audit_repairs_what_no_document_told(cluster: Cluster, tmp_path: Path) -> None:
+    harvester = Harvester(cluster, "harvest-three", "dynamic", 2)
+    harvester.post(*(resource(f"r{number}", number) for number in range(40)))
+    harvester.refresh()
+    fed = Fed(tmp_path, loading=True)
+    follower = followed(fed, harvester)
+    follower.poll()
+    assert audit(follower, 0.2) == Audited(resources=40, repaired=0, deleted=0, held_back=None)
+    for number in range(3):
+        harvester.remove(f"r{number}")  # and no change says so
+    harvester.refresh()
+    fed.events({"path": "r5", "md5": "b" * 32})  # somebody else says otherwise
+    fed.events({"path": "stray"})
+    found = audit(followed(fed, harvester), 0.2)
+    assert (found.resources, found.deleted, found.held_back) == (37, 4, None)
+    assert set(fed.state()) == {f"r{number}" for number in range(3, 40)}
+    assert set(fed.state().values()) == {"md5:" + "a" * 32}
+    for number in range(3, 30):
+        harvester.remove(f"r{number}")
+    harvester.refresh()
+    found = audit(followed(fed, harvester), 0.2)
+    assert (found.deleted, len(fed.state())) == (0, 37)
+    assert found.held_back is not None
+    assert audit(followed(fed, harvester), 1.0).deleted == 27
+    assert len(fed.state()) == 10
     fed.close()
 
 

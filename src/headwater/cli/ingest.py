@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from headwater.cli.face import json_document, json_line, json_option, listening
+from headwater.cli.share import Share
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -126,9 +127,29 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     metavar="SECONDS",
     help="Look again so often, until Ctrl-C.  [default: 1]",
 )
+@click.option(
+    "--audit",
+    is_flag=True,
+    help="Compare the whole index with the set, and repair what differs; then end.",
+)
+@click.option(
+    "--max-delete",
+    type=Share(),
+    default="20%",
+    show_default=True,
+    metavar="SHARE",
+    help="With --audit: hold deletions back when more than this share of the set is no longer in the index.",
+)
 @_feeding
 def dit(
-    source: str, resource_sets: tuple[str, ...], once: bool, follow: float | None, as_json: bool, **options: Any
+    source: str,
+    resource_sets: tuple[str, ...],
+    once: bool,
+    follow: float | None,
+    audit: bool,
+    max_delete: float,
+    as_json: bool,
+    **options: Any,
 ) -> Exit:
     """Take documents of the DIT-ES protocol from an index that a harvester writes, or from a FILE of exported ones.
 
@@ -136,18 +157,21 @@ def dit(
     HEADWATER_CLUSTER_USER, _PASSWORD, _API_KEY). The index is only read. Into a new set its resources are loaded first;
     from then on every document is taken once, however often the command is ended and begun again.
 
-    Exit statuses: 0 done; 2 usage; 3 the index; 4 done, but some documents were refused; 6 fault of our own store.
+    Exit statuses: 0 done; 2 usage; 3 the index; 4 done, but some documents were refused or deletions held back;
+    6 fault of our own store.
     """
     from headwater.ingest.index_place import is_index
 
-    if once and follow is not None:
-        raise UsageFault("--once ends and --follow does not")
+    if (once or audit) and follow is not None:
+        raise UsageFault("--once and --audit end, and --follow does not")
     options["snapshot"] = is_index(source)
     with listening() as listener, _fed(options, listener) as feed:
         names = resource_sets or options["names"] or (feed.name,)
         wanted = None if "*" in names else frozenset(names)
         if not is_index(source):
             return _from_file(source, feed, wanted, listener, as_json, options)
+        if audit:
+            return _audited(source, feed, wanted, max_delete, listener, as_json)
         if options["dry_run"]:
             raise UsageFault("--dry-run is for files: to read an index changes nothing but the set")
         return _from_index(source, feed, wanted, None if once else follow or 1.0, listener, as_json)
@@ -185,6 +209,30 @@ def _from_file(
         settle(feed, None)
     tally = submission.tally
     return _told(as_json, tally, tally.words, tally.rejected)
+
+
+def _audited(
+    url: str, feed: Feed, wanted: frozenset[str] | None, max_delete: float, listener: Listener, as_json: bool
+) -> Exit:
+    from headwater.catalog.places import credentials_from
+    from headwater.ingest.dit_audit import audit
+    from headwater.ingest.dit_follower import DitFollower
+    from headwater.ingest.index_place import index_at
+
+    follower = DitFollower(feed, index_at(url, listener, credentials_from(os.environ)), wanted, listener=listener)
+    found = audit(follower, max_delete)
+    words = (
+        f"{found.resources:,} resources in the index; repaired {found.repaired:,}, of these {found.deleted:,} deleted"
+    )
+    if found.held_back:
+        words += f"\n  deletions held back: {found.held_back}\n  do: look at the index; consent with --max-delete 1"
+    held_back = str(found.held_back) if found.held_back else None
+    return _told(
+        as_json,
+        {"resources": found.resources, "repaired": found.repaired, "deleted": found.deleted, "held_back": held_back},
+        words,
+        found.held_back is not None,
+    )
 
 
 def _from_index(

@@ -37,7 +37,7 @@ class DitFollower:
     ) -> None:
         self.feed = feed
         self.tally = Tally()
-        self._index = index
+        self.index = index
         self._resource_sets = resource_sets
         self._patience = patience
         self._listener = listener
@@ -50,7 +50,7 @@ class DitFollower:
         in between: poll until nothing is found. May be ended at any moment and called again. Raises what the search
         server, the catalog and the memory raise.
         """
-        shards = self._index.shards()
+        shards = self.index.shards()
         before = self.tally.documents
         if not self.feed.is_open:
             self._load(shards)
@@ -80,13 +80,13 @@ class DitFollower:
         known = self.feed.position(feed)
         if known is not None:
             return int(known)
-        until = self._index.newest(shard)
+        until = self.index.newest(shard)
         take_documents(self.feed, [], positions={feed: b"%d" % until})
         return until
 
     def _read(self, shard: Shard, until: int | None = None, most: int | None = None) -> None:
         position = read_position(self.feed.position(shard.feed))
-        for found in islice(self._index.pages(shard, position, until), most):
+        for found in islice(self.index.pages(shard, position, until), most):
             second = int(self.feed.clock().timestamp())
             position.take((one.number for one in found), second)
             position.forget(second)
@@ -94,6 +94,10 @@ class DitFollower:
             self._listener(Progress("documents", self.tally.documents))
             if self._stop():
                 return
+
+    def documents(self, found: Sequence[Found]) -> list[tuple[int, DitDocument]]:
+        """The documents of the set among those found."""
+        return sort_out([one.wrapped for one in found], self._resource_sets)[0]
 
     def _take(self, shard: Shard, found: Sequence[Found], position: ShardPosition) -> None:
         documents, refused, foreign = sort_out([one.wrapped for one in found], self._resource_sets)
