@@ -118,6 +118,30 @@ def test_a_source_at_work_has_its_state_for_itself(tmp_path: Path) -> None:
     assert run(command) == 0
 
 
+def test_an_index_that_is_not_there_holds_up_nothing(tmp_path: Path) -> None:
+    """It is shown as a failure, tried again, and what comes by HTTP is published all the same."""
+    config = tmp_path / "c.toml"
+    config.write_text(
+        f'state = "state"\n[[set]]\nname = "s"\nfeed = "dit"\ntoken = "{TOKEN}"\nindex = "http://127.0.0.1:9/nothing"\n'
+    )
+    with Process(str(config), "--port", "0", "--quiet") as process:
+        url = process.listening()
+        assert post(url, "/s/changes", {"path": "a"}) == 200
+        until(lambda: b"<url>" in request(url, "/s/changelist/open.xml").body, what="what came by HTTP")
+
+        def failing() -> bool:
+            (one,) = json.loads(request(url, "/health").body)["sets"]
+            return bool(one["failures"]) and one["error_code"] == "HW-CLU-02"
+
+        until(failing, what="the failure in the health report")
+        assert post(url, "/s/changes", {"path": "b"}) == 200
+        until(lambda: request(url, "/s/changelist/open.xml").body.count(b"<url>") == 2, what="the second")
+        status, said = process.stop()
+    assert status == 0
+    assert "cannot be brought up to date" in said
+    assert "Traceback" not in said
+
+
 def test_several_processes_take_announcements_for_one_set(tmp_path: Path) -> None:
     """Each line once and every number once, whichever process a request comes to."""
     config = tmp_path / "c.toml"

@@ -14,7 +14,13 @@ def is_index(text: str) -> bool:
     return text.startswith((*_SCHEMES, "opensearch://", "elasticsearch://"))
 
 
-def index_at(text: str, listener: Listener = silent, credentials: Credentials = NOBODY) -> Index:
+def index_at(
+    text: str,
+    listener: Listener = silent,
+    credentials: Credentials = NOBODY,
+    *,
+    patience_seconds: float | None = None,
+) -> Index:
     """The index at `http(s)://[user:password@]host:port/index`, or at the same in a catalog's form. Raises BadIndex."""
     place = text
     for scheme, own in _SCHEMES.items():
@@ -30,5 +36,5 @@ def index_at(text: str, listener: Listener = silent, credentials: Credentials = 
         raise BadIndex("the address names no index")
     from headwater.storage.cluster import Cluster  # and with it the client library, which only this needs
 
-    seconds = found.options.patience_seconds
+    seconds = found.options.patience_seconds if patience_seconds is None else patience_seconds
     return Index(Cluster(access_of(found, credentials), patience_seconds=seconds, listener=listener), path)

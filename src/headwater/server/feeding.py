@@ -73,8 +73,9 @@ class Feeder:
         self._pages_left = 0
         self._published_at = 0.0
         self._settled_at = 0.0
-        self._polled_at = 0.0
-        self._has_more = False
+        self._poll_at = 0.0
+        self._poll_pause = _FIRST_PAUSE
+        self._index_fails = False
         self._polled: Polled | None = None
         self._thread = threading.Thread(target=self._run, name=f"headwater-feed-{feed.name}", daemon=True)
 
@@ -109,16 +110,17 @@ class Feeder:
                 pause = _FIRST_PAUSE
                 self._woken.wait(self._wait_seconds())
             else:
-                self._has_more = False
                 self._name_others()
-                self._stopping.wait(pause)
+                self._woken.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         self.health.phase = "stopped"
 
     def _wait_seconds(self) -> float:
-        if self._pages_left or self._has_more:
+        if self._pages_left:
             return 0.01
-        return min(self._poll_seconds if self._index is not None else TICK_SECONDS, SETTLE_SECONDS)
+        if self._index is None:
+            return SETTLE_SECONDS
+        return min(max(0.01, self._poll_at - time.monotonic()), SETTLE_SECONDS)
 
     def _try(self) -> bool:
         """One round; a failure is kept for `health`."""
@@ -127,22 +129,41 @@ class Feeder:
         except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
             self._failed(fault)
             return False
-        self.health.failures = 0
-        self.health.error = self.health.error_code = None
+        if not self._index_fails:  # what failed there is shown until it has been read again
+            self.health.failures = 0
+            self.health.error = self.health.error_code = None
         return True
 
     def _round(self, now: float) -> None:
-        if self._index is not None and (self._has_more or now - self._polled_at >= self._poll_seconds):
-            self.health.phase = "reading the index" if self.feed.is_open else "loading"
-            self._polled = self._polled or self._index(self._stopping.is_set)
-            self._has_more = self._polled.poll() > 0
-            self._polled_at = time.monotonic()
-            self.health.scans += 1
-            self.health.scanned_at = self._clock()
-        if not self.feed.is_open:
+        """What waits in the index is taken, what is recorded is published; an index that fails holds up nothing."""
+        failed: HeadwaterError | None = None
+        if self._index is not None and now >= self._poll_at:
+            try:
+                self._poll(self._index)
+            except HeadwaterError as fault:
+                failed, self._index_fails = fault, True
+        if self.feed.is_open:
+            self._follow(now)
+        elif self._index is None:
             self.health.phase = WAITING
+        if not self.feed.is_open:
             self._name_others()
-            return
+        if failed is not None:
+            self._poll_pause = min(2 * self._poll_pause, _LONGEST_PAUSE)
+            self._poll_at = time.monotonic() + self._poll_pause
+            raise failed
+
+    def _poll(self, index: Callable[[Callable[[], bool]], Polled]) -> None:
+        self.health.phase = "reading the index" if self.feed.is_open else "loading"
+        self._polled = self._polled or index(self._stopping.is_set)
+        found = self._polled.poll()
+        self._index_fails = False
+        self._poll_pause = _FIRST_PAUSE
+        self._poll_at = 0.0 if found else time.monotonic() + self._poll_seconds
+        self.health.scans += 1
+        self.health.scanned_at = self._clock()
+
+    def _follow(self, now: float) -> None:
         if now - self._settled_at >= SETTLE_SECONDS:
             settle(self.feed, self._clock())
             self._settled_at = now

@@ -26,6 +26,10 @@ MEMORY = "ingest.sqlite"
 """The file in the state folder that keeps positions, keys and what waits."""
 
 
+INDEX_PATIENCE_SECONDS = 3.0
+"""How long one look at an index is tried: the next one comes soon enough, and publishing waits meanwhile."""
+
+
 class Feeds:
     """The fed sets among `sets`; nothing is made on disk when there are none."""
 
@@ -77,7 +81,8 @@ class Feeds:
 
             names = config.resource_sets or (config.name,)
             patience = dt.timedelta(seconds=config.pair_seconds)
-            index = index_at(str(config.index), listener, credentials_from(os.environ))
+            found = credentials_from(os.environ)
+            index = index_at(str(config.index), listener, found, patience_seconds=INDEX_PATIENCE_SECONDS)
             return DitFollower(feed, index, frozenset(names), patience=patience, listener=listener, stop=stop)
 
         return make
