@@ -165,7 +165,8 @@ def test_it_is_there_when_it_is_switched_on(source_folder: Path) -> None:
         found = read(answer.body)
         assert found['headwater_requests_total{kind="document",status="200"}'] >= 3
         assert found['headwater_requests_total{kind="resource",status="404"}'] == 1
-        assert found['headwater_set_publications_total{set="files"}'] == 1
+        passes = 'headwater_set_publications_total{set="files"}'
+        until(lambda: read(request(url, "/metrics").body)[passes] == 1, what="the publication in the figures")
         assert found['headwater_set_failures{set="files"}'] == 0
         manual = MANUAL.read_text("utf-8")
         names = {re.sub(r"(_bucket|_sum|_count)?(\{.*)?\Z", "", key) for key in found}
