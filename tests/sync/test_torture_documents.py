@@ -428,6 +428,20 @@ def test_the_guard(way: str, held: int, gone: int, consent: float | None, allowe
     assert go(source.base, dest).status == DONE
 
 
+@pytest.mark.parametrize(("gone", "consent", "status"), [(5, None, DONE), (20, None, FAILED), (20, 1.0, DONE)])
+def test_the_guard_of_a_first_copy(gone: int, consent: float | None, status: int, source: Source, dest: Path) -> None:
+    """What the run itself has just copied is held: changes since the list may delete a share of it."""
+    site = many(source, 30)
+    served = dict(source.pages)
+    for name in list(site.files)[:gone]:
+        site.drop(name)
+    site.publish_changes(1000)
+    source.pages |= {path: page for path, page in served.items() if "/resources/" in path}  # gone a little later
+    ran = go(source.base, dest, max_delete=consent)
+    assert ran.status == status
+    assert len(tree(dest)) == (30 - gone if status == DONE else 30)
+
+
 def test_what_comes_back_is_not_deleted(source: Source, dest: Path) -> None:
     site = many(source, 3)
     go(source.base, dest)

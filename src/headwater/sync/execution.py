@@ -33,7 +33,7 @@ class Execution:
         self._set = standing
         self._kit = standing.kit
         self._files = HeldFiles(standing.kit.tree)
-        self._held_before: int | None = None
+        self._held_before = 0
 
     def wanted_base(self) -> str | None:
         """The base that the caller wants; it cannot be another than that of the names already made."""
@@ -103,11 +103,12 @@ class Execution:
         return base or ""
 
     def _held(self, t: Transaction) -> int:
-        """How many files the set held when the run began: what the guard measures by."""
-        if self._held_before is None:
-            self._held_before = int(
-                t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (self._set.row.id,))
-            )
+        """How many files the set held at most since the run began: what the guard measures by.
+
+        A run that deletes in steps may not delete more by that, and one that has just copied has something to lose.
+        """
+        sql = "SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL"
+        self._held_before = max(self._held_before, int(t.value(sql, (self._set.row.id,))))
         return self._held_before
 
     def _delete(self, tree: Tree, counts: Counts) -> None:
@@ -147,7 +148,7 @@ class Execution:
         self._set.report.held_back = doomed
         if self._kit.options.delete:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
-            share = doomed / max(self._held_before or 1, 1)
+            share = doomed / max(self._held_before, 1)
             self._set.warn(
                 "DST-B4",
                 f"{doomed} deletions ({share:.0%} of what is held) are held back: --max-delete {min(share, 1):.2f} "
