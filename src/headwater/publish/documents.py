@@ -26,6 +26,9 @@ from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Change, Document, Entry, Link
 from headwater.spec.writer import Profile
 
+ENDINGS = (b"</sitemapindex>", b"</urlset>")
+"""How every document ends."""
+
 
 class PageTimes(msgspec.Struct, frozen=True, gc=False):
     """One component of a Resource List Index and its document's times."""
