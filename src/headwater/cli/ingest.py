@@ -6,23 +6,20 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from headwater.cli.face import json_document, json_line, json_option, listening
+from headwater.cli.face import json_document, json_line, listening
+from headwater.cli.fed import end_load, fed, feeding
 from headwater.cli.share import Share
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.catalog.interface import Catalog
     from headwater.ingest.feed import Feed, Outcome
     from headwater.progress import Listener
-    from headwater.server.config import SetConfig
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _BLOCK = 1 << 20
 _FOREVER = 1 << 50
 _DOCUMENT_OCTETS = 64 << 20
@@ -37,43 +34,10 @@ def command() -> None:
     """
 
 
-def _feeding(function: Command) -> Command:
-    """Options by which a set is found."""
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Say what would be refused; record nothing."),
-        click.option("--keep-loading", is_flag=True, help="With --load: do not open the set, there is more to come."),
-        click.option(
-            "--load",
-            is_flag=True,
-            help="Fill a new set: nothing is logged as a change, and the set is opened at the end.",
-        ),
-        click.option("--resource-root", metavar="DIR", help="The folder that absolute paths in records are below."),
-        click.option("--url-prefix", metavar="URL", help="The URL that paths in records are below."),
-        click.option(
-            "--catalog", metavar="PLACE", help="The catalog: a file or a cluster's URL.  [default: in the state folder]"
-        ),
-        click.option(
-            "--state",
-            type=click.Path(file_okay=False, path_type=Path),
-            metavar="DIR",
-            help="Where positions, keys and what waits are kept.",
-        ),
-        click.option(
-            "--config",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="The source's configuration: it says all of the following.",
-        ),
-        click.option("--set", "set_name", required=True, metavar="NAME", help="The set that is fed."),
-    ):
-        function = option(function)
-    return json_option(function)
-
-
 @command.command(name="events")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 @click.option("--key", metavar="TEXT", help="Repeated with the same key, the same lines are taken only once.")
-@_feeding
+@feeding
 def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: Any) -> Exit:
     """Take events, one JSON object a line, from FILEs (also gzip) or standard input (-).
 
@@ -87,7 +51,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     total = Summary()
     if key is not None and len(files) > 1:
         raise UsageFault("one key is for one file")
-    with listening() as listener, _fed(options, listener) as feed:
+    with listening() as listener, fed(options, listener) as feed:
         hear = _hearer(listener)
         for name in files:
             with _opened(name) as file:
@@ -105,7 +69,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
                     submission.push(block)
                 submission.finish()
                 total.add(submission.summary)
-        _end_load(feed, options)
+        end_load(feed, options)
     words = "would refuse" if options["dry_run"] else "refused"
     return _told(as_json, total, f"{total.lines:,} lines: {total.taken:,} taken, {total.ignored:,} no news, "
                  f"{words} {total.rejected:,}", total.rejected)  # fmt: skip
@@ -140,7 +104,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     metavar="SHARE",
     help="With --audit: hold deletions back when more than this share of the set is no longer in the index.",
 )
-@_feeding
+@feeding
 def dit(
     source: str,
     resource_sets: tuple[str, ...],
@@ -165,7 +129,7 @@ def dit(
     if (once or audit) and follow is not None:
         raise UsageFault("--once and --audit end, and --follow does not")
     options["snapshot"] = is_index(source)
-    with listening() as listener, _fed(options, listener) as feed:
+    with listening() as listener, fed(options, listener) as feed:
         names = resource_sets or options["names"] or (feed.name,)
         wanted = None if "*" in names else frozenset(names)
         if not is_index(source):
@@ -204,7 +168,7 @@ def _from_file(
         for block in _blocks(file):
             submission.push(block)
         submission.finish()
-    _end_load(feed, options)
+    end_load(feed, options)
     if not options["dry_run"]:
         settle(feed, None)
     tally = submission.tally
@@ -260,77 +224,6 @@ def _from_index(
                 click.echo(follower.tally.words)
             continue
         time.sleep(pause)
-
-
-@contextmanager
-def _fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
-    """The set's feed, with the state folder for us alone. Raises UsageFault, Locked, the catalog's errors."""
-    import datetime as dt
-
-    from headwater.ingest.feed import Feed
-    from headwater.ingest.locations import Locations
-    from headwater.ingest.memory import SqliteMemory
-    from headwater.server.feeds import MEMORY
-    from headwater.server.lock import StateLock
-
-    name = options["set_name"]
-    state, prefix, one = _place(options, name)
-    root = options["resource_root"] or (one.resource_root if one is not None else None)
-    options["names"] = one.resource_sets if one is not None else ()
-    with ExitStack() as stack:
-        lock = StateLock(state)
-        stack.callback(lock.release)
-        catalog = _catalog(options, state, listener)
-        stack.callback(catalog.close)
-        memory = SqliteMemory(state / MEMORY)
-        stack.callback(memory.close)
-        locations = Locations(options["url_prefix"] or prefix, root)
-        feed = Feed(catalog, memory, name, locations, lambda: dt.datetime.now(dt.UTC))
-        if not options["dry_run"]:
-            _begin(feed, options)
-        yield feed
-
-
-def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetConfig | None]:
-    """The state folder, the URL prefix and the configuration of the set, as far as they are known."""
-    from headwater.server.config import read_config
-
-    if options["config"] is None:
-        if options["state"] is None:
-            raise UsageFault("nowhere to record", advice="Give --config FILE, or --state DIR.")
-        return options["state"], None, None
-    config = read_config(options["config"])
-    one = next((one for one in config.sets if one.name == name), None)
-    if one is None or one.feed is None:
-        raise UsageFault(f"the configuration has no fed set {name!r}", where=str(options["config"]))
-    host = config.host if ":" not in config.host else f"[{config.host}]"
-    site = config.site(f"http://{host}:{config.port}")
-    return options["state"] or Path(config.state), site.resource_prefix(name), one
-
-
-def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalog:
-    from headwater.cli.whereabouts import Whereabouts
-    from headwater.server.config import read_config
-    from headwater.server.source import open_catalog
-
-    if options["config"] is not None and options["catalog"] is None:
-        return open_catalog(read_config(options["config"]), listener)
-    return Whereabouts(str(options["catalog"] or state)).open(listener)
-
-
-def _begin(feed: Feed, options: dict[str, Any]) -> None:
-    """What is not a load is logged as changes, so it begins with an open set; an index is loaded by itself."""
-    from headwater.catalog.interface import WrongPhase
-
-    if options["load"] and feed.is_open:
-        raise WrongPhase("the set is open: its first load is over", where=feed.name)
-    if not options["load"] and not options.get("snapshot") and not feed.is_open:
-        feed.open()
-
-
-def _end_load(feed: Feed, options: dict[str, Any]) -> None:
-    if options["load"] and not options["keep_loading"] and not options["dry_run"]:
-        feed.open()
 
 
 @contextmanager
