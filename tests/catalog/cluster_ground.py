@@ -12,7 +12,7 @@ from headwater.storage.cluster import Cluster
 from tests.catalog.clusters import Running, access, prefix
 from tests.catalog.recorder import LIMITS
 
-LEASE = 2.0
+LEASE = 1.0
 
 
 class Ground:

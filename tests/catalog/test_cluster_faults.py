@@ -66,7 +66,7 @@ def test_writers_killed_at_any_moment(ground: Ground) -> None:
     catalog = ground.open()
     writers: list[WritingProcess] = []
     following = 0
-    for _ in range(5):
+    for _ in range(4):
         with WritingProcess(ground.place, "w", first=following) as writer:
             writer.until("ready")
             time.sleep(chance.random() ** 2 * 2)  # a moment like any other
@@ -106,8 +106,8 @@ def test_a_writer_stopped_for_longer_than_its_lease_writes_nothing_more(ground: 
 
 
 def test_a_writer_that_waits_too_long_says_for_whom(ground: Ground) -> None:
-    catalog = ground.open(f"{ground.place}&busy_seconds=0.5".replace("lease_seconds=2.0", "lease_seconds=60"))
-    patient = f"{ground.place}".replace("lease_seconds=2.0", "lease_seconds=60")
+    catalog = ground.open(f"{ground.place}&busy_seconds=0.5".replace("lease_seconds=1.0", "lease_seconds=60"))
+    patient = f"{ground.place}".replace("lease_seconds=1.0", "lease_seconds=60")
     with WritingProcess(patient, "w", end=1, hold="commit 1") as holder:
         holder.until("held")
         with pytest.raises(SetBusy, match=r"writer [0-9a-f]{32} has held the lease"):
@@ -145,7 +145,7 @@ def block(ground: Ground, kind: str, value: str) -> None:
     ground.ask("PUT", f"/{ground.prefix}-{kind}/_settings", body)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_requests_and_answers_that_are_lost_are_made_up_for(opensearch: Engine, ground: Ground, seed: int) -> None:
     ground.open().close()
     with Proxy(opensearch.url, seed) as proxy:
