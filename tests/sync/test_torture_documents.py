@@ -537,7 +537,10 @@ def test_another_source_is_refused(source: Source, site: Site, dest: Path) -> No
         ran = go(other.base, dest)
         assert ran.status == USAGE
         assert isinstance(ran.error, AnotherSource)
+        with pytest.raises(AnotherSource):
+            check(other.base, dest)
     assert tree(dest) == ALL
+    assert check(source.base, dest).verdict == "in sync"
 
 
 def test_a_file_is_no_destination(source: Source, site: Site, dest: Path) -> None:

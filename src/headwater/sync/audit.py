@@ -20,16 +20,16 @@ from headwater.storage.database import Database
 from headwater.sync import comparison, expectation, inventory
 from headwater.sync.discover import Discovery, Found, starting_uri
 from headwater.sync.documents import Documents
-from headwater.sync.faults import NoFolder, UnknownSetName
+from headwater.sync.faults import AnotherSource, NoFolder, UnknownSetName
 from headwater.sync.filters import Scope
 from headwater.sync.findings import AuditReport, SetAudit, judge_copy
 from headwater.sync.home import Home, borrowed_state
 from headwater.sync.intake import scope_origins
-from headwater.sync.matching import match, redirects_of
+from headwater.sync.matching import free_name, is_of_another, match, redirects_of
 from headwater.sync.naming import base_folder
 from headwater.sync.options import Options
 from headwater.sync.run import open_transport, utcnow
-from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, sets
+from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, sets
 from headwater.sync.transport import Transport
 
 
@@ -117,10 +117,16 @@ class _Audit:
         matches = match(known, offers, redirects_of(self._documents))
         several = len(offers) > 1 or len(known) > 1
         rows = []
+        taken = {row.name for row in known}
         with self._database.write() as t:
+            if is_of_another(known, offers, matches):
+                what = f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}"
+                raise AnotherSource(what, where=os.fsdecode(self._root))
             for offer in offers:
                 row = matches.rows.get(offer.identity)
                 if row is None:
+                    offer = msgspec.structs.replace(offer, name=free_name(offer.name, taken))
+                    taken.add(offer.name)
                     row = add_set(t, offer, self._folder(offer, several=several, known=bool(known)))
                 rows.append(msgspec.structs.replace(row, offer=offer))
         self._gone = matches.gone

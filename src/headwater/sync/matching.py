@@ -11,6 +11,7 @@ from headwater.errors import SourceFault
 from headwater.spec.uris import normalise
 from headwater.storage.database import Transaction
 from headwater.sync.documents import Documents
+from headwater.sync.filters import origin_of
 from headwater.sync.state import Offer, SetRow
 
 Moved = Callable[[str], str | None]
@@ -41,6 +42,20 @@ def match(known: Sequence[SetRow], offers: Sequence[Offer], moved: Moved) -> Mat
                 rows[offer.identity] = row
                 left.remove(row)
     return Matches(rows, tuple(left))
+
+
+def is_of_another(known: Sequence[SetRow], offers: Sequence[Offer], matches: Matches) -> bool:
+    """Whether a copy with these sets is that of another source: no set is the same, nor is the origin of any."""
+    origins = {origin_of(row.offer.identity) for row in known}
+    return bool(known) and not matches.rows and not origins & {origin_of(offer.identity) for offer in offers}
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or one like it that no other set has."""
+    lowered = {other.lower() for other in taken}
+    if name.lower() not in lowered:
+        return name
+    return next(found for number in range(2, 1 << 30) if (found := f"{name}-{number}").lower() not in lowered)
 
 
 def _by_list(

@@ -17,12 +17,12 @@ from headwater.storage.database import Database, Transaction
 from headwater.sync.discover import CAPABILITY_LISTS, Discovery, Found, offer_of, starting_uri
 from headwater.sync.documents import Documents
 from headwater.sync.faults import AnotherSource, UnknownSetName
-from headwater.sync.filters import Scope, origin_of
+from headwater.sync.filters import Scope
 from headwater.sync.home import Home, borrowed_state, own_state
 from headwater.sync.intake import scope_origins
 from headwater.sync.kit import Kit
 from headwater.sync.ledger import Ledger
-from headwater.sync.matching import Matches, match, move_set, redirects_of
+from headwater.sync.matching import Matches, free_name, is_of_another, match, move_set, redirects_of
 from headwater.sync.moments import micros
 from headwater.sync.naming import base_folder
 from headwater.sync.oneset import OneSet
@@ -218,8 +218,7 @@ class _Run:
             known = sets(t)
         matches = match(known, found.offers, redirects_of(self._documents))
         with self._database.write() as t:
-            origins = {origin_of(row.offer.identity) for row in known}
-            if known and not matches.rows and not origins & {origin_of(one.identity) for one in found.offers}:
+            if is_of_another(known, found.offers, matches):
                 raise AnotherSource(
                     f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}", where=str(self._root)
                 )
@@ -247,7 +246,7 @@ class _Run:
         for offer in offers:
             row = matches.rows.get(offer.identity)
             if row is None:
-                offer = msgspec.structs.replace(offer, name=_free(offer.name, names))
+                offer = msgspec.structs.replace(offer, name=free_name(offer.name, names))
                 folder = offer.name if several else ""
                 names.add(offer.name)
                 found.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
@@ -370,13 +369,6 @@ def _is_empty(root: Path) -> bool:
             return all(entry.name == FOLDER for entry in entries)
     except OSError:
         return True
-
-
-def _free(name: str, taken: set[str]) -> str:
-    lowered = {other.lower() for other in taken}
-    if name.lower() not in lowered:
-        return name
-    return next(found for number in range(2, 1 << 30) if (found := f"{name}-{number}").lower() not in lowered)
 
 
 __all__ = ["Options", "Report", "SetReport", "sync"]
