@@ -116,11 +116,11 @@ HELD = replace(HEAD, lease=LEASE)
 LOOKS: list[tuple[str, list[tuple[Head, tuple[int, int], float]], Judgement]] = [
     ("nobody", [(HEAD, (1, 1), 0)], Free()),
     ("nobody, but work is left", [(replace(HEAD, tail=TAIL), (1, 1), 0)], Expired()),
-    ("first seen just now", [(HELD, (1, 1), 1000)], Held(OTHER, 10)),
-    ("some time ago", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1009)], Held(OTHER, 1)),
+    ("first seen just now", [(HELD, (1, 1), 1000)], Held(OTHER, 10, 0)),
+    ("some time ago", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1009)], Held(OTHER, 1, 9)),
     ("silent for as long as it said", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1010)], Expired()),
-    ("it has beaten since", [(HELD, (1, 1), 0), (HELD, (2, 1), 9), (HELD, (2, 1), 11)], Held(OTHER, 8)),
-    ("another primary counts as a beat", [(HELD, (1, 1), 0), (HELD, (1, 2), 9), (HELD, (1, 2), 11)], Held(OTHER, 8)),
+    ("it has beaten since", [(HELD, (1, 1), 0), (HELD, (2, 1), 9), (HELD, (2, 1), 11)], Held(OTHER, 8, 2)),
+    ("another primary counts as a beat", [(HELD, (1, 1), 0), (HELD, (1, 2), 9), (HELD, (1, 2), 11)], Held(OTHER, 8, 2)),
     ("our own, left behind", [(replace(HEAD, lease=Lease(ME, 10)), (1, 1), 0)], Expired()),
 ]
 

@@ -20,10 +20,11 @@ class Free(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Somebody holds it and may be alive: wait, or look again after `seconds`."""
+    """Somebody holds it, and may for `seconds` more unless it is heard of; `silence` is how long it was not."""
 
     token: str
     seconds: float
+    silence: float
 
 
 class Expired(msgspec.Struct, frozen=True):
@@ -49,8 +50,9 @@ class Watch:
             return Free() if head.tail is None else Expired()
         if head.lease.token == self._token:
             return Expired()  # left behind by a call of ours that failed; calls of one handle take turns
-        left = self._since + head.lease.seconds - now
-        return Held(head.lease.token, left) if left > 0 else Expired()
+        silence = now - self._since
+        left = head.lease.seconds - silence
+        return Held(head.lease.token, left, silence) if left > 0 else Expired()
 
 
 def due(seconds: float, beat: float, now: float) -> bool:

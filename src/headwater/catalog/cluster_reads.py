@@ -20,7 +20,7 @@ from headwater.storage.cluster_faults import ClusterDamaged
 _MOST_SINCE = 1_000
 """With more changes since the last refresh, another refresh costs less than reading them."""
 
-_ATTEMPTS = 6
+_ATTEMPTS = 4
 _PAUSE = 0.02
 
 Documents = list[ResourceDocument]

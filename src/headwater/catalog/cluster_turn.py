@@ -23,7 +23,7 @@ from headwater.errors import StoreFault
 from headwater.progress import Listener, Notice
 from headwater.storage.cluster_faults import ClusterDamaged, ClusterFault, ClusterUnreachable
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.004, 0.25
 
 R = TypeVar("R")
 
@@ -194,7 +194,7 @@ class Turn:
     def _free(self) -> None:
         """Wait until nobody holds the lease and nothing is left to do. Raises UnknownSet, SetBusy."""
         watch = Watch(self.writer.token)
-        started, pause = time.monotonic(), _FIRST_PAUSE
+        started = time.monotonic()
         while True:
             self._look()
             now = time.monotonic()
@@ -206,8 +206,8 @@ class Turn:
                 continue
             if now - started > self.writer.busy_seconds:
                 raise SetBusy(_busy(judgement, now - started), where=self.name)
-            time.sleep(min(pause, judgement.seconds))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            # Whoever writes batch after batch leaves only moments in between: while the head moves, look often.
+            time.sleep(min(max(judgement.silence / 4, _SHORTEST_PAUSE), _LONGEST_PAUSE, judgement.seconds))
 
     def _take_over(self) -> None:
         """End the turn of a writer that is gone: what it committed is applied, what it did not is void."""

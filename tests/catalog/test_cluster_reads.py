@@ -1,0 +1,134 @@
+"""Readers of a cluster catalog see one committed state while others write, and wait for nobody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from tools.engines.engine import Engine
+
+from headwater.catalog.contract.cases import START, at
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
+from tests.catalog.clusters import ClusterBackend
+
+URIS = [f"r{number:02}" for number in range(40)]
+SECONDS = 3.0
+
+
+@pytest.fixture(scope="module")
+def on_opensearch(opensearch: Engine) -> Iterator[ClusterBackend]:
+    backend = ClusterBackend(opensearch)
+    yield backend
+    backend.close()
+
+
+def version(number: int) -> list[Event]:
+    """The whole set in one version; every third one lacks some resources."""
+    gone = set(URIS[::4]) if number % 3 == 2 else set()
+    return [Delete(uri) if uri in gone else Upsert(uri, Metadata(length=number), b"%d" % number) for uri in URIS]
+
+
+def state_of(found: list[Resource]) -> int:
+    """The version that all of these are of; fails when there are two, or when one is not whole."""
+    versions = {resource.metadata.length for resource in found}
+    assert len(versions) == 1, f"a mixture of versions {versions}"
+    (number,) = versions
+    assert number is not None
+    assert [resource.uri for resource in found] == [event.uri for event in version(number) if isinstance(event, Upsert)]
+    assert len({resource.memo for resource in found}) == 1, "a mixture of memos"
+    return number
+
+
+def by_get(catalog: Catalog) -> list[Resource]:
+    return sorted(catalog.get("s", URIS).values(), key=lambda resource: resource.uri)
+
+
+def by_uri(catalog: Catalog) -> list[Resource]:
+    return catalog.resources("s")
+
+
+def by_page(catalog: Catalog) -> list[Resource]:
+    return sorted(catalog.page("s", 0), key=lambda resource: resource.uri)
+
+
+READS = [by_get, by_uri, by_page]
+
+
+def read_while(catalog: Catalog, write: Callable[[int], None], read: Callable[[Catalog], list[Resource]]) -> list[int]:
+    """What a reader sees while `write` writes one version after the other."""
+    ended = threading.Event()
+    failures: list[BaseException] = []
+
+    def writer() -> None:
+        try:
+            number = 1
+            while not ended.is_set():
+                write(number)
+                number += 1
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+
+    thread = threading.Thread(target=writer)
+    thread.start()
+    seen = []
+    try:
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            seen.append(state_of(read(catalog)))
+    finally:
+        ended.set()
+        thread.join()
+    assert failures == []
+    assert seen == sorted(seen), "a reader went back"
+    assert len(set(seen)) > 2, "too little happened for the test to say anything"
+    return seen
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_reader_sees_one_state_while_changes_are_recorded(
+    on_opensearch: ClusterBackend, read: Callable[[Catalog], list[Resource]]
+) -> None:
+    catalog = on_opensearch.fresh()
+    other = on_opensearch.again(catalog)
+    catalog.create("s")
+    catalog.load("s", version(0))
+    catalog.open("s", START)
+    read_while(catalog, lambda number: void(other.record("s", version(number), at(number))), read)
+    on_opensearch.end()
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_reader_sees_one_state_while_a_set_is_loaded_again_and_again(
+    on_opensearch: ClusterBackend, read: Callable[[Catalog], list[Resource]]
+) -> None:
+    catalog = on_opensearch.fresh()
+    other = on_opensearch.again(catalog)
+    catalog.create("s")
+    catalog.load("s", version(0))
+    read_while(catalog, lambda number: void(other.load("s", version(number))), read)
+    on_opensearch.end()
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_reader_sees_one_state_while_memos_are_replaced(
+    on_opensearch: ClusterBackend, read: Callable[[Catalog], list[Resource]]
+) -> None:
+    catalog = on_opensearch.fresh()
+    other = on_opensearch.again(catalog)
+    catalog.create("s")
+    catalog.load("s", version(0))
+    catalog.open("s", START)
+
+    def write(number: int) -> None:
+        other.record("s", version(number), at(number))
+        other.remember("s", [(uri, b"memo %d" % number) for uri in URIS])
+
+    read_while(catalog, write, read)
+    on_opensearch.end()
+
+
+def void(_: object) -> None:
+    """What a write returns is not looked at."""
