@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.ingest.dit_notes import read_note
-from tests.ingest.fed import PREFIX, Fed, change, resource
+from tests.ingest.fed import PREFIX, START, Fed, at, change, resource
 
 A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
 
@@ -30,6 +31,21 @@ def test_dit_02_an_event_is_two_documents_and_one_change(fed: Fed) -> None:
     assert fed.log() == [("created", "a"), ("updated", "a"), ("deleted", "a")]
     assert [one.metadata.hash for one in fed.catalog.changes("s")] == [A, B, None]
     assert fed.settle() == 0
+
+
+def test_dit_a3_a_change_gets_the_time_that_it_states(fed: Fed) -> None:
+    """Where that leaves the order: not before what was published, never in the future; `timestamp` stands in."""
+    fed.later(60)
+    fed.documents(resource("a", 20), change("a", "created", 20), resource("b", 20), change("b", "created", 20))
+    late = change("c", "created", 30, timestamp=at(25))
+    fed.documents(resource("c", 30), {name: value for name, value in late.items() if name != "datetime"})
+    fed.catalog.mark("s", START + dt.timedelta(seconds=40))
+    fed.documents(change("a", "deleted", 35))
+    fed.documents(change("b", "deleted", 4_000))
+    tick = dt.timedelta(microseconds=1)
+    times = [one.at - START for one in fed.catalog.changes("s")]
+    seconds = [dt.timedelta(seconds=second) for second in (20, 20, 25, 40, 60)]
+    assert times == [seconds[0], seconds[1] + tick, seconds[2], seconds[3] + tick, seconds[4]]
 
 
 @pytest.mark.parametrize("state_first", [True, False])

@@ -44,19 +44,21 @@ class Upsert(msgspec.Struct, frozen=True, gc=False):
     """A resource exists with this metadata. `memo` is the ingest's private note, never published.
 
     `change` None lets the catalog decide between created and updated by what it holds; a given value is what the
-    log says (AMB-81), whether or not the resource was known.
+    log says (AMB-81), whether or not the resource was known. `at` is when it happened, where that is known (`record`).
     """
 
     uri: str
     metadata: Metadata
     memo: bytes = b""
     change: Change | None = None
+    at: dt.datetime | None = None
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
     """A resource no longer exists. On a URI that the set does not hold it is no event: it is ignored (5.3)."""
 
     uri: str
+    at: dt.datetime | None = None
 
 
 Event = Upsert | Delete
@@ -243,7 +245,8 @@ class Catalog(Protocol):
     def record(self, name: str, events: Sequence[Event], now: dt.datetime) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times.
 
-        Times start at the later of `now` and the newest time plus one microsecond. Updates resources, touches their
+        An event's time is its `at`, but not later than `now` (and `now` without one), and not earlier than one
+        microsecond after the newest time: no event comes before what was marked. Updates resources, touches their
         pages, extends the open segment. When the open segment is full by `limits`, it is closed first and a new
         one opened, as often as needed: no segment ever exceeds the limits. Its `until` is one microsecond after the
         newest time, the next change's time later still.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.catalog.interface import Event, Limits, Metadata, Unacceptable, Upsert
+from headwater.catalog.moments import to_microseconds
 from headwater.catalog.weights import weight
 from headwater.spec.records import Change
 
@@ -180,8 +181,8 @@ class Log:
         self.closed: list[Run] = []
         self.changes: list[Logged] = []
 
-    def append(self, uri: str, change: Change, metadata: Metadata, octets: int, now_us: int) -> Logged:
-        """Log one change with the next number and a time later than all before it (AMB-20)."""
+    def append(self, uri: str, change: Change, metadata: Metadata, octets: int, at_us: int) -> Logged:
+        """Log one change with the next number and a time later than all before it (AMB-20), `at_us` if that is."""
         run = self.run
         limits = self.limits
         count = run.last - run.first + 1
@@ -189,7 +190,7 @@ class Log:
             self.close(self.last_us + 1)
             run = self.run
         self.last_seq += 1
-        self.last_us = max(now_us, self.last_us + 1)
+        self.last_us = max(at_us, self.last_us + 1)
         run.last = self.last_seq
         run.weight += octets
         logged = Logged(self.last_seq, self.last_us, uri, change, metadata, octets)
@@ -221,13 +222,14 @@ def record(places: Places, log: Log, events: Sequence[Event], now_us: int) -> li
     ignored: list[str] = []
     for event in events:
         uri = event.uri
+        at_us = now_us if event.at is None else min(to_microseconds(event.at), now_us)
         if isinstance(event, Upsert):
             octets = _octets(event, largest)
             change = event.change or (Change.UPDATED if places.known(uri) else Change.CREATED)
-            logged = log.append(uri, change, event.metadata, octets, now_us)
+            logged = log.append(uri, change, event.metadata, octets, at_us)
             places.upsert(event, octets, logged.seq, logged.at_us)
         elif places.known(uri):
-            logged = log.append(uri, Change.DELETED, NO_METADATA, weight(uri, NO_METADATA), now_us)
+            logged = log.append(uri, Change.DELETED, NO_METADATA, weight(uri, NO_METADATA), at_us)
             places.delete(uri, logged.at_us)
         else:
             ignored.append(uri)

@@ -169,7 +169,7 @@ def _record(feed: Feed, joined: Joined, effects: Effects, taken: Taken) -> None:
 
 def _draft(action: Action) -> Draft:
     memo = action.note.memo() if action.metadata is not None else b""
-    return Draft(uri=action.uri, metadata=action.metadata, memo=memo, statements=action.statements)
+    return Draft(uri=action.uri, metadata=action.metadata, memo=memo, statements=action.statements, at=action.at)
 
 
 def _load(feed: Feed, items: Sequence[State | Happening], effects: Effects, taken: Taken) -> None:

@@ -158,7 +158,7 @@ class _Joining:
         if _is_older(state, present, at_us):
             self._tell(state.line, Fate.SUPERSEDED)
             return
-        self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), state.line)
+        self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
 
     # Happenings
 
@@ -184,7 +184,8 @@ class _Joining:
         elif late and present is not None and (state is None or _is_older(state, present, newest)):
             self._log(present.metadata, present.note, happening)  # the newer state stays
         elif state is not None:
-            self._put(state, Note(at_us=max(at_us, newest), kept=state.kept), happening.line, state.line)
+            note = Note(at_us=max(at_us, newest), kept=state.kept)
+            self._put(state, note, happening.at, happening.line, state.line)
         elif present is not None and present.note.ahead and _agree(present.metadata.lastmod, happening.lastmod):
             note = Note(at_us=at_us, kept=present.note.kept)
             self._present[uri] = Present(present.metadata, note)
@@ -209,7 +210,7 @@ class _Joining:
         if present is None:
             self._tell(happening.line, Fate.UNKNOWN)
             return
-        self._act(Action(uri=uri, metadata=None, statements=()), happening.line)
+        self._act(Action(uri=uri, metadata=None, statements=(), at=happening.at), happening.line)
         self._present[uri] = None
 
     def _outdate(self, deletion: Happening) -> None:
@@ -243,14 +244,14 @@ class _Joining:
 
     # Effects
 
-    def _put(self, state: State, note: Note, *lines: int) -> None:
+    def _put(self, state: State, note: Note, at: dt.datetime | None, *lines: int) -> None:
         self._present[state.uri] = Present(state.metadata, note)
-        action = Action(uri=state.uri, metadata=state.metadata, note=note, statements=state.statements)
+        action = Action(uri=state.uri, metadata=state.metadata, note=note, statements=state.statements, at=at)
         self._act(action, *lines)
 
     def _log(self, metadata: Metadata, note: Note, happening: Happening) -> None:
         self._present[happening.uri] = Present(metadata, note)
-        self._act(Action(uri=happening.uri, metadata=metadata, note=note), happening.line)
+        self._act(Action(uri=happening.uri, metadata=metadata, note=note, at=happening.at), happening.line)
 
     def _act(self, action: Action, *lines: int) -> None:
         self.joined.notes.pop(action.uri, None)

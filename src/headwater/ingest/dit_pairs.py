@@ -77,12 +77,16 @@ class Fate(Enum):
 
 
 class Action(msgspec.Struct, kw_only=True):
-    """One event to record: `metadata` None is a deletion; with `statements` None the resource keeps those it made."""
+    """One event to record: `metadata` None is a deletion; with `statements` None the resource keeps those it made.
+
+    `at` is when it happened, as the harvester states it (DIT-A3).
+    """
 
     uri: str
     metadata: Metadata | None
     note: Note = Note()
     statements: tuple[Statement, ...] | None = None
+    at: dt.datetime | None = None
 
 
 class Joined(msgspec.Struct, kw_only=True):

@@ -142,5 +142,5 @@ class Feed:
 
 def _event(draft: Draft) -> Event:
     if draft.metadata is None:
-        return Delete(draft.uri)
-    return Upsert(draft.uri, draft.metadata, draft.memo)
+        return Delete(draft.uri, draft.at)
+    return Upsert(draft.uri, draft.metadata, draft.memo, at=draft.at)

@@ -7,6 +7,7 @@ another's statement goes when that statement goes.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -25,12 +26,16 @@ Address = Callable[[str], str]
 
 
 class Draft(msgspec.Struct, kw_only=True):
-    """One event before it is recorded: `metadata` None is a deletion. `statements` None: as they are."""
+    """One event before it is recorded: `metadata` None is a deletion. `statements` None: as they are.
+
+    `at` is when it happened, None for now.
+    """
 
     uri: str
     metadata: Metadata | None
     memo: bytes = b""
     statements: tuple[Statement, ...] | None = None
+    at: dt.datetime | None = None
 
 
 Said = tuple[str, str, str]
@@ -79,7 +84,8 @@ def reciprocate(
     def draft_of(uri: str) -> Draft | None:
         draft = latest.get(uri) or extra.get(uri)
         if draft is None and (resource := held.get(uri)) is not None:
-            draft = extra[uri] = Draft(uri=uri, metadata=resource.metadata, memo=resource.memo)
+            at = drafts[-1].at  # what follows from the batch happened with it
+            draft = extra[uri] = Draft(uri=uri, metadata=resource.metadata, memo=resource.memo, at=at)
         return draft
 
     for uri, rel, other in no_longer:

@@ -153,6 +153,8 @@ UNKNOWN: list[tuple[str, Callable[[Catalog], object]]] = [
 NAIVE: list[tuple[str, Callable[[Catalog, dt.datetime], object]]] = [
     ("open", lambda c, t: c.open("s", t)),
     ("record", lambda c, t: c.record("s", [up("a")], t)),
+    ("a change", lambda c, t: c.record("s", [up("b"), Upsert("a", BARE, at=t)], START)),
+    ("a deletion", lambda c, t: c.record("s", [up("b"), Delete("a", t)], START)),
     ("mark", lambda c, t: c.mark("s", t)),
     ("close_segment", lambda c, t: c.close_segment("s", t)),
     ("rendered at", lambda c, t: c.rendered("s", [Rendered(0, 1, t, START)])),

@@ -97,10 +97,10 @@ class ModelSet:
             held = self.find(event.uri)
             if isinstance(event, Upsert):
                 change = event.change or (Change.CREATED if held is None else Change.UPDATED)
-                at = self._log(event.uri, change, event.metadata, now)
+                at = self._log(event.uri, change, event.metadata, min(event.at or now, now))
                 self._put(event, len(self.changes), at)
             elif held is not None:
-                self._take(held, self._log(event.uri, Change.DELETED, Metadata(), now))
+                self._take(held, self._log(event.uri, Change.DELETED, Metadata(), min(event.at or now, now)))
             else:
                 ignored.append(event.uri)
         if len(self.changes) == before:
@@ -234,12 +234,13 @@ METADATA = st.builds(
     type=st.sampled_from([None, "t/t", "t/" + "t" * 600, "t/" + "t" * 4_000]),
     links=st.sampled_from([(), (Link(rel="describedby", href="http://example.org/?a&b", modified=START),)]),
 )
-UPSERTS: st.SearchStrategy[Event] = st.builds(
-    Upsert, URIS, METADATA, st.binary(max_size=3), st.sampled_from([None, None, Change.CREATED, Change.UPDATED])
-)
-DELETES: st.SearchStrategy[Event] = st.builds(Delete, URIS)
-EVENTS = st.lists(UPSERTS | UPSERTS | DELETES, max_size=12)
 MOMENTS = st.integers(-5, 30).map(lambda us: START + us * TICK)
+CHANGES = st.sampled_from([None, None, Change.CREATED, Change.UPDATED])
+UPSERTS: st.SearchStrategy[Event] = st.builds(
+    Upsert, URIS, METADATA, st.binary(max_size=3), CHANGES, st.none() | MOMENTS
+)
+DELETES: st.SearchStrategy[Event] = st.builds(Delete, URIS, st.none() | MOMENTS)
+EVENTS = st.lists(UPSERTS | UPSERTS | DELETES, max_size=12)
 NAMES = st.sampled_from(["one", "two"])
 
 

@@ -89,6 +89,17 @@ class RecordingContract:
         assert times == [at(t) for t in (10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 1000, 1001)]
         assert catalog.state("s").last_at == times[-1]
 
+    def test_an_event_has_its_own_time_where_that_leaves_the_order(self, catalog: Catalog) -> None:
+        """Never later than `now`, never before what was recorded or marked (AMB-20, DIT-A3)."""
+        opened(catalog)
+        events: list[Event] = [Upsert("a", BARE, at=at(3)), Upsert("b", BARE, at=at(7)), Upsert("a", BARE, at=at(5))]
+        catalog.record("s", [*events, up("b"), Delete("nothing", at(2)), Delete("a", at(99))], at(50))
+        assert [one.at for one in catalog.changes("s")] == [at(t) for t in (3, 7, 8, 50, 51)]
+        assert catalog.mark("s", at(60)) == at(60)
+        catalog.record("s", [Upsert("a", BARE, at=at(55)), Upsert("a", BARE, at=START - dt.timedelta(days=9))], at(70))
+        assert [one.at for one in catalog.changes("s", 5)] == [at(61), at(62)]
+        assert verify(catalog, "s") == []
+
     @pytest.mark.parametrize("phase", ["load", "record"])
     @table(REFUSED)
     def test_what_cannot_be_held_is_refused_with_the_whole_batch(
