@@ -233,3 +233,21 @@ def test_any_json_is_read_or_refused(value: object) -> None:
             read_document(one.source, one.kind, one.stored_at)
     except BadDocument:
         pass
+
+
+@pytest.mark.parametrize("name", ["more", "length", "mime", "lastmod", "md5", "ln", "change"])
+def test_a_document_of_any_depth_is_read_or_refused(name: str) -> None:
+    """What a decoder takes just so, what repeats or keeps it may not: it must hold up no other document."""
+    deep: object = 7
+    for _ in range(5_000):
+        deep = [deep]
+    with pytest.raises(BadDocument, match="levels"):
+        read_document({**RESOURCE, name: deep})
+
+
+def test_one_document_has_some_links_and_some_remarks() -> None:
+    """A link may name many relations, and everything in a document may be bad."""
+    read = read_document({**RESOURCE, "ln": [{"rel": ["up", "next"] * 400, "href": HERE}] * 2, "md5": ["z"] * 9_999})
+    assert isinstance(read, ResourceDocument)
+    assert (len(read.links), len(read.remarks)) == (500, 20)
+    assert "links" in read.remarks[0]

@@ -7,9 +7,13 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater.ingest.dit_notes import read_note
+from headwater.ingest.dit_submission import DitSubmission
+from headwater.ingest.submission import SubmissionLimits, TooManyLines
+from headwater.progress import Notice
 from tests.ingest.fed import PREFIX, START, Fed, at, change, resource
 
 A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
@@ -234,3 +238,29 @@ def test_documents_that_come_late_doubled_and_in_any_batches_are_neither_lost_no
     # What is not logged is what came after its resource was deleted: it was outdone before it was heard of.
     assert len(logged) >= count - sum(1 for pair in pairs if len(pair) == 1) * 2
     fed.close()
+
+
+def test_what_is_left_out_is_said_in_the_outcome_of_its_line(fed: Fed) -> None:
+    taken = fed.documents(resource("a", 1), resource("b", 1, length=-1, md5="?"), resource("../c", 1, length=-1))
+    assert [(one.status, len(one.left_out)) for one in taken.outcomes] == [(202, 0), (202, 2), (422, 0)]
+    assert "length" in str(taken.outcomes[1].left_out)
+
+
+def test_lines_are_named_as_they_came_in_every_batch(fed: Fed) -> None:
+    told: list[object] = []
+    submission = DitSubmission(lambda _name: fed.feed, listener=told.append)
+    lines = [b"", *(msgspec.json.encode(resource(f"r{n}", 1, length=-n)) for n in range(1_002))]
+    submission.push(b"\n".join(lines))
+    submission.finish()
+    assert [one.line for one in submission.outcomes] == [n + 2 for n in range(1_002)]
+    said = [one.message for one in told if isinstance(one, Notice)]
+    assert "at line 4:" in said[1]
+    assert "at line 1003:" in said[-1]
+
+
+def test_documents_of_one_line_count_as_lines_do(fed: Fed) -> None:
+    submission = DitSubmission(lambda _name: fed.feed, SubmissionLimits(lines=10))
+    submission.push(msgspec.json.encode([resource(f"r{n}", 1) for n in range(9)]) + b"\n")
+    with pytest.raises(TooManyLines):
+        submission.push(msgspec.json.encode([resource("x", 1), resource("y", 1)]) + b"\n")
+    assert len(submission.outcomes) == 9

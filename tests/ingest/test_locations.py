@@ -23,6 +23,7 @@ RESOLVED = [
     ("an address elsewhere", "url", "https://other.org/a?x=1", "https://other.org/a?x=1"),
     ("what may not stand in a URI is encoded", "url", "http://other.org/ü", "http://other.org/%C3%BC"),
     ("an odd spelling stays what it is", "url", PREFIX + "%61", PREFIX + "%61"),
+    ("an at sign elsewhere", "url", "http://other.org/@a?b@c#d@e", "http://other.org/@a?b@c#d@e"),
     ("a query is no path", "url", PREFIX + "a?b", PREFIX + "a?b"),
     ("the prefix itself", "url", PREFIX, PREFIX),
 ]
@@ -38,6 +39,8 @@ REFUSED = [
     ("no absolute path", "abs_path", "srv/data/a"),
     ("nothing", "rel_path", "/"),
     ("empty", "url", ""),
+    ("a user and a password", "url", "https://user:secret@example.org/a"),
+    ("a user in an odd spelling", "url", "ftp://user@example.org"),
     ("a relative address", "url", "a/b"),
     ("no host", "url", "http:///a"),
     ("not a hierarchical address", "url", "mailto:a@b"),

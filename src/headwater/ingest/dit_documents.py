@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -29,6 +30,8 @@ CHANGE: Final = "change"
 
 MOST_LINKS: Final = 500
 """Links of one document that are read: a reader of our lists takes no more than twice as many of an entry."""
+MOST_REMARKS: Final = 20
+"""What is said of one document at most: a bad one may give cause for a remark in every octet."""
 MOST_KEPT_OCTETS: Final = 4_096
 """Unknown fields of one document that are kept, as JSON (DIT-A19)."""
 
@@ -107,6 +110,13 @@ def read_document(source: object, kind: str | None = None, stored_at: object = N
     """
     if not isinstance(source, dict):
         raise BadDocument("a document is a JSON object")
+    try:
+        return _read(source, kind, stored_at)
+    except RecursionError as cause:  # whatever can be decoded cannot always be said or kept
+        raise BadDocument("a document of too many levels") from cause
+
+
+def _read(source: dict[str, Any], kind: str | None, stored_at: object) -> DitDocument:
     remarks: list[str] = []
     name = source.get("resource_set")
     if name is not None and not isinstance(name, str):
@@ -120,16 +130,16 @@ def read_document(source: object, kind: str | None = None, stored_at: object = N
             change=_change(source.get("change")),
             lastmod=_time("lastmod", source.get("lastmod"), remarks),
             at=_time("datetime", source.get("datetime"), remarks) or stored,
-            remarks=tuple(remarks),
+            remarks=tuple(remarks[:MOST_REMARKS]),
         )
     return ResourceDocument(
         resource_set=name,
         location=location,
         metadata=_metadata(source, remarks),
-        links=tuple(_links(source.get("ln"), remarks)),
+        links=_some_links(source.get("ln"), remarks),
         stored_at=stored,
         kept=_kept(source, remarks),
-        remarks=tuple(remarks),
+        remarks=tuple(remarks[:MOST_REMARKS]),
     )
 
 
@@ -222,11 +232,16 @@ def _written(name: str, value: object, check: Any, remarks: list[str]) -> str | 
     return None
 
 
+def _some_links(value: object, remarks: list[str]) -> tuple[LinkDocument, ...]:
+    links = tuple(islice(_links(value, remarks), MOST_LINKS + 1))
+    if len(links) > MOST_LINKS:
+        remarks.insert(0, f"more than {MOST_LINKS} links: the others were left out")
+    return links[:MOST_LINKS]
+
+
 def _links(value: object, remarks: list[str]) -> Iterable[LinkDocument]:
     items = value if isinstance(value, list) else [] if value is None else [value]
-    if len(items) > MOST_LINKS:
-        remarks.append(f"more than {MOST_LINKS} links: the others were left out")
-    for item in items[:MOST_LINKS]:
+    for item in items:
         if not isinstance(item, dict):
             remarks.append(f"a link is an object: {item!a:.60}")
             continue

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
@@ -68,6 +69,13 @@ def take_documents(
             joined = join(_effective(feed, items), _known(feed, items), feed.clock(), patience=patience)
             _record(feed, joined, effects, taken)
     taken.outcomes.sort(key=lambda one: one.line)
+    said: dict[int, tuple[str, ...]] = {}
+    for line, remark in taken.remarks:
+        said[line] = (*said.get(line, ()), remark)
+    taken.outcomes = [
+        replace(one, left_out=said[one.line]) if one.line in said and one.status < 400 else one
+        for one in taken.outcomes
+    ]
     return taken
 
 
@@ -105,7 +113,7 @@ def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: T
             uri=uri, change=document.change, lastmod=document.lastmod, at=document.at, order=order, line=line
         )
     links = tuple(link for one in document.links if (link := _link(feed, one, line, taken)) is not None)
-    metadata = msgspec.structs.replace(document.metadata, links=links)
+    metadata = replace(document.metadata, links=links)
     feed.check(uri, metadata)
     return State(
         uri=uri,
@@ -131,7 +139,7 @@ def _effective(feed: Feed, items: Sequence[State | Happening]) -> list[State | H
     """The states with the links that follow from what others say (DIT-24)."""
     states = [one for one in items if isinstance(one, State)]
     whole = iter(feed.implied([(one.uri, one.metadata) for one in states]))
-    return [msgspec.structs.replace(one, metadata=next(whole)) if isinstance(one, State) else one for one in items]
+    return [replace(one, metadata=next(whole)) if isinstance(one, State) else one for one in items]
 
 
 def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, Half] | None = None) -> Known:

@@ -114,6 +114,7 @@ class DitSubmission:
                     continue
                 taken = take_documents(feed, batch[start : start + BATCH], patience=self._patience)
                 self._tell([msgspec.structs.replace(one, line=self._origin[one.line]) for one in taken.outcomes])
+                taken.remarks = [(self._origin[line], remark) for line, remark in taken.remarks]
                 self.tally.notice(taken, self._listener)
         self._origin = [0]
 
@@ -137,6 +138,9 @@ class DitSubmission:
             self._tell([refusal(line.number, fault)])
             return
         self._count += max(1, len(found))
+        if self._count > self._limits.lines:
+            self.flush()
+            raise TooManyLines(f"more than {self._limits.lines:,} lines or documents")
         for one in found:
             self._add(line.number, one)
         if self._octets >= BATCH_OCTETS or sum(len(batch) for _, batch in self._batches.values()) >= BATCH:

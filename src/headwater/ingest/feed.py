@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Unacceptable, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Unacceptable, Upsert
 from headwater.catalog.weights import weight
 from headwater.ingest.locations import Locations
 from headwater.ingest.memory import Effects, Intent, Memory, Request
@@ -18,13 +18,17 @@ BATCH = 1_000
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one line or document: an HTTP status, the change's number, or a code and the reason."""
+    """What became of one line or document: an HTTP status, the change's number, or a code and the reason.
+
+    `left_out` says what of a document that was taken could not be read.
+    """
 
     line: int
     status: int
     seq: int | None = None
     code: str | None = None
     reason: str | None = None
+    left_out: tuple[str, ...] = ()
 
 
 class Feed:
@@ -40,11 +44,12 @@ class Feed:
         self.clock = clock
         self.turn = memory.turn(name)
         self._created = False
+        self._opened = False
 
     @property
     def is_open(self) -> bool:
         """Whether the first load is complete: what comes now is logged as changes."""
-        return self.catalog.create(self.name).opened_at is not None
+        return self._opened or self._state().opened_at is not None
 
     def open(self) -> None:
         """End the load. No effect on a set that is open."""
@@ -73,7 +78,7 @@ class Feed:
 
     def next_seq(self) -> int | None:
         """The number that the next draft's change will get; the others follow. None while the set is loading."""
-        state = self.catalog.create(self.name)
+        state = self._state()
         return None if state.opened_at is None else state.last_seq + 1
 
     def write(self, drafts: Sequence[Draft], effects: Effects) -> None:
@@ -84,7 +89,7 @@ class Feed:
         """
         extra = self._reciprocal(drafts, effects)
         events = [_event(one) for one in (*drafts, *extra)]
-        state = self.catalog.create(self.name)
+        state = self._state()
         if not events:
             self.memory.commit(self.name, effects, self.clock())
             return
@@ -114,15 +119,20 @@ class Feed:
         The catalog tells whether the batch under way was recorded.
         """
         if not self._created:
-            self.catalog.create(self.name)
-            self._created = True
+            self._state()
         intent = self.memory.intent(self.name)
         if intent is None:
             return
-        if self.catalog.state(self.name).last_seq > intent.before:
+        if self._state().last_seq > intent.before:
             self.memory.commit(self.name, intent.effects, self.clock())
         else:
             self.memory.abandon(self.name)
+
+    def _state(self) -> SetState:
+        """The set as it is, made when it is new. What is open stays open."""
+        state = self.catalog.state(self.name) if self._created else self.catalog.create(self.name)
+        self._created, self._opened = True, state.opened_at is not None
+        return state
 
     def _reciprocal(self, drafts: Sequence[Draft], effects: Effects) -> list[Draft]:
         making = dict.fromkeys(one.uri for one in drafts if one.statements is not None)

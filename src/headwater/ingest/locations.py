@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.spec.uris import is_absolute, quote_path, to_ascii
+from headwater.spec.uris import is_absolute, quote_path, split, to_ascii
 
 URL: Final = "url"
 ABS_PATH: Final = "abs_path"
@@ -65,6 +65,8 @@ class Locations:
         _check(text)
         if "://" not in text or not is_absolute(text):
             raise BadLocation(f"not an absolute URL: {text[:200]!a}", rule="DIT-07")
+        if "@" in (split(text).authority or ""):  # everybody would read the password
+            raise BadLocation("an address with a user or a password, which would be published")
         whole = _ascii(text)
         if self.prefix and whole.startswith(self.prefix) and _is_canonical(relative := whole[len(self.prefix) :]):
             return relative
