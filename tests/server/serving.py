@@ -42,6 +42,7 @@ class Face:
         self.source = source
         self.url = url
         self.served: list[Served] = []
+        self.app: Application
 
     def get(self, target: str, method: str = "GET", **headers: str) -> Answer:
         """One request on a connection of its own; `_` in header names stands for `-`."""
@@ -103,8 +104,9 @@ def face(
         running = Face(source, url)
         ready = threading.Event()
         app = Application(source, {one.name: one.files for one in config.sets}, on_served=running.served.append)
+        running.app = app
         server = make_server(app, limits, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread = threading.Thread(target=server.run, name="serve", kwargs={"sockets": [listener]})
         thread.start()
         try:
             assert ready.wait(DEADLINE)

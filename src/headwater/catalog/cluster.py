@@ -58,6 +58,8 @@ class ClusterCatalog:
     long what passes (a node that goes, a full queue) is tried again. Every method may raise a `ClusterFault`.
     """
 
+    is_remote = True
+
     def __init__(
         self,
         access: Access,

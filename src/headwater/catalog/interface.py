@@ -215,6 +215,8 @@ class Catalog(Protocol):
     """The source's only truth. Published documents are a cache of it."""
 
     limits: Limits
+    is_remote: bool
+    """Whether a read may wait for the network, so that an event loop leaves it to a thread."""
 
     def sets(self) -> list[SetState]:
         """Every set, by name."""

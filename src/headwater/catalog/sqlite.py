@@ -65,6 +65,8 @@ class SqliteCatalog:
     the way; every method may raise the latter.
     """
 
+    is_remote = False
+
     def __init__(
         self,
         path: Path | str,

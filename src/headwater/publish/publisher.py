@@ -173,6 +173,12 @@ class Publisher:
         """Whether the set may be shown: its documents are there, and the Source Description names it."""
         return self._has_documents(name) and (self._named is None or name in self._named)
 
+    def is_known_published(self, name: str | None) -> bool:
+        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
+        if name is None:
+            return self._named is not None
+        return name in self._published and (self._named is None or name in self._named)
+
     def _has_documents(self, name: str) -> bool:
         """Whether all documents of the set are in the store, in the shape that this site gives them."""
         if name not in self._published:

@@ -2,8 +2,8 @@
 
 No framework: most answers are octets that lie ready, and a framework would cost more than they do
 (docs/decisions/005-http-server.md). What lies ready is answered at once (`at_once`) to a server that can ask so. What
-needs the disk for longer than a stat or one small read happens in a pool of threads; octets go out in blocks, so that a
-slow reader holds one of them and not a document.
+needs the disk for longer than a stat or one small read happens in a pool of threads, and what needs a catalog that is
+reached by network in another; octets go out in blocks, so that a slow reader holds one of them and not a document.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import errno
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, Protocol
+from functools import partial
+from typing import Any, BinaryIO, TypeVar
 
-from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
-from headwater.publish.press import Store
-from headwater.publish.site import Site, capability_list_name, top_names
+from headwater.publish.site import capability_list_name, top_names
 from headwater.server import replies, routes
-from headwater.server.cards import Card, Cards
+from headwater.server.backing import Backing
+from headwater.server.cards import Answer, Card, Cards, NotAtHand
 from headwater.server.conditions import accepts_gzip, is_fresh
 from headwater.server.contents import SMALL_OCTETS, Contents, content_reply
 from headwater.server.exposition import CONTENT_TYPE
@@ -28,12 +28,14 @@ from headwater.server.files import OpenFile, Root
 from headwater.server.health import report
 from headwater.server.home import home_page
 from headwater.server.intake import Intake
+from headwater.server.lookups import Lookups
 from headwater.server.replies import Conditions, Head, Reply, fields, line
 from headwater.server.served import Served, served
 from headwater.server.shelf import Form, Shelf, Shelved
 
 BLOCK_OCTETS = 1 << 18
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -49,41 +51,6 @@ _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
 _CLOSE: Head = line(b"connection", b"close")
 _ALLOW: Head = line(b"allow", b"GET, HEAD") + _CLOSE
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR})
-
-
-class Backing(Protocol):
-    """The source behind the face."""
-
-    @property
-    def site(self) -> Site:
-        """What it looks like from outside."""
-        ...
-
-    @property
-    def catalog(self) -> Catalog:
-        """What it holds."""
-        ...
-
-    @property
-    def store(self) -> Store:
-        """Where its documents lie."""
-        ...
-
-    def is_published(self, name: str) -> bool:
-        """Whether the set's documents may be shown."""
-        ...
-
-    def is_site_published(self) -> bool:
-        """Whether the Source Description may be shown."""
-        ...
-
-    def takes(self, name: str, relative: bytes) -> bool:
-        """Whether the set's settings take a file at this path."""
-        ...
-
-    def health(self) -> Mapping[str, object]:
-        """How the source is, for the health report."""
-        ...
 
 
 class Application:
@@ -112,9 +79,12 @@ class Application:
             one.name: line(b"link", f'<{self._site.url(capability_list_name(one.name))}>; rel="resourcesync"'.encode())
             for one in self._site.sets
         }
-        self._cards = Cards(source.catalog, self._links)
         self._shelf = Shelf(source.store)
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-read")
+        # Documents lie on the disk: nobody waits for them while the catalog does not answer.
+        self._asking = ThreadPoolExecutor(max_workers=4, thread_name_prefix="headwater-ask")
+        self._cards = Cards(source.catalog, self._links)
+        self._lookups = Lookups(source.catalog, self._cards, self._asking)
         self._metrics = metrics
         self._intake = intake
         self._on_served = on_served
@@ -123,6 +93,7 @@ class Application:
     def close(self) -> None:
         """Give up the reading threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._asking.shutdown(wait=False, cancel_futures=True)
         if self._intake is not None:
             self._intake.close()
 
@@ -151,11 +122,13 @@ class Application:
 
     def _at_hand(self, path: bytes, conditions: Conditions) -> Reply | None:
         match routes.route(path, self._base_path, self._links):
-            case routes.ResourceRoute() as found:
+            case routes.ResourceRoute() as found if self._source.is_known_published(found.set_name):
                 return self._resource(found, conditions, is_head=False)
             case routes.DocumentRoute() as found:
                 shelved = self._shelf.known(found.name)
-                return None if shelved is None else self._shelved(found, shelved, conditions)
+                if shelved is None or not self._source.is_known_published(found.set_name):
+                    return None
+                return self._shelved(shelved, conditions)
             case _:
                 return None
 
@@ -226,19 +199,19 @@ class Application:
     async def _reply(self, found: routes.Route, conditions: Conditions, *, is_head: bool) -> Reply:
         match found:
             case routes.ResourceRoute():
-                return self._resource(found, conditions, is_head=is_head)
+                return await self._resource_in_time(found, conditions, is_head=is_head)
             case routes.DocumentRoute():
                 return await self._document(found, conditions, is_head=is_head)
             case routes.HealthRoute():
-                status, body = report(self._source)
+                status, body = await self._ask(report, self._source)
                 return replies.data(status, body, b"application/json", line(b"cache-control", b"no-store"))
             case routes.MetricsRoute() if self._metrics is not None:
-                body = await asyncio.get_running_loop().run_in_executor(self._pool, self._metrics)
+                body = await self._ask(self._metrics)
                 return replies.data(200, body, CONTENT_TYPE, line(b"cache-control", b"no-store"))
             case routes.MetricsRoute():
                 return replies.text(404, "metrics are not switched on here")
             case routes.HomeRoute():
-                body = home_page(self._source)
+                body = await self._ask(home_page, self._source)
                 return replies.data(200, body, b"text/html; charset=utf-8", line(b"cache-control", b"no-cache"))
             case routes.NoRoute():
                 return replies.text(found.status, found.text)
@@ -247,9 +220,11 @@ class Application:
         loop = asyncio.get_running_loop()
         name, set_name = found.name, found.set_name
         shelved = self._shelf.known(name) or await loop.run_in_executor(self._pool, self._shelf.look, name)
+        if not await self._shows(set_name):
+            return _not_yet(set_name)
         if shelved is None:
-            return self._no_document(name, set_name) if self._shows(set_name) else _not_yet(set_name)
-        reply = self._shelved(found, shelved, conditions)
+            return self._no_document(name, set_name)
+        reply = self._shelved(shelved, conditions)
         if reply is not None:
             return reply
         form, coded = _form(shelved, conditions)
@@ -263,18 +238,24 @@ class Application:
                 self._shelf.keep(form, body)
         return _document_reply(form, body, conditions)
 
-    def _shelved(self, found: routes.DocumentRoute, shelved: Shelved, conditions: Conditions) -> Reply | None:
+    def _shelved(self, shelved: Shelved, conditions: Conditions) -> Reply | None:
         """The answer without waiting; None when its octets have to be read first."""
-        if not self._shows(found.set_name):
-            return _not_yet(found.set_name)
         form, _ = _form(shelved, conditions)
         if is_fresh(conditions.if_none_match, conditions.if_modified_since, form.etag, shelved.modified_second):
             return Reply(304, form.unchanged)
         body = self._shelf.body(form)
         return None if body is None else _document_reply(form, body, conditions)
 
-    def _shows(self, set_name: str | None) -> bool:
-        return self._source.is_site_published() if set_name is None else self._source.is_published(set_name)
+    async def _shows(self, set_name: str | None) -> bool:
+        if self._source.is_known_published(set_name):
+            return True
+        if set_name is None:
+            return await self._ask(self._source.is_site_published)
+        return await self._ask(self._source.is_published, set_name)
+
+    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        """The answer to what the catalog may have to be asked for."""
+        return await asyncio.get_running_loop().run_in_executor(self._asking, question, *about)
 
     def _no_document(self, name: str, set_name: str | None) -> Reply:
         """404; 503 for what every published set has: it is lost, and about to be restored."""
@@ -282,13 +263,31 @@ class Application:
             return _not_yet(set_name)
         return replies.text(404, f"no document {name}")
 
-    def _resource(self, found: routes.ResourceRoute, conditions: Conditions, *, is_head: bool) -> Reply:
+    async def _resource_in_time(self, found: routes.ResourceRoute, conditions: Conditions, *, is_head: bool) -> Reply:
+        if not await self._shows(found.set_name):
+            return _not_yet(found.set_name)
+        try:
+            return self._resource(found, conditions, is_head=is_head)
+        except NotAtHand:
+            if self._contents is not None:
+                return await self._ask(partial(self._content, found, conditions, is_head=is_head))
+            answer = Answer(await self._lookups.find(found.set_name, found.relative))
+            return self._resource(found, conditions, is_head=is_head, answer=answer)
+
+    def _content(self, found: routes.ResourceRoute, conditions: Conditions, *, is_head: bool) -> Reply:
+        assert self._contents is not None
+        return content_reply(self._contents, found, self._links[found.set_name], conditions, is_head=is_head)
+
+    def _resource(
+        self, found: routes.ResourceRoute, conditions: Conditions, *, is_head: bool, answer: Answer | None = None
+    ) -> Reply:
+        """The answer for a resource of a published set. Raises NotAtHand when the catalog's answer is wanted first."""
         set_name, relative = found.set_name, found.relative
-        if not self._source.is_published(set_name):
-            return replies.not_yet(set_name)
         if self._contents is not None:
-            return content_reply(self._contents, found, self._links[set_name], conditions, is_head=is_head)
-        known = self._cards.find(set_name, relative)
+            if self._source.catalog.is_remote and not self._contents.is_at_hand(set_name, relative):
+                raise NotAtHand
+            return self._content(found, conditions, is_head=is_head)
+        known = self._cards.find(set_name, relative, answer)
         if known is None or not self._source.takes(set_name, found.path):
             return replies.text(404, "no such resource")
         root = self._roots[set_name]
@@ -298,7 +297,7 @@ class Application:
             return self._unreadable(fault)
         reply = None
         try:
-            card = self._cards.card(set_name, relative, known, file)
+            card = self._cards.card(set_name, relative, known, file, answer)
             # A file that ingest has read in exactly this state lies inside; of any other the kernel is asked.
             if card is None or not (card.is_strong or root.contains(file, found.path)):
                 return replies.text(404, "no such resource")

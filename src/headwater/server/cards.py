@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from email.utils import formatdate
 from functools import lru_cache
 
@@ -18,29 +19,52 @@ from headwater.catalog.interface import Catalog, Resource
 from headwater.server.files import OpenFile
 from headwater.server.replies import Head, line
 
-KEPT = 4_096
+KEPT = 32_768
+"""Cards of one generation; there are two, and a card takes about 900 octets."""
 AHEAD = 128
-"""How many resources a look-up brings along."""
+"""How many resources a look-up brings along …"""
+KEPT_AHEAD = 4_096
+"""… and how many of these wait to be asked for."""
 _TRIAL = 512
 """How many of them are brought before it is judged whether they are asked for."""
 _PAYS = 8
 """One in so many must be: reading a row ahead costs about a tenth of a look-up."""
 
 _UNCHANGED = b"etag: %s\r\nlast-modified: %s\r\ncache-control: public, max-age=60, must-revalidate\r\n%s"
-_WHOLE = b"%scontent-length: %d\r\n%saccept-ranges: bytes\r\nx-content-type-options: nosniff\r\n"
+_AFTER = b"accept-ranges: bytes\r\nx-content-type-options: nosniff\r\n"
 _DIGEST = re.compile(r"sha-256:([0-9A-Za-z]{64})")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class Card(msgspec.Struct, frozen=True, gc=False):
-    """The heads of one file in one state. `is_strong`: the tag is the digest of exactly these octets."""
+    """The head of one file in one state. `is_strong`: the tag is the digest of exactly these octets."""
 
     state: tuple[int, int, int, int]
-    etag: bytes
     is_strong: bool
     modified_second: int
     head: Head
-    unchanged: Head
+    tag_at: tuple[int, int]
+    unchanged_at: tuple[int, int]
+
+    @property
+    def etag(self) -> bytes:
+        """The entity tag."""
+        return self.head[self.tag_at[0] : self.tag_at[1]]
+
+    @property
+    def unchanged(self) -> Head:
+        """The lines of a 304: a part of the head, which is not kept twice."""
+        return self.head[self.unchanged_at[0] : self.unchanged_at[1]]
+
+
+class NotAtHand(Exception):
+    """The catalog has to be asked, and that may wait for the network: ask `Lookups`, then come again."""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What the catalog has said of a resource since it was asked for; None: the set does not hold it."""
+
+    resource: Resource | None
 
 
 class Cards:
@@ -50,15 +74,18 @@ class Cards:
         self._catalog = catalog
         self._links = links
         self._cards: dict[tuple[str, str], Card] = {}
+        self._older: dict[tuple[str, str], Card] = {}
         self._ahead: dict[tuple[str, str], Resource] = {}
         self._brought = 0
         self._used = 0
         self._misses = 0
 
-    def find(self, set_name: str, relative: str) -> Card | Resource | None:
-        """What is known of a resource, or None when the set does not hold it."""
+    def find(self, set_name: str, relative: str, answer: Answer | None = None) -> Card | Resource | None:
+        """What is known of a resource, or None when the set does not hold it. Raises NotAtHand without an answer."""
+        if answer is not None:
+            return answer.resource
         key = (set_name, relative)
-        card = self._cards.get(key)
+        card = self._cards.get(key) or self._from_older(key)
         if card is not None:
             return card
         resource = self._ahead.pop(key, None)
@@ -67,44 +94,73 @@ class Cards:
             return resource
         return self._look_up(set_name, relative)
 
-    def card(self, set_name: str, relative: str, found: Card | Resource, file: OpenFile) -> Card | None:
-        """The card of an open file, given what `find` said; None when the set no longer holds the resource."""
+    def card(
+        self, set_name: str, relative: str, found: Card | Resource, file: OpenFile, answer: Answer | None = None
+    ) -> Card | None:
+        """The card of an open file, given what `find` said; None when the set no longer holds the resource.
+
+        Raises NotAtHand without an answer.
+        """
         if isinstance(found, Card):
             if found.state == file.key:
                 return found
             resource, matches = self._get(set_name, relative), False
         else:
             resource, matches = found, file.matches(found.memo)
-            if not matches:  # what was read ahead may be old
+            if not matches and answer is None:  # what was read ahead may be old
                 resource = self._get(set_name, relative)
         if resource is None:
             self._cards.pop((set_name, relative), None)
             return None
         made = _made(resource, file, self._links[set_name], known=matches or file.matches(resource.memo))
         if made.is_strong:
-            if len(self._cards) >= KEPT:
-                self._cards.clear()
-            self._cards[set_name, relative] = made
+            self._keep((set_name, relative), made)
         return made
 
+    def _from_older(self, key: tuple[str, str]) -> Card | None:
+        """Whatever is asked for again lives on; what is not goes with its generation."""
+        card = self._older.pop(key, None)
+        if card is not None:
+            self._keep(key, card)
+        return card
+
+    def _keep(self, key: tuple[str, str], card: Card) -> None:
+        if len(self._cards) >= KEPT:
+            self._older, self._cards = self._cards, {}
+        self._cards[key] = card
+
     def _get(self, set_name: str, relative: str) -> Resource | None:
+        if self._catalog.is_remote:
+            raise NotAtHand
         return self._catalog.get(set_name, [relative]).get(relative)
 
     def _look_up(self, set_name: str, relative: str) -> Resource | None:
         resource = self._get(set_name, relative)
-        self._misses += 1
-        if resource is not None and self._ahead_pays():
-            if len(self._ahead) >= KEPT:
-                self._ahead.clear()
-            following = self._catalog.resources(set_name, relative, AHEAD)
-            self._ahead |= {(set_name, one.uri): one for one in following if (set_name, one.uri) not in self._cards}
-            self._brought += len(following)
+        if resource is not None and self.ahead_pays(1):
+            self.keep_ahead(set_name, self._catalog.resources(set_name, relative, AHEAD))
         return resource
 
-    def _ahead_pays(self) -> bool:
+    def keep_ahead(self, set_name: str, following: Sequence[Resource]) -> None:
+        """Keep what was read ahead until it is asked for."""
+        if len(self._ahead) >= KEPT_AHEAD:
+            self._ahead.clear()
+        self._ahead |= {(set_name, one.uri): one for one in following if (set_name, one.uri) not in self._cards}
+        self._brought += len(following)
+
+    def taken_ahead(self, set_name: str, relative: str) -> Resource | None:
+        """What was read ahead of a resource, which is asked for now."""
+        resource = self._ahead.pop((set_name, relative), None)
+        self._used += resource is not None
+        return resource
+
+    def ahead_pays(self, misses: int) -> bool:
+        """Whether to read ahead after so many look-ups, by experience."""
+        before = self._misses
+        self._misses += misses
         if self._brought > 4 * _TRIAL:  # old experience fades
             self._brought, self._used = self._brought // 2, self._used // 2
-        return self._brought < _TRIAL or self._used * _PAYS >= self._brought or self._misses % 64 == 0
+        by_chance = before // 64 != self._misses // 64
+        return self._brought < _TRIAL or self._used * _PAYS >= self._brought or by_chance
 
 
 def _made(resource: Resource, file: OpenFile, link: Head, *, known: bool) -> Card:
@@ -119,8 +175,16 @@ def _made(resource: Resource, file: OpenFile, link: Head, *, known: bool) -> Car
         # With the change time: the same size under a restored modification time is another state.
         etag = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
     unchanged = _UNCHANGED % (etag, _http_date(second), link)
-    head = _WHOLE % (content_lines(stated.type, stated.encoding), state.st_size, unchanged)
-    return Card(file.key, etag, digest is not None, second, head, unchanged)
+    before = b"%scontent-length: %d\r\n" % (content_lines(stated.type, stated.encoding), state.st_size)
+    tag, start = len(before) + len(b"etag: "), len(before)
+    return Card(
+        file.key,
+        digest is not None,
+        second,
+        before + unchanged + _AFTER,
+        (tag, tag + len(etag)),
+        (start, start + len(unchanged)),
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -32,6 +32,10 @@ class Content(msgspec.Struct, frozen=True):
 class Contents(Protocol):
     """Whoever has the octets of resources."""
 
+    def is_at_hand(self, set_name: str, relative: str) -> bool:
+        """Whether `open` can tell without asking the catalog."""
+        ...
+
     def open(self, set_name: str, relative: str) -> Content | None:
         """A resource in the state that the catalog holds, or a later one than is published; None: there is none."""
         ...

@@ -131,6 +131,8 @@ class MetricsPage:
 
     def page(self) -> bytes:
         """The page as it was a moment ago. Raises what the catalog raises."""
+        if self._page and self._lock.locked():  # somebody makes the next one: nobody need wait for it
+            return self._page
         with self._lock:
             began = time.monotonic()
             if began >= self._due:

@@ -51,6 +51,10 @@ class ShownSource:
         """Whether there is a Source Description; the publishing process writes it when what it names is there."""
         return self.store.get(SOURCE_DESCRIPTION) is not None
 
+    def is_known_published(self, name: str | None) -> bool:
+        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
+        return self.is_site_published() and (name is None or self._publisher.is_known_published(name))
+
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path."""
         return name in self._fed_roots if name not in self._belonging else self._belonging[name].takes(relative)

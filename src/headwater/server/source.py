@@ -127,6 +127,10 @@ class Source:
         """Whether the Source Description may be shown."""
         return self.publisher.is_site_published()
 
+    def is_known_published(self, name: str | None) -> bool:
+        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
+        return self.publisher.is_known_published(name)
+
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path; what they no longer take is not served either."""
         return name in self._fed_roots if name not in self._belonging else self._belonging[name].takes(relative)

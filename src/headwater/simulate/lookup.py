@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Event, Metadata, Upsert
+from headwater.catalog.interface import Catalog, Event, Metadata, Resource, Upsert
 
 AHEAD = 128
 """So many are read at once, and count as in a row."""
@@ -31,9 +31,14 @@ class Lookup:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._lock = threading.Lock()
+        self._ahead = threading.Lock()
         self._known: dict[tuple[str, str], Known | None] = {}
         self._learnt = 0
         self._last: dict[str, int] = {}
+
+    def is_known(self, name: str, uri: str) -> bool:
+        """Whether `find` can tell without asking the catalog."""
+        return (name, uri) in self._known
 
     def find(self, name: str, uri: str, number: int) -> Known | None:
         """The resource as the catalog holds it, or None. `number` says where in the order of URIs it comes."""
@@ -44,11 +49,17 @@ class Lookup:
             self._last[name] = number
             if key in self._known:
                 return self._known[key]
-        if in_a_row:
-            rows = self._catalog.resources(name, _before(uri), AHEAD)
-        else:
-            rows = list(self._catalog.get(name, [uri]).values())
-        found = {(name, row.uri): Known(row.metadata, row.memo) for row in rows}
+        if not in_a_row:
+            return self._read(key, self._catalog.get(name, [uri]).values(), learnt)
+        with self._ahead:  # whoever asks for the next ones meanwhile finds them here then
+            with self._lock:
+                learnt = self._learnt
+                if key in self._known:
+                    return self._known[key]
+            return self._read(key, self._catalog.resources(name, _before(uri), AHEAD), learnt)
+
+    def _read(self, key: tuple[str, str], rows: Iterable[Resource], learnt: int) -> Known | None:
+        found = {(key[0], row.uri): Known(row.metadata, row.memo) for row in rows}
         with self._lock:
             if learnt == self._learnt:  # else what was read may be older than what has been learnt
                 self._keep(found)

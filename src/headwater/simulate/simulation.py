@@ -110,6 +110,10 @@ class Simulation:
         wait = self.clock.wait_for(self._origin + (self.done + 1) / self.course.rate)
         return min(max(wait, _LEAST_PAUSE), _LONGEST_PAUSE)
 
+    def is_at_hand(self, set_name: str, relative: str) -> bool:
+        """Whether `open` can tell without asking the catalog."""
+        return self._lookup.is_known(set_name, relative)
+
     def open(self, set_name: str, relative: str) -> Content | None:
         """The octets of a resource in the state that the catalog holds; None when it holds none."""
         resources = self._feeds[set_name].resources

@@ -55,6 +55,10 @@ class SimulatedSource:
         """Whether the Source Description may be shown."""
         return self.publisher.is_site_published()
 
+    def is_known_published(self, name: str | None) -> bool:
+        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
+        return self.publisher.is_known_published(name)
+
     def takes(self, _name: str, _relative: bytes) -> bool:
         """Whatever the catalog holds is shown."""
         return True
