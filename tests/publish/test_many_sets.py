@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.catalog.interface import SetState
+from headwater.catalog.sqlite import SqliteCatalog
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import BadSite, SetSettings, Site
 from headwater.server.routes import DocumentRoute, NoRoute, route
@@ -64,8 +66,9 @@ def test_nothing_is_written_again_by_another_process(world: World) -> None:
 
 def test_a_lost_part_is_restored(world: World) -> None:
     (world.folder / "documents/sourcedescription/00001.xml").unlink()
-    world.record(put("a", 1), name="s0")
-    world.publisher.publish("s0", world.catalog.mark("s0", world.now()), check=True)
+    for name in ("s0", "s2"):  # the next look at a set that the part names finds it
+        world.record(put("a", 1), name=name)
+        world.publisher.publish(name, world.catalog.mark(name, world.now()), check=True)
     assert len(_read(world, f"{BASE}/sourcedescription/00001.xml")[1]) == 2
 
 
@@ -94,3 +97,54 @@ def test_many_sets_are_looked_up_by_name() -> None:
     assert [site.position(name) for name in ("s0", "s29999")] == [0, 29_999]
     with pytest.raises(BadSite):
         site.settings("s30000")
+
+
+def test_a_set_that_comes_late_is_named_though_others_are_missing(tmp_path: Path) -> None:
+    """AMB-63: what is published later than the first is named as well, while a set is still not there."""
+    world = World(tmp_path, sets=tuple(SetSettings(name=name) for name in NAMES))
+    for number, name in enumerate(NAMES[:-1]):
+        world.begin(1, name)
+        world.publish(name=name)
+        world.publisher.name_published()
+        listed = [entry.loc for entry in _read(world, WELL_KNOWN)[1]]
+        assert listed == [f"{BASE}/{one}/capabilitylist.xml" for one in NAMES[: number + 1]]
+        assert world.publisher.is_published(name)
+    again = Publisher(world.catalog, world.store, world.site, world.now)
+    assert not again.is_site_published()
+    again.name_published()
+    assert again.is_known_published(None)
+    assert [name for name in NAMES if again.is_published(name)] == list(NAMES[:-1])
+
+
+class Counting(SqliteCatalog):
+    """A catalog that counts what it is asked."""
+
+    asked = 0
+
+    def state(self, name: str) -> SetState:
+        self.asked += 1
+        return super().state(name)
+
+    def sets(self) -> list[SetState]:
+        self.asked += 1
+        return super().sets()
+
+    def note(self, name: str, notes: bytes) -> None:
+        self.asked += 1
+        super().note(name, notes)
+
+
+def test_a_publication_costs_the_same_however_many_sets_there_are(tmp_path: Path) -> None:
+    """Of 300 sets each is published, checked, and asked for: a few reads of the catalog each time, none for others."""
+    names = [f"s{number}" for number in range(300)]
+    world = World(tmp_path, sets=tuple(SetSettings(name=name) for name in names))
+    world.catalog = catalog = Counting(tmp_path / "counting.sqlite")
+    world.publisher = Publisher(catalog, world.store, world.site, world.now)
+    for name in names:
+        world.begin(0, name)
+    for force in (True, False):
+        for name in reversed(names):
+            before = catalog.asked
+            world.publisher.publish(name, catalog.mark(name, world.now()), check=True)
+            assert catalog.asked - before <= (4 if force else 1) or name == names[0]
+    assert world.publisher.is_site_published()

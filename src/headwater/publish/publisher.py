@@ -100,6 +100,11 @@ class Publisher:
         self._site_lock = threading.Lock()
         self._named: frozenset[str] | None = None
         self._published: set[str] = set()
+        self._found = 0
+        """So many of the first sets have been found to be published: what one publication costs is no matter of how
+        many sets there are."""
+        self._unnamed: set[str] = set()
+        self._looked = False
         self._checked: set[str] = set()
 
     def publish(self, name: str, at: dt.datetime, *, force_pages: bool = False, check: bool = False) -> Published:
@@ -115,10 +120,13 @@ class Publisher:
             check = check or force_pages or name not in self._checked
             result = self._publish(settings, at, force_pages, check)
             self._checked.add(name)
-        if check and not self._is_description_sound():
+            self._published.add(name)
+        if check and not self._is_description_sound(name):
             self._named = None
-        if (self._named is None or name not in self._named) and self._is_whole():
-            self.publish_site()
+        if self._named is None or name not in self._named:
+            self._unnamed.add(name)
+            if self._is_whole():
+                self.publish_site()
         return result
 
     def rotate(self, name: str) -> dt.datetime | None:
@@ -143,10 +151,11 @@ class Publisher:
     def publish_site(self) -> tuple[str, ...]:
         """Write the Source Description and robots.txt for the sets that are published; return the names that changed.
 
-        `publish` calls it as soon as every set is published. A driver that will not wait for a set that fails calls it
-        for the others: a source that named only some of its sets without need would look as if it had no others.
+        `publish` calls it as soon as every set is published. A driver that will not wait for a set that fails calls
+        `name_published`: a source that named only some of its sets without need would look as if it had no others.
         """
         with self._site_lock:
+            unnamed = frozenset(self._unnamed)
             published = self._published_names()
             press = self._press()
             for name, head, entries in documents.source_descriptions(self._site, published):
@@ -160,7 +169,16 @@ class Publisher:
                     Notice(notices.FOREIGN_ROBOTS, f"robots.txt is not ours and stays as it is; add to it: {missing}")
                 )
             self._named = frozenset(published)
+            self._unnamed -= unnamed & self._named
             return tuple(press.written)
+
+    def name_published(self) -> None:
+        """Name the sets that are published and not named yet, though others are not published."""
+        if not self._looked and not self.is_site_published():  # what an earlier run has left
+            self._unnamed.update(self._published_names())
+        self._looked = True
+        if self._unnamed:
+            self.publish_site()
 
     def _owns_robots(self) -> bool:
         held = self._store.open(ROBOTS)
@@ -181,16 +199,21 @@ class Publisher:
 
     def _has_documents(self, name: str) -> bool:
         """Whether all documents of the set are in the store, in the shape that this site gives them."""
-        if name not in self._published:
-            try:
-                state = self._catalog.state(name)
-            except UnknownSet:
-                return False
-            if read_note(state.notes).fingerprint != fingerprint(self._site, self._site.settings(name)):
-                return False
-            if not all(self._store.is_sound(one) or self._is_complete(one) for one in top_names(name)):
-                return False
-            self._published.add(name)
+        if name in self._published:
+            return True
+        try:
+            return self._is_left(self._catalog.state(name))
+        except UnknownSet:
+            return False
+
+    def _is_left(self, state: SetState) -> bool:
+        """Whether an earlier publication has left all documents of a set; then that is known from now on."""
+        name = state.name
+        if read_note(state.notes).fingerprint != fingerprint(self._site, self._site.settings(name)):
+            return False
+        if not all(self._store.is_sound(one) or self._is_complete(one) for one in top_names(name)):
+            return False
+        self._published.add(name)
         return True
 
     def _is_complete(self, name: str) -> bool:
@@ -225,13 +248,19 @@ class Publisher:
         with held[1] as file:
             return file.read() == b"".join(blocks)
 
-    def _is_description_sound(self) -> bool:
-        names = {source_description_name(self._site, one.name) for one in self._site.sets} | {SOURCE_DESCRIPTION}
+    def _is_description_sound(self, name: str) -> bool:
+        """Whether what names this set is there; the publications of the others see to theirs."""
+        names = {source_description_name(self._site, name), SOURCE_DESCRIPTION}
         return all(self._store.is_sound(name) for name in names) and self._store.get(ROBOTS) is not None
 
     def _published_names(self) -> tuple[str, ...]:
         """The sets to name; in an order that does not depend on which of them this run is about."""
-        names = [one.name for one in self._site.sets if self._has_documents(one.name)]
+        if len(self._published) < len(self._site.sets):
+            mine = {one.name for one in self._site.sets} - self._published
+            for state in self._catalog.sets():  # read once, however many of them are not published
+                if state.name in mine:
+                    self._is_left(state)
+        names = [one.name for one in self._site.sets if one.name in self._published]
         return tuple(sorted([*names, *self._others()])) if self._keep_others else tuple(names)
 
     def _others(self) -> Iterator[str]:
@@ -254,7 +283,10 @@ class Publisher:
         return Press(self._store, self._site.profile, self._may_write)
 
     def _is_whole(self) -> bool:
-        return all(self._has_documents(one.name) for one in self._site.sets)
+        sets = self._site.sets
+        while self._found < len(sets) and self._has_documents(sets[self._found].name):
+            self._found += 1
+        return len(self._published) == len(sets)
 
     def _publish(self, settings: SetSettings, at: dt.datetime, force: bool, check: bool) -> Published:
         name = settings.name
@@ -284,18 +316,18 @@ class Publisher:
         for gone in removed:
             self._store.remove(gone)
         self._may_write()
-        self._catalog.rendered(name, pages.rendered)
-        self._catalog.note(
-            name,
-            write_note(
-                msgspec.structs.replace(
-                    pages.note,
-                    fingerprint=shape,
-                    open=changes.open,
-                    retired=tuple(one for one in retired if one[0] not in removed),
-                )
-            ),
+        if pages.rendered:
+            self._catalog.rendered(name, pages.rendered)
+        noted = write_note(
+            msgspec.structs.replace(
+                pages.note,
+                fingerprint=shape,
+                open=changes.open,
+                retired=tuple(one for one in retired if one[0] not in removed),
+            )
         )
+        if pages.note is not note or noted != state.notes:  # most looks find that nothing is to be done
+            self._catalog.note(name, noted)
         return Published(
             name=name,
             written=tuple(press.written),
@@ -315,6 +347,8 @@ class Publisher:
             self._catalog.close_segment(settings.name, now)
 
     def _first_retained(self, note: Note, settings: SetSettings, now: dt.datetime) -> int:
+        if settings.retention_seconds is None:
+            return note.open.first
         segments = self._catalog.segments(settings.name)
         if not plan.may_retire(segments, note, settings, now):
             return note.open.first

@@ -226,8 +226,7 @@ class Source:
     def _name_the_published(self) -> None:
         """A set that fails does not hide the others: the Source Description names those that are there."""
         with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
-            if not self.is_site_published() and any(self.is_published(one.name) for one in self.config.sets):
-                self.publisher.publish_site()
+            self.publisher.name_published()
 
     def stop(self, timeout: float = 10.0) -> bool:
         """End the threads; True when they have ended in time. What was recorded and published is safe either way."""
