@@ -177,20 +177,21 @@ class _Joining:
         present = self._held(uri)
         at_us = self._us(happening)
         newest = present.note.at_us if present is not None else self._gone(uri)
-        late = happening.at is not None and at_us < newest
+        late = (happening.at is not None and at_us < newest) or self._is_behind(present, happening.lastmod)
         state = self._match(happening)
         if late and present is None:
             self._tell(happening.line, Fate.SUPERSEDED)
         elif late and present is not None and (state is None or _is_older(state, present, newest)):
             self._log(present.metadata, present.note, happening)  # the newer state stays
+        elif present is not None and _was_ahead(present, happening, state):
+            note = Note(at_us=max(at_us, newest), kept=present.note.kept)
+            self._present[uri] = Present(present.metadata, note)
+            self.joined.notes[uri] = note
+            for one in (happening, state):
+                self._tell(0 if one is None else one.line, Fate.UNCHANGED)
         elif state is not None:
             note = Note(at_us=max(at_us, newest), kept=state.kept)
             self._put(state, note, happening.at, happening.line, state.line)
-        elif present is not None and present.note.ahead and _agree(present.metadata.lastmod, happening.lastmod):
-            note = Note(at_us=at_us, kept=present.note.kept)
-            self._present[uri] = Present(present.metadata, note)
-            self.joined.notes[uri] = note
-            self._tell(happening.line, Fate.UNCHANGED)
         elif self._to_come[uri]:  # what is not here yet will be that of a later change
             self._alone(happening)
         else:
@@ -202,7 +203,8 @@ class _Joining:
     def _delete(self, happening: Happening) -> None:
         uri, at_us = happening.uri, self._us(happening)
         present = self._held(uri)
-        if present is not None and happening.at is not None and at_us < present.note.at_us:
+        late = present is not None and happening.at is not None and at_us < present.note.at_us
+        if late or self._is_behind(present, happening.at):
             self._tell(happening.line, Fate.SUPERSEDED)
             return
         self._outdate(happening)
@@ -212,6 +214,12 @@ class _Joining:
             return
         self._act(Action(uri=uri, metadata=None, statements=(), at=happening.at), happening.line)
         self._present[uri] = None
+
+    def _is_behind(self, present: Present | None, moment: dt.datetime | None) -> bool:
+        """Whether this lies before a state that has gone ahead; a `lastmod` that is still to come tells nothing."""
+        if present is None or not present.note.ahead or moment is None or present.metadata.lastmod is None:
+            return False
+        return moment < present.metadata.lastmod <= self._now
 
     def _outdate(self, deletion: Happening) -> None:
         """Drop states from before a deletion: those that came before it and are not stored after it."""
@@ -290,6 +298,12 @@ def _is_older(state: State, present: Present | None, gone_us: int) -> bool:
         return moment is not None and to_microseconds(moment) <= gone_us
     mine, known = state.metadata.lastmod, present.metadata.lastmod
     return mine is not None and known is not None and mine < known
+
+
+def _was_ahead(present: Present, happening: Happening, state: State | None) -> bool:
+    """Whether the set holds the happening's state already, without it: what was logged then is not logged again."""
+    agrees = present.note.ahead and _agree(present.metadata.lastmod, happening.lastmod)
+    return agrees and (state is None or state.metadata == present.metadata)
 
 
 def _merged(first: State, second: State) -> State:

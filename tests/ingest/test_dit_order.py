@@ -1,0 +1,110 @@
+"""Whatever order the documents of a harvest arrive in, the set ends as the harvest did (DIT-A11, DIT-A12, DIT-A14)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.verify import verify
+from tests.ingest.fed import Fed, change, resource
+
+A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Fed]:
+    made = Fed(tmp_path)
+    made.later(3_600)
+    yield made
+    made.close()
+
+
+def test_a_late_change_does_not_undo_a_state_that_has_gone_ahead(fed: Fed) -> None:
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    fed.documents(resource("a", 7, "b"))
+    assert fed.settle(6) == 1
+    fed.documents(change("a", "updated", 2))  # its resource was replaced before anybody saw it
+    fed.settle(6)
+    assert fed.state() == {"a": B}
+    fed.documents(change("a", "updated", 7))
+    fed.settle(6)
+    assert fed.state() == {"a": B}
+    assert fed.log() == [("created", "a"), ("updated", "a"), ("updated", "a")]
+
+
+def test_a_late_deletion_does_not_undo_a_state_that_has_gone_ahead(fed: Fed) -> None:
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    fed.documents(resource("a", 9, "b"))
+    fed.settle(6)
+    fed.documents(change("a", "deleted", 5))
+    fed.documents(change("a", "created", 9))
+    fed.settle(6)
+    assert fed.state() == {"a": B}
+
+
+def test_a_lastmod_in_the_future_hides_no_deletion(fed: Fed) -> None:
+    fed.documents(resource("a", 1_000_000))
+    fed.settle(6)
+    fed.documents(change("a", "deleted", 5))
+    assert fed.state() == {}
+
+
+def test_a_pair_that_comes_again_is_no_news_after_the_state_went_ahead(fed: Fed) -> None:
+    fed.documents(resource("a", 1))
+    fed.settle(6)
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    assert fed.log() == [("created", "a")]
+
+
+def harvest(chance: random.Random) -> tuple[list[dict[str, object]], dict[str, str | None]]:
+    """Documents in the order in which they are written, and the state they come to."""
+    documents: list[dict[str, object]] = []
+    live: dict[str, str | None] = {}
+    second = 1
+    latest: dict[str, int] = {}
+    for number in range(chance.randrange(1, 25)):
+        path = f"r{chance.randrange(4)}"
+        second = max(second + chance.choice([0, 0, 1, 1, 5]), latest.get(path, 0) + 1)
+        latest[path] = second
+        if path in live and chance.random() < 0.35:
+            del live[path]
+            documents.append(change(path, "deleted", second))
+            continue
+        kind = "updated" if path in live else "created"
+        live[path] = f"md5:{number:032x}"
+        documents += [resource(path, second, md5=f"{number:032x}"), change(path, kind, second)]
+    return documents, live
+
+
+@pytest.mark.parametrize("far", [3, 1_000])
+def test_any_order_comes_to_the_same_state(far: int, tmp_path: Path) -> None:
+    for seed in range(40):
+        chance = random.Random(seed)
+        documents, live = harvest(chance)
+        places = [place for place in range(len(documents)) for _ in range(chance.choice([1, 1, 2]))]  # some come twice
+        places.sort(key=lambda place: place + chance.random() * far)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        fed = Fed(folder)
+        fed.later(3_600)
+        while places:
+            size = chance.randrange(1, 6)
+            fed.documents(*(documents[place] for place in places[:size]))
+            del places[:size]
+            fed.later(chance.choice([0, 1, 3, 6]))
+            if chance.random() < 0.5:
+                fed.settle(0)
+        fed.settle()
+        replayed: dict[str, str | None] = {}
+        for one in fed.catalog.changes("s"):
+            if one.metadata.hash is None and one.change.value == "deleted":
+                del replayed[one.uri]
+            else:
+                replayed[one.uri] = one.metadata.hash
+        assert (seed, fed.state()) == (seed, live)
+        assert (seed, replayed) == (seed, live)
+        assert verify(fed.catalog, "s") == []
+        fed.close()
