@@ -14,7 +14,7 @@ from headwater.ingest.dit_audit import Audited, audit
 from headwater.ingest.dit_follower import DitFollower
 from headwater.ingest.dit_index import BadIndex, Index, OddAnswer
 from headwater.ingest.index_place import index_at
-from headwater.ingest.index_positions import ShardPosition
+from headwater.ingest.index_positions import ShardPosition, read_position
 from headwater.storage.cluster import Access, Answer, Cluster, Node
 from tests.ingest.fed import Fed, change, resource
 
@@ -29,6 +29,7 @@ MAPPINGS = {
         },
     },
     "dynamic": {"dynamic": True},
+    "text": {"dynamic": True, "properties": {"resource_set": {"type": "text"}}},
 }
 
 
@@ -88,7 +89,7 @@ def test_dit_03_the_snapshot_then_what_happens_once_each(cluster: Cluster, tmp_p
     harvester.post(resource("r0", 100, "b"), change("r0", "updated", 100), resource("other", 1, resource_set="x"))
     harvester.refresh()
     fed = Fed(tmp_path, loading=True)
-    assert followed(fed, harvester).poll() == 122
+    assert followed(fed, harvester).poll() == 121  # the one of another set is not even sent
     assert (len(fed.state()), fed.log(), fed.feed.is_open) == (60, [], True)
     before = harvester.content()
 
@@ -164,6 +165,50 @@ def test_dit_a11_an_audit_repairs_what_no_document_told(cluster: Cluster, tmp_pa
     assert found.held_back is not None
     assert audit(followed(fed, harvester), 1.0).deleted == 27
     assert len(fed.state()) == 10
+    fed.close()
+
+
+@pytest.mark.parametrize("mapping", ["modern", "dynamic", "text"])
+def test_a_set_asks_for_its_own_documents_where_the_engine_can_tell(
+    cluster: Cluster, tmp_path: Path, mapping: str
+) -> None:
+    """Documents of other sets are not even sent, but those without a set, or not indexed by it, are never lost."""
+    harvester = Harvester(cluster, f"harvest-sets-{mapping}", mapping, 2)
+    long = "x" * 300  # more than engines index of a text by themselves
+    names = frozenset({"s", long})
+    fed = Fed(tmp_path)
+    for start in range(0, 40, 20):
+        for number in range(start, start + 20):
+            name = ("s", "other", long, None)[number % 4]
+            harvester.post(resource(f"r{number}", number, resource_set=name),
+                           change(f"r{number}", "created", number, resource_set=name))  # fmt: skip
+        harvester.refresh()
+        follower = DitFollower(fed.feed, Index(cluster, harvester.name), names)
+        while follower.poll():
+            pass
+        assert follower.tally.foreign == (10 if mapping == "text" else 0)
+    assert sorted(fed.state()) == sorted(f"r{number}" for number in range(40) if number % 4 != 1)
+    assert len(fed.log()) == 30
+    fed.close()
+
+
+def test_documents_of_others_are_passed_over(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.ingest.index_positions.WINDOW", 20)
+    harvester = Harvester(cluster, "harvest-passed", "modern", 1)
+    fed = Fed(tmp_path)
+    harvester.post(resource("a", 1), change("a", "created", 1))
+    harvester.post(*(resource(f"o{number}", 1, resource_set="other") for number in range(50)))
+    harvester.refresh()
+    followed(fed, harvester).poll()
+    index = Index(cluster, harvester.name)
+    (shard,) = index.shards()
+    assert read_position(fed.feed.position(shard.feed)).next == 51 - 20
+    harvester.post(resource("b", 2), change("b", "created", 2))
+    harvester.refresh()
+    assert index.newest_of_others(shard, ShardPosition(52), frozenset({"s"})) == -1  # some are ours
+    assert index.newest_of_others(shard, ShardPosition(52), None) == -1
+    followed(fed, harvester).poll()
+    assert fed.log() == [("created", "a"), ("created", "b")]
     fed.close()
 
 

@@ -66,7 +66,7 @@ def _compared(follower: DitFollower) -> array[int]:
     marks = array("Q")
     for shard in follower.index.shards():
         position, until = ShardPosition(), follower.index.newest(shard)
-        while found := follower.index.page(shard, position, until):
+        while found := follower.index.page(shard, position, until, follower.resource_sets):
             position = ShardPosition(found[-1].number + 1)  # in one look at what is there, nothing is under way
             documents = [one for one in follower.documents(found) if isinstance(one[1], ResourceDocument)]
             take_documents(follower.feed, documents)

@@ -20,6 +20,8 @@ from headwater.progress import Listener, Progress, silent
 
 MOST_PAGES: Final = 5
 """Of one shard in one poll."""
+PASS_EVERY: Final = 60
+"""In one of so many polls, what belongs to other sets is passed over: or every search would look at more of it."""
 
 
 class DitFollower:
@@ -38,7 +40,8 @@ class DitFollower:
         self.feed = feed
         self.tally = Tally()
         self.index = index
-        self._resource_sets = resource_sets
+        self.resource_sets = resource_sets
+        self._polls = 0
         self._patience = patience
         self._listener = listener
         self._stop = stop
@@ -57,6 +60,9 @@ class DitFollower:
         if self.feed.is_open:
             for shard in shards:
                 self._read(shard, most=MOST_PAGES)
+                if self._polls % PASS_EVERY == 0:
+                    self._pass_over(shard)
+            self._polls += 1
             settle(self.feed, self.feed.clock())
         return self.tally.documents - before
 
@@ -86,7 +92,7 @@ class DitFollower:
 
     def _read(self, shard: Shard, until: int | None = None, most: int | None = None) -> None:
         position = read_position(self.feed.position(shard.feed))
-        for found in islice(self.index.pages(shard, position, until), most):
+        for found in islice(self.index.pages(shard, position, until, self.resource_sets), most):
             second = int(self.feed.clock().timestamp())
             position.take((one.number for one in found), second)
             position.forget(second)
@@ -95,12 +101,20 @@ class DitFollower:
             if self._stop():
                 return
 
+    def _pass_over(self, shard: Shard) -> None:
+        """Move on past documents of other sets, which no page shows."""
+        position = read_position(self.feed.position(shard.feed))
+        newest = self.index.newest_of_others(shard, position, self.resource_sets)
+        if position.is_far_behind(newest):
+            position.pass_over(newest)
+            take_documents(self.feed, [], positions={shard.feed: write_position(position)})
+
     def documents(self, found: Sequence[Found]) -> list[tuple[int, DitDocument]]:
         """The documents of the set among those found."""
-        return sort_out([one.wrapped for one in found], self._resource_sets)[0]
+        return sort_out([one.wrapped for one in found], self.resource_sets)[0]
 
     def _take(self, shard: Shard, found: Sequence[Found], position: ShardPosition) -> None:
-        documents, refused, foreign = sort_out([one.wrapped for one in found], self._resource_sets)
+        documents, refused, foreign = sort_out([one.wrapped for one in found], self.resource_sets)
         positions = {shard.feed: write_position(position)}
         taken = take_documents(self.feed, documents, positions=positions, patience=self._patience)
         self.tally.count([*refused, *taken.outcomes], foreign=foreign)

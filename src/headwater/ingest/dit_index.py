@@ -67,6 +67,8 @@ class Shard(msgspec.Struct, frozen=True):
     index: str
     uuid: str
     number: int
+    set_field: str | None = None
+    """The field by which the engine knows a document's resource_set, where the mapping has one that it can search."""
 
     @property
     def feed(self) -> str:
@@ -92,8 +94,10 @@ class Index:
 
     def shards(self) -> list[Shard]:
         """Every shard of every index behind the name. Raises BadIndex when there is none."""
-        filters = "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards"
-        answer = self._server.ask("GET", f"/{quote(self._name, safe=',*')}/_settings?{filters}", accept=(404,))
+        filters = (
+            "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards,*.mappings.properties.resource_set"
+        )
+        answer = self._server.ask("GET", f"/{quote(self._name, safe=',*')}?{filters}", accept=(404,))
         if answer.status == 404:
             raise BadIndex("there is no such index", where=self._name)
         found = []
@@ -103,7 +107,8 @@ class Index:
                 count, uuid = int(settings["number_of_shards"]), str(settings["uuid"])
             except (KeyError, TypeError, ValueError) as cause:
                 raise OddAnswer("the settings of an index say neither uuid nor shards", where=index) from cause
-            found += [Shard(index, uuid, number) for number in range(count)]
+            field = _set_field(told)
+            found += [Shard(index, uuid, number, field) for number in range(count)]
         if not found:
             raise BadIndex("there is no such index", where=self._name)
         return found
@@ -114,30 +119,80 @@ class Index:
         hits = self._search(shard, body)
         return max((one.number for one in hits), default=-1)
 
-    def page(self, shard: Shard, position: ShardPosition, until: int | None = None) -> list[Found]:
-        """The next documents that `position` does not know, up to the number `until`, in order; some gaps first."""
+    def page(
+        self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
+    ) -> list[Found]:
+        """The next documents that `position` does not know, up to the number `until`, in order; some gaps first.
+
+        Those of other sets than `sets` are left out as far as the engine can tell; whoever takes them looks again.
+        """
         after: dict[str, int] = {"gte": position.next} | ({"lte": until} if until is not None else {})
         wanted: list[dict[str, Any]] = [{"range": {"_seq_no": after}}]
         if position.gaps:
             wanted.append({"terms": {"_seq_no": sorted(position.gaps)}})
-        body = {
-            "query": {"bool": {"filter": [{"bool": {"should": wanted}}]}},
-            "sort": [{"_seq_no": "asc"}],
-            "size": PAGE,
-        }
+        query = {"filter": [{"bool": {"should": wanted}}], "must_not": _of_others(shard.set_field, sets)}
+        body = {"query": {"bool": query}, "sort": [{"_seq_no": "asc"}], "size": PAGE}
         return [one for one in self._search(shard, body) if position.is_new(one.number)]
 
-    def pages(self, shard: Shard, position: ShardPosition, until: int | None = None) -> Iterator[list[Found]]:
+    def pages(
+        self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
+    ) -> Iterator[list[Found]]:
         """Page after page to the end; whoever takes one moves the position before asking for the next."""
-        while found := self.page(shard, position, until):
+        while found := self.page(shard, position, until, sets):
             yield found
 
+    def newest_of_others(self, shard: Shard, position: ShardPosition, sets: frozenset[str] | None) -> int:
+        """The highest number of a document when all from `position` on are of other sets, or -1.
+
+        One search, for one copy of the shard to answer it from one state: another may show less.
+        """
+        if (others := _of_others(shard.set_field, sets)) == []:
+            return -1
+        body = {
+            "query": {"range": {"_seq_no": {"gte": position.next}}},
+            "sort": [{"_seq_no": "desc"}],
+            "size": 1,
+            "_source": False,
+            "aggs": {"ours": {"filter": {"bool": {"must_not": others}}}},
+        }
+        answer = self._answer(shard, body)
+        try:
+            ours = answer["aggregations"]["ours"]["doc_count"]
+        except (KeyError, TypeError) as cause:
+            raise OddAnswer("a search without the count that it was asked for") from cause
+        return max((_found(hit).number for hit in _hits(answer)), default=-1) if ours == 0 else -1
+
     def _search(self, shard: Shard, body: dict[str, Any]) -> list[Found]:
+        return [_found(hit) for hit in _hits(self._answer(shard, body))]
+
+    def _answer(self, shard: Shard, body: dict[str, Any]) -> dict[str, Any]:
         asked = {"seq_no_primary_term": True, "track_total_hits": False, **body}
         only = f"preference=_shards:{shard.number}&allow_partial_search_results=false"
         path = f"/{quote(shard.index, safe='')}/_search?{only}"
-        answer = self._server.ask("POST", path, msgspec.json.encode(asked))
-        return [_found(hit) for hit in _hits(_decoded(answer.body))]
+        return _decoded(self._server.ask("POST", path, msgspec.json.encode(asked)).body)
+
+
+def _set_field(told: dict[str, Any]) -> str | None:
+    """The keyword field of resource_set in an index's mapping: itself, or the `.keyword` that engines make."""
+    try:
+        mapping = told["mappings"]["properties"]["resource_set"]
+        fields = {"resource_set": mapping, "resource_set.keyword": mapping.get("fields", {}).get("keyword", {})}
+        return next((name for name, one in fields.items() if _is_searchable(one)), None)
+    except (KeyError, TypeError, AttributeError):  # no mapping yet, or none of ours: everything is read
+        return None
+
+
+def _is_searchable(mapping: dict[str, Any]) -> bool:
+    is_plain = str(mapping.get("index", "true")).lower() == "true" and "null_value" not in mapping
+    return mapping.get("type") == "keyword" and is_plain
+
+
+def _of_others(field: str | None, sets: frozenset[str] | None) -> list[dict[str, Any]]:
+    """What leaves out the documents that certainly are of other sets; what `field` does not index may be ours."""
+    if field is None or sets is None:
+        return []
+    named: list[dict[str, Any]] = [{"exists": {"field": field}}]
+    return [{"bool": {"filter": named, "must_not": [{"terms": {field: sorted(sets)}}]}}]
 
 
 def _found(hit: object) -> Found:

@@ -31,13 +31,22 @@ class ShardPosition(msgspec.Struct, array_like=True):
 
     def take(self, numbers: Iterable[int], second: int) -> None:
         """Note that these were taken; what they pass over are gaps."""
-        for number in sorted(numbers):
+        ordered = sorted(numbers)
+        for number in ordered:
             if number < self.next:
                 self.gaps.pop(number, None)
                 continue
-            self.gaps |= dict.fromkeys(range(max(self.next, number - WINDOW), number), second)
+            self.gaps |= dict.fromkeys(range(max(self.next, ordered[-1] + 1 - WINDOW), number), second)
             self.next = number + 1
         self.gaps = {gap: since for gap, since in self.gaps.items() if gap >= self.next - WINDOW}
+
+    def is_far_behind(self, newest: int) -> bool:
+        """Whether nothing that was passed over can still be under way, when `newest` is to be seen."""
+        return newest - WINDOW > self.next
+
+    def pass_over(self, newest: int) -> None:
+        """Move on where nothing up to `newest` is left to take; the numbers below it are asked for again."""
+        self.next, self.gaps = newest - WINDOW, {}
 
     def forget(self, second: int) -> None:
         """Drop the gaps that have been asked for long enough."""
