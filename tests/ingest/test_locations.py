@@ -86,3 +86,11 @@ def test_every_location_is_refused_or_has_one_name_below_the_prefix(text: str, k
     assert address.isascii()
     assert "/../" not in address + "/" or kind == "url"
     assert HERE.url(address) == uri
+
+
+@pytest.mark.parametrize(
+    "prefix", ["data/", "http://h/?path=", "http://h/#", "http://user:secret@h/", "//h/", "http://"]
+)
+def test_a_prefix_is_an_address_that_paths_can_follow(prefix: str) -> None:
+    with pytest.raises(BadLocation):
+        Locations(prefix)

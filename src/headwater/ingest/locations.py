@@ -42,10 +42,12 @@ class Location(msgspec.Struct, frozen=True, gc=False):
 class Locations:
     """Resolves the locations of one set. `prefix` precedes its relative URIs, `root` is the folder of abs_path.
 
-    Without a prefix there are only addresses.
+    Without a prefix there are only addresses. Raises BadLocation for a prefix that nothing can be appended to.
     """
 
     def __init__(self, prefix: str | None, root: str | None = None) -> None:
+        if prefix and (not is_absolute(prefix) or "?" in prefix or "#" in prefix or _has_user(prefix)):
+            raise BadLocation(f"not a URL prefix: {prefix[:200]!a}", rule="DIT-A10")
         self.prefix = prefix.rstrip("/") + "/" if prefix else ""
         self._root = None if root is None else _segments(posixpath.normpath(root))
 
@@ -65,7 +67,7 @@ class Locations:
         _check(text)
         if "://" not in text or not is_absolute(text):
             raise BadLocation(f"not an absolute URL: {text[:200]!a}", rule="DIT-07")
-        if "@" in (split(text).authority or ""):  # everybody would read the password
+        if _has_user(text):  # everybody would read the password
             raise BadLocation("an address with a user or a password, which would be published")
         whole = _ascii(text)
         if self.prefix and whole.startswith(self.prefix) and _is_canonical(relative := whole[len(self.prefix) :]):
@@ -108,6 +110,10 @@ def _check(text: str) -> None:
         raise BadLocation("an empty location" if not text else f"a location of more than {_LONGEST:,} characters")
     if _CONTROL.search(text):
         raise BadLocation(f"a control character in a location: {text[:200]!a}")
+
+
+def _has_user(url: str) -> bool:
+    return "@" in (split(url).authority or "")
 
 
 def _segments(path: str) -> list[str]:
