@@ -250,6 +250,24 @@ def test_a_body_that_does_not_come_is_given_up(bounded: Fed) -> None:
     assert bounded.post("/s/changes", [{"path": "third"}]).status == 200
 
 
+def test_dit_21_a_provider_that_dawdles_keeps_no_other_one_waiting(tmp_path: Path) -> None:
+    limits = IntakeLimits(idle_seconds=3.0, at_once=4, of_one=1)
+    with serving(tmp_path, limits) as fed:
+        port = int(fed.url.rpartition(":")[2])
+        for target, token, other, others in (
+            (b"/s/changes", TOKEN, "/ingest/dit", OTHER),
+            (b"/ingest/dit", OTHER, "/s/changes", TOKEN),
+        ):
+            head = b"POST %b HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\ncontent-length: 900\r\n\r\n"
+            with socket.create_connection(("127.0.0.1", port), 10) as slow:
+                slow.sendall(head % (target, token.encode()) + b"{")
+                until(lambda: fed.intake._under_way == 1, what="the slow request")
+                assert fed.post(target.decode(), b"", token).status == 429
+                assert fed.post(other, b"", others).status == 200
+            until(lambda: fed.intake._under_way == 0, what="its end")
+            assert fed.post(target.decode(), b"", token).status == 200
+
+
 def test_documents_of_the_dit_es_protocol_by_http(tmp_path: Path) -> None:
     """DIT-02, DIT-A11: a pair in two posts; DIT-A10: what leads outside is refused alone."""
     with serving(tmp_path) as fed:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 from urllib.parse import parse_qs
 
@@ -38,12 +40,16 @@ _ALLOW = line(b"allow", b"GET, HEAD, POST") + _CLOSE
 
 
 class IntakeLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on what one request may cost, besides those of a submission."""
+    """Bounds on what one request may cost, besides those of a submission.
+
+    Of `at_once` requests one set has `of_one` at most: a provider that dawdles keeps no other one waiting (DIT-21).
+    """
 
     submission: SubmissionLimits = SubmissionLimits()
     idle_seconds: float = 30.0
     seconds: float = 900.0
     at_once: int = 16
+    of_one: int = 6
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +105,7 @@ class Intake:
         self._limits = limits or IntakeLimits()
         self._on_fault = on_fault
         self._under_way = 0
+        self._seats: Counter[str] = Counter()
         self._keys: set[tuple[str, bytes | None]] = set()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="headwater-intake")
 
@@ -137,9 +144,12 @@ class Intake:
         under_way = (name, key)
         if key is not None and under_way in self._keys:
             return _refused(409, "a request with this Idempotency-Key is under way", line(b"retry-after", b"5"))
+        if self._seats[name] >= self._limits.of_one:
+            return _crowded()
         self._keys.add(under_way)
         try:
-            return await self._events(desk, key, wishes, receive)
+            with self._seat(name):
+                return await self._events(desk, key, wishes, receive)
         finally:
             self._keys.discard(under_way)
 
@@ -174,6 +184,8 @@ class Intake:
             return refusal
         token = bearer(scope["headers"]) or b""
         mine = [desk for desk in desks if desk.gate.opens(token)]
+        if self._seats[mine[0].feed.name] >= self._limits.of_one:
+            return _crowded()
         loading = "load" in parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
         def route(resource_set: str | None) -> Feed:
@@ -185,13 +197,23 @@ class Intake:
         whole = (_header(scope, b"content-type") or b"").startswith(b"application/json")
         patience = min(one.patience for one in desks)
         submission = DitSubmission(route, self._limits.submission, patience=patience, whole=whole)
-        reply = await self._take(submission, receive)
+        with self._seat(mine[0].feed.name):
+            reply = await self._take(submission, receive)
         for desk in mine:
             if desk.feed.name in submission.fed:
                 desk.news()
         if reply.status == 200 and submission.tally.rejected:
             reply.status = 207
         return reply
+
+    @contextmanager
+    def _seat(self, name: str) -> Iterator[None]:
+        """One of the requests under way that a set may have."""
+        self._seats[name] += 1
+        try:
+            yield
+        finally:
+            self._seats[name] -= 1
 
     def _refusal(self, scope: Scope, desks: list[Desk]) -> Reply | None:
         """Why the request is not even read."""
@@ -291,6 +313,10 @@ def _open(feed: Feed) -> None:
     """What comes without `load` is logged as changes: the first of it ends the load."""
     if not feed.is_open:
         feed.open()
+
+
+def _crowded() -> Reply:
+    return _refused(429, "too many requests announce to this set at this moment", line(b"retry-after", b"5"))
 
 
 def _refused(status: int, words: str, head: bytes = b"") -> Reply:
