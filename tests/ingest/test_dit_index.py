@@ -29,6 +29,7 @@ MAPPINGS = {
         },
     },
     "dynamic": {"dynamic": True},
+    "none": {},
     "text": {"dynamic": True, "properties": {"resource_set": {"type": "text"}}},
 }
 
@@ -209,6 +210,20 @@ def test_documents_of_others_are_passed_over(cluster: Cluster, tmp_path: Path, m
     assert index.newest_of_others(shard, ShardPosition(52), None) == -1
     followed(fed, harvester).poll()
     assert fed.log() == [("created", "a"), ("created", "b")]
+    fed.close()
+
+
+def test_an_index_without_documents_is_an_empty_snapshot(cluster: Cluster, tmp_path: Path) -> None:
+    """What comes into it later is news."""
+    harvester = Harvester(cluster, "harvest-empty", "none", 2)
+    fed = Fed(tmp_path, loading=True)
+    follower = followed(fed, harvester)
+    assert (follower.poll(), fed.feed.is_open) == (0, True)
+    assert audit(follower, 0.2).resources == 0
+    harvester.post(resource("a", 1), change("a", "created", 1))
+    harvester.refresh()
+    follower.poll()
+    assert fed.log() == [("created", "a")]
     fed.close()
 
 

@@ -115,7 +115,7 @@ class Index:
 
     def newest(self, shard: Shard) -> int:
         """The highest number of a document in the shard; -1 when it is empty."""
-        body = {"query": {"match_all": {}}, "sort": [{"_seq_no": "desc"}], "size": 1, "_source": False}
+        body = {"query": {"match_all": {}}, "sort": _sorted("desc"), "size": 1, "_source": False}
         hits = self._search(shard, body)
         return max((one.number for one in hits), default=-1)
 
@@ -131,7 +131,7 @@ class Index:
         if position.gaps:
             wanted.append({"terms": {"_seq_no": sorted(position.gaps)}})
         query = {"filter": [{"bool": {"should": wanted}}], "must_not": _of_others(shard.set_field, sets)}
-        body = {"query": {"bool": query}, "sort": [{"_seq_no": "asc"}], "size": PAGE}
+        body = {"query": {"bool": query}, "sort": _sorted("asc"), "size": PAGE}
         return [one for one in self._search(shard, body) if position.is_new(one.number)]
 
     def pages(
@@ -150,7 +150,7 @@ class Index:
             return -1
         body = {
             "query": {"range": {"_seq_no": {"gte": position.next}}},
-            "sort": [{"_seq_no": "desc"}],
+            "sort": _sorted("desc"),
             "size": 1,
             "_source": False,
             "aggs": {"ours": {"filter": {"bool": {"must_not": others}}}},
@@ -170,6 +170,11 @@ class Index:
         only = f"preference=_shards:{shard.number}&allow_partial_search_results=false"
         path = f"/{quote(shard.index, safe='')}/_search?{only}"
         return _decoded(self._server.ask("POST", path, msgspec.json.encode(asked)).body)
+
+
+def _sorted(order: str) -> list[dict[str, Any]]:
+    """By number; an index without mappings, because it has no document yet, does not even know its own fields."""
+    return [{"_seq_no": {"order": order, "unmapped_type": "long"}}]
 
 
 def _set_field(told: dict[str, Any]) -> str | None:
