@@ -50,6 +50,10 @@ class Scoped:
     def sets(self) -> list[SetState]:
         return [self._own(state) for state in self.catalog.sets() if state.name.startswith(self.scope)]
 
+    def newest(self) -> dict[str, int]:
+        found = self.catalog.newest().items()
+        return {name.removeprefix(self.scope): seq for name, seq in found if name.startswith(self.scope)}
+
     def __getattr__(self, method: str) -> Any:
         inner = getattr(self.catalog, method)
         if method == "close":

@@ -88,6 +88,13 @@ def test_a_turn_is_had_by_one_at_a_time_and_again_by_the_same(tmp_path: Path) ->
     assert happened == ["one", "other"]
     with one:
         happened.append("again")
-    one.close()
-    other.close()
     assert happened[-1] == "again"
+
+
+def test_thousands_of_turns_keep_no_files_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    turns = [Turn(tmp_path / f"{number}") for number in range(50)]
+    for turn in turns:
+        with turn, turn:
+            assert len(os.listdir("/dev/fd")) == before + 1
+    assert len(os.listdir("/dev/fd")) == before

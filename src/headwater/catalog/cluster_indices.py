@@ -27,7 +27,9 @@ WINDOW = 10_000
 
 _GET_SLICE = 5_000
 _NOT_FOUND = 404
+_FORBIDDEN = 403
 _PARTS = {"excludes": ["pages", "runs"]}
+_NUMBERS = ["resource_set", "last_seq", "opened_us", "hidden"]
 
 T = TypeVar("T")
 Version = tuple[int, int]
@@ -102,13 +104,27 @@ class Indices:
 
     def heads(self) -> Iterator[Head]:
         """Every set's head, without pages and segments, in the order of their names."""
+        return self._heads(_PARTS, 1_000)
+
+    def newest(self) -> dict[str, int]:
+        """The number of the newest change of every open set."""
+        heads = self._heads(_NUMBERS, WINDOW)
+        return {head.resource_set: head.last_seq for head in heads if head.opened_us is not None}
+
+    def heads_mark(self) -> str:
+        """Something that is another whenever a head was written since; empty where we may not ask for it."""
+        path = f"/{self.set}/_stats/docs?level=shards&filter_path=indices.*.shards.*.seq_no.max_seq_no"
+        answer = self.cluster.ask("GET", path, accept=(_FORBIDDEN,))
+        return "" if answer.status == _FORBIDDEN else answer.body
+
+    def _heads(self, parts: object, size: int) -> Iterator[Head]:
         self.refresh(self.set)
         after: list[object] | None = None
         while True:
-            query = _query([{"exists": {"field": "resource_set"}}], {"resource_set": "asc"}, after, 1_000)
-            found = _heads(self._search(self.set, {**query, "_source": _PARTS})).hits.hits
+            query = _query([{"exists": {"field": "resource_set"}}], {"resource_set": "asc"}, after, size)
+            found = _heads(self._search(self.set, {**query, "_source": parts})).hits.hits
             yield from (hit.source for hit in found if not hit.source.hidden)
-            if len(found) < 1_000:
+            if len(found) < size:
                 return
             after = [found[-1].source.resource_set]
 

@@ -91,6 +91,11 @@ class SqliteCatalog:
         with self._database.read() as transaction:
             return [state_of(row[:-1], row[-1]) for row in transaction.rows(f"{STATE_QUERY} ORDER BY name")]
 
+    def newest(self) -> dict[str, int]:
+        """The number of the newest change of every open set, by name."""
+        with self._database.read() as transaction:
+            return dict(transaction.rows('SELECT name, last_seq FROM "set" WHERE opened_us IS NOT NULL'))
+
     def state(self, name: str) -> SetState:
         """One set. Raises UnknownSet."""
         with self._database.read() as transaction:

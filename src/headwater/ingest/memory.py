@@ -151,6 +151,10 @@ class Memory(Protocol):
         """What has waited until then; with None all that waits. Oldest first."""
         ...
 
+    def unsettled(self, until: dt.datetime) -> frozenset[str]:
+        """The sets in which something has waited until then, or a batch was begun and not committed."""
+        ...
+
     def statements(self, name: str, uris: Iterable[str]) -> dict[str, tuple[Statement, ...]]:
         """What these resources say of others."""
         ...
@@ -256,6 +260,12 @@ class SqliteMemory:
         with self._database.read() as transaction:
             return {uri: _half(octets) for uri, octets in transaction.rows(sql, (name, until_us, limit))}
 
+    def unsettled(self, until: dt.datetime) -> frozenset[str]:
+        """The sets in which something has waited until then, or a batch was begun and not committed."""
+        sql = "SELECT set_name FROM half WHERE due_us <= ? UNION SELECT set_name FROM intent"
+        with self._database.read() as transaction:
+            return frozenset(row[0] for row in transaction.rows(sql, (to_microseconds(until),)))
+
     def statements(self, name: str, uris: Iterable[str]) -> dict[str, tuple[Statement, ...]]:
         """What these resources say of others."""
         return self._grouped("SELECT uri, rel, target FROM statement WHERE set_name = ? AND uri = ?", name, uris)
@@ -298,8 +308,6 @@ class SqliteMemory:
     def close(self) -> None:
         """Give up the files."""
         self._database.close()
-        for turn in self._turns.values():
-            turn.close()
 
 
 def _half(octets: bytes) -> Half:

@@ -1,6 +1,8 @@
-"""Keeps a fed set current: a thread that publishes what is announced, and follows an index where there is one.
+"""Keeps all fed sets of a source current with a few threads, however many sets there are.
 
-Whatever fails is shown by `health`, and tried again after a pause that grows.
+One thread looks at them all, by one cheap question to the catalog; a few publish what it has found, a few others follow
+indexes. A set has one publication and one look at its index under way at a time. Whatever fails in a set is shown by
+its `health`, tried again after a pause that grows, and holds up no other set.
 """
 
 from __future__ import annotations
@@ -8,194 +10,304 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Final
 
-from headwater.catalog.interface import Catalog
-from headwater.errors import HeadwaterError
+from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.ingest.dit_intake import settle
-from headwater.ingest.feed import Feed
+from headwater.ingest.memory import Memory
 from headwater.progress import Listener, Notice, silent
 from headwater.publish.publisher import Publisher
+from headwater.server.fed_set import LOADING, READING, FedSet
 from headwater.server.following import Health
 from headwater.server.set_source import Publication
 
-TICK_SECONDS = 30.0
-"""Between publications without news: what is due by time, and whatever was lost in the store."""
-SETTLE_SECONDS = 0.5
-"""Between looks at documents that wait for their partner, and at what another process has recorded."""
-WAITING = "waiting for its first records"
-_LONGEST_PAUSE = 60.0
-_FIRST_PAUSE = 0.5
+TICK_SECONDS: Final = 30.0
+"""Between publications of a set without news: what is due by time, and whatever was lost in the store …"""
+TICK_SHARE: Final = 0.01
+"""… but no more than this share of one processor's time, over all sets."""
+TICK_SLICE: Final = TICK_SHARE / 2
+"""Seconds of work on them at once."""
+LOOK_SECONDS: Final = 0.5
+"""Between looks at what others have recorded, and at documents that wait for their partner …"""
+LOOK_SHARE: Final = 0.02
+"""… but no more than this share of the time."""
+NAME_SECONDS: Final = 5.0
+"""Sets that are published while another is not are named when nothing else is to be published, or after so long."""
+NAME_SHARE: Final = 0.05
+
+PUBLISHING: Final = 4
+FOLLOWING: Final = 16
+"""Threads, at most. A first load takes one for as long as it lasts."""
+
+Job = Callable[[], None]
 
 
-class Polled(Protocol):
-    """An index that is followed."""
+class Feeding:
+    """Serves fed sets until stopped.
 
-    def poll(self) -> int:
-        """Take what is new; how many documents were looked at."""
-        ...
-
-
-class Feeder:
-    """Serves one fed set until stopped. `index` makes what is polled every `poll_seconds`, given a stop callback.
-
-    `name_others` is called while the set cannot be shown, so that it does not hide the others.
+    `name_others` is called while a set cannot be shown, so that it does not hide the others; it may raise what the
+    catalog and the store raise.
     """
 
     def __init__(
         self,
         catalog: Catalog,
         publisher: Publisher,
-        feed: Feed,
+        memory: Memory,
+        sets: Sequence[FedSet],
         *,
         clock: Callable[[], dt.datetime],
-        index: Callable[[Callable[[], bool]], Polled] | None = None,
-        poll_seconds: float = 1.0,
         listener: Listener = silent,
         announce: Callable[[Publication], None] = lambda _one: None,
         name_others: Callable[[], None] = lambda: None,
     ) -> None:
-        self.health = Health(name=feed.name, phase=WAITING)
-        self.feed = feed
         self._catalog = catalog
         self._publisher = publisher
+        self._memory = memory
+        self._sets = {one.name: one for one in sets}
+        self._indexed = [one for one in sets if one.index is not None]
         self._clock = clock
-        self._index = index
-        self._poll_seconds = poll_seconds
         self._listener = listener
         self._announce = announce
         self._name_others = name_others
         self._stopping = threading.Event()
-        self._woken = threading.Event()
-        self._published_seq: int | None = None
-        self._announced_seq: int | None = None
-        self._pages_left = 0
-        self._published_at = 0.0
-        self._settled_at = 0.0
-        self._poll_at = 0.0
-        self._poll_pause = _FIRST_PAUSE
-        self._index_fails = False
-        self._polled: Polled | None = None
-        self._thread = threading.Thread(target=self._run, name=f"headwater-feed-{feed.name}", daemon=True)
+        self._wake = threading.Condition()
+        self._news: dict[str, None] = {}
+        self._by_age: OrderedDict[str, None] = OrderedDict()
+        """The sets that were published, the longest ago first."""
+        self._is_naming = self._is_ticking = False
+        self._look_at = self._tick_at = self._name_at = 0.0
+        self._to_publish: SimpleQueue[Job | None] = SimpleQueue()
+        self._to_follow: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads = [threading.Thread(target=self._run, name="headwater-feeding", daemon=True)]
+        for queue, most, what in (
+            (self._to_publish, min(PUBLISHING, len(self._sets)), "publish"),
+            (self._to_follow, min(FOLLOWING, len(self._indexed)), "index"),
+        ):
+            self._threads += [
+                threading.Thread(target=self._work, args=(queue,), name=f"headwater-{what}-{number}", daemon=True)
+                for number in range(most)
+            ]
 
     def start(self) -> None:
         """Begin. What is published already stays as it is until there is something newer."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Ask to end; work under way ends at its next step."""
         self._stopping.set()
-        self._woken.set()
+        for _ in self._threads:
+            self._to_publish.put(None)
+            self._to_follow.put(None)
+        with self._wake:
+            self._wake.notify_all()
 
     def join(self, timeout: float) -> bool:
         """Wait for the end; False when it has not come in time."""
-        if self._thread.ident is not None:
-            self._thread.join(max(0.0, timeout))
-        return not self._thread.is_alive()
+        until = time.monotonic() + timeout
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
-    def news(self) -> None:
-        """Something was recorded: publish it."""
-        self._woken.set()
+    @property
+    def healths(self) -> list[Health]:
+        """How the sets are."""
+        return [one.health for one in self._sets.values()]
 
-    def once(self) -> None:
-        """One round: what is waiting is taken, what is recorded is published."""
-        self._round(time.monotonic())
+    def news(self, name: str) -> None:
+        """Something was recorded in the set: publish it."""
+        with self._wake:
+            self._news[name] = None
+            self._wake.notify_all()
+
+    # Deciding what is to be done: one thread
 
     def _run(self) -> None:
-        pause = _FIRST_PAUSE
         while not self._stopping.is_set():
-            self._woken.clear()
-            if self._try():
-                pause = _FIRST_PAUSE
-                self._woken.wait(self._wait_seconds())
-            else:
-                self._name_others()
-                self._woken.wait(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        self.health.phase = "stopped"
+            now = time.monotonic()
+            if now >= self._look_at:
+                self._look(now)
+            for one in self._indexed:
+                if now >= one.poll_at and not one.is_polled:
+                    one.is_polled = True
+                    self._to_follow.put(lambda one=one: self._poll(one))  # type: ignore[misc]
+            self._tick(now)
+            with self._wake:
+                if not self._news and not self._stopping.is_set():
+                    self._wake.wait(self._wait_seconds(time.monotonic()))
+                news, self._news = self._news, {}
+            for name in news:
+                self._want(self._sets[name])
+        for one in self._sets.values():
+            one.health.phase = "stopped"
 
-    def _wait_seconds(self) -> float:
-        if self._pages_left:
-            return 0.01
-        if self._index is None:
-            return SETTLE_SECONDS
-        return min(max(0.01, self._poll_at - time.monotonic()), SETTLE_SECONDS)
+    def _wait_seconds(self, now: float) -> float:
+        polls = [one.poll_at for one in self._indexed if not one.is_polled]
+        return max(0.01, min([self._look_at, now + LOOK_SECONDS, *polls]) - now)
 
-    def _try(self) -> bool:
-        """One round; a failure is kept for `health`."""
+    def _look(self, now: float) -> None:
+        """What is recorded and not published, and what has waited long enough; asked of all sets at once."""
+        began = time.thread_time()
         try:
-            self._round(time.monotonic())
-        except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
-            self._failed(fault)
-            return False
-        if not self._index_fails:  # what failed there is shown until it has been read again
-            self.health.failures = 0
-            self.health.error = self.health.error_code = None
-        return True
+            newest = self._catalog.newest()
+            unsettled = self._memory.unsettled(self._clock())
+        except Exception as fault:  # noqa: BLE001 - shown with every set: none can be brought up to date
+            for number, one in enumerate(self._sets.values()):
+                one.failed("catalog", fault, self._clock(), silent if number else self._listener)
+            self._look_at = time.monotonic() + next(iter(self._sets.values())).paused("catalog")
+            return
+        for name, one in self._sets.items():
+            one.is_open = name in newest
+            if "catalog" in one.failing:
+                one.worked("catalog")
+        self._name(now)  # what an earlier run has published is not hidden while other sets are published
+        for name, one in self._sets.items():
+            if name in unsettled:
+                one.is_unsettled = True
+                self._want(one, now)
+            elif one.is_open and newest[name] != one.published_seq:
+                self._want(one, now)
+        took = time.thread_time() - began
+        self._look_at = time.monotonic() + max(LOOK_SECONDS, took / LOOK_SHARE)
 
-    def _round(self, now: float) -> None:
-        """What waits in the index is taken, what is recorded is published; an index that fails holds up nothing."""
-        failed: HeadwaterError | None = None
-        if self._index is not None and now >= self._poll_at:
+    def _want(self, one: FedSet, now: float | None = None) -> None:
+        """Have a set published: at once, or once the publication under way has ended, or its pause is over."""
+        if now is not None and now < one.retry_at:
+            return  # the next look finds it again
+        with self._wake:
+            one.is_wanted = True
+            if one.is_worked:
+                return
+            one.is_worked = True
+        self._to_publish.put(lambda: self._publish(one, check=False))
+
+    def _tick(self, now: float) -> None:
+        with self._wake:
+            name = next(iter(self._by_age), None)
+        if name is None or self._is_ticking or now < self._tick_at:
+            return
+        if now - self._sets[name].published_at >= TICK_SECONDS:
+            self._is_ticking = True
+            self._to_publish.put(self._check_oldest)
+
+    def _oldest(self) -> FedSet | None:
+        """The set that was published the longest ago, for whoever asks alone; None when none is due."""
+        now = time.monotonic()
+        with self._wake:
+            while (name := next(iter(self._by_age), None)) is not None:
+                one = self._sets[name]
+                if now - one.published_at < TICK_SECONDS:
+                    return None
+                one.published_at = now
+                self._by_age.move_to_end(name)
+                if not one.is_worked and now >= one.retry_at:
+                    one.is_worked = True
+                    return one
+        return None
+
+    def _name(self, now: float) -> None:
+        if self._is_naming or now < self._name_at:
+            return
+        if not self._to_publish.empty() and now < self._name_at + NAME_SECONDS:
+            return
+        self._name_at = now + LOOK_SECONDS
+        if any(not one.is_open or one.failing for one in self._sets.values()):
+            self._is_naming = True
+            self._to_publish.put(self._name_published)
+
+    # Doing it: a few threads
+
+    def _work(self, jobs: SimpleQueue[Job | None]) -> None:
+        while (job := jobs.get()) is not None and not self._stopping.is_set():
             try:
-                self._poll(self._index)
-            except HeadwaterError as fault:
-                failed, self._index_fails = fault, True
-        if self.feed.is_open:
-            self._follow(now)
-        elif self._index is None:
-            self.health.phase = WAITING
-        if not self.feed.is_open:
-            self._name_others()
-        if failed is not None:
-            self._poll_pause = min(2 * self._poll_pause, _LONGEST_PAUSE)
-            self._poll_at = time.monotonic() + self._poll_pause
-            raise failed
+                job()
+            except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not told here is never heard of
+                self._listener(Notice("HW-000", f"{type(fault).__name__}: {fault}"))
 
-    def _poll(self, index: Callable[[Callable[[], bool]], Polled]) -> None:
-        self.health.phase = "reading the index" if self.feed.is_open else "loading"
-        self._polled = self._polled or index(self._stopping.is_set)
-        found = self._polled.poll()
-        self._index_fails = False
-        self._poll_pause = _FIRST_PAUSE
-        self._poll_at = 0.0 if found else time.monotonic() + self._poll_seconds
-        self.health.scans += 1
-        self.health.scanned_at = self._clock()
+    def _publish(self, one: FedSet, *, check: bool) -> None:
+        """Publish a set; a failure is kept for `health`."""
+        one.is_wanted = False
+        try:
+            self._follow(one, check=check)
+        except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
+            one.failed("publication", fault, self._clock(), self._listener)
+            one.retry_at = time.monotonic() + one.paused("publication")
+        else:
+            one.retry_at = 0.0
+            one.worked("publication")
+        with self._wake:
+            one.is_worked = (one.is_wanted or one.pages_left > 0) and not one.retry_at
+        if one.is_worked:  # once the others have had their turn
+            self._to_publish.put(lambda: self._publish(one, check=False))
 
-    def _follow(self, now: float) -> None:
-        if now - self._settled_at >= SETTLE_SECONDS:
-            settle(self.feed, self._clock())
-            self._settled_at = now
-        tick = now - self._published_at >= TICK_SECONDS
-        is_behind = self._catalog.state(self.feed.name).last_seq != self._published_seq
-        if is_behind or tick or self._pages_left:
-            self._publish(check=tick)
-        self.health.phase = "following"
+    def _check_oldest(self) -> None:
+        """Publish sets without news, as many as a slice of the time has room for."""
+        began = time.thread_time()
+        while (used := time.thread_time() - began) < TICK_SLICE and (one := self._oldest()) is not None:
+            self._publish(one, check=True)
+        self._tick_at = time.monotonic() + used / TICK_SHARE
+        self._is_ticking = False
 
-    def _publish(self, *, check: bool) -> None:
-        """Publish all that was announced until now; when a rotation is due, as of the end of the closed list."""
-        name = self.feed.name
-        with self.feed.turn:  # what is recorded later gets a time after `at`
+    def _follow(self, one: FedSet, *, check: bool) -> None:
+        """Bring one set up to date."""
+        name = one.name
+        if one.is_unsettled:
+            one.is_unsettled = False
+            settle(one.feed, self._clock())
+        try:
+            state = self._catalog.state(name)
+        except UnknownSet:
+            return
+        if state.opened_at is None:
+            return
+        one.is_open = True
+        if state.last_seq == one.published_seq and not (check or one.pages_left):
+            return
+        with one.feed.turn:  # what is recorded later gets a time after `at`
             at = self._publisher.rotate(name) or self._catalog.mark(name, self._clock())
         published = self._publisher.publish(name, at, check=check)
-        self._published_at = time.monotonic()
-        self._published_seq, self._pages_left = published.seq, published.pages_left
-        before, self._announced_seq = self._announced_seq, published.seq
-        if before != published.seq:
-            count = self._catalog.state(name).count
+        with self._wake:
+            one.published_at = time.monotonic()
+            self._by_age[name] = None
+            self._by_age.move_to_end(name)
+        one.published_seq, one.pages_left = published.seq, published.pages_left
+        if one.announced_seq != published.seq:
+            before, one.announced_seq = one.announced_seq, published.seq
             self._announce(
-                Publication(name=name, first=before is None, resources=count, changes=published.seq - (before or 0))
+                Publication(
+                    name=name, first=before is None, resources=state.count, changes=published.seq - (before or 0)
+                )
             )
 
-    def _failed(self, fault: Exception) -> None:
-        health = self.health
-        what = f"{type(fault).__name__}: {fault}"
-        if isinstance(fault, HeadwaterError):
-            what = fault.what + (f" ({fault.where})" if fault.where else "")
-        code = fault.code if isinstance(fault, HeadwaterError) else "HW-000"
-        if what != health.error:
-            self._listener(Notice(code, f"the set {health.name!r} cannot be brought up to date: {what}"))
-        health.failures += 1
-        health.phase = "failing"
-        health.error, health.error_code, health.error_at = what, code, self._clock()
+    def _poll(self, one: FedSet) -> None:
+        """Take what is new in a set's index."""
+        one.health.phase = READING if one.is_open else LOADING
+        try:
+            found = one.poll(self._stopping.is_set)
+        except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
+            one.failed("index", fault, self._clock(), self._listener)
+            one.poll_at = time.monotonic() + one.paused("index")
+        else:
+            one.worked("index")
+            one.poll_at = 0.0 if found else time.monotonic() + one.poll_seconds
+            one.health.scans += 1
+            one.health.scanned_at = self._clock()
+            if found:
+                self.news(one.name)
+        one.is_polled = False
+        with self._wake:
+            self._wake.notify_all()
+
+    def _name_published(self) -> None:
+        began = time.thread_time()
+        try:
+            self._name_others()
+        finally:
+            took = time.thread_time() - began
+            self._name_at = time.monotonic() + max(LOOK_SECONDS, took / NAME_SHARE)
+            self._is_naming = False

@@ -20,7 +20,7 @@ from headwater.server.set_source import Publication
 
 if TYPE_CHECKING:
     from headwater.ingest.dit_follower import DitFollower
-    from headwater.server.feeding import Feeder
+    from headwater.server.feeding import Feeding
 
 MEMORY = "ingest.sqlite"
 """The file in the state folder that keeps positions, keys and what waits."""
@@ -41,37 +41,42 @@ class Feeds:
         self._configs = {one.name: one for one in sets if one.feed is not None}
         self._gates = {name: one.gate() for name, one in self._configs.items()}
         self._memory = SqliteMemory(state / MEMORY) if self._configs else None
-        self._feeders: dict[str, Feeder] = {}
+        self._feeding: Feeding | None = None
         self.by_set: dict[str, Feed] = {}
         if self._memory is not None:
             for name, one in self._configs.items():
                 locations = one.locations(site.resource_prefix(name))
                 self.by_set[name] = Feed(catalog, self._memory, name, locations, clock)
 
-    def followers(
+    def feeding(
         self,
         publisher: Publisher,
         listener: Listener = silent,
         announce: Callable[[Publication], None] = lambda _one: None,
         name_others: Callable[[], None] = lambda: None,
-    ) -> list[Feeder]:
-        """A thread for each fed set, not started yet."""
-        from headwater.server.feeding import Feeder
+    ) -> Feeding | None:
+        """What keeps the fed sets current, not started yet; None when there are none."""
+        if self._memory is None:
+            return None
+        from headwater.server.fed_set import FedSet
+        from headwater.server.feeding import Feeding
 
+        sets = []
         for name, feed in self.by_set.items():
             config = self._configs[name]
-            self._feeders[name] = Feeder(
-                self._catalog,
-                publisher,
-                feed,
-                clock=self._clock,
-                index=self._index(config, feed, listener) if config.index is not None else None,
-                poll_seconds=config.poll_seconds,
-                listener=listener,
-                announce=announce,
-                name_others=name_others,
-            )
-        return list(self._feeders.values())
+            index = self._index(config, feed, listener) if config.index is not None else None
+            sets.append(FedSet(feed, index, config.poll_seconds))
+        self._feeding = Feeding(
+            self._catalog,
+            publisher,
+            self._memory,
+            sets,
+            clock=self._clock,
+            listener=listener,
+            announce=announce,
+            name_others=name_others,
+        )
+        return self._feeding
 
     def _index(self, config: SetConfig, feed: Feed, listener: Listener) -> Callable[[Callable[[], bool]], DitFollower]:
         def make(stop: Callable[[], bool]) -> DitFollower:
@@ -99,8 +104,8 @@ class Feeds:
         names = frozenset(config.resource_sets or (name,)) if config.feed == "dit" else frozenset[str]()
 
         def news() -> None:
-            if feeder := self._feeders.get(name):
-                feeder.news()
+            if self._feeding is not None:
+                self._feeding.news(name)
 
         return Desk(
             feed=self.by_set[name],

@@ -34,7 +34,7 @@ from headwater.server.turn import Turn
 from headwater.storage.folder import FolderStore
 
 if TYPE_CHECKING:
-    from headwater.server.feeding import Feeder
+    from headwater.server.feeding import Feeding
     from headwater.server.following import Follower, Health
 
 CATALOG = "catalog.sqlite"
@@ -92,7 +92,8 @@ class Source:
         self._folders = {one.name: folder_of(one, self.site, self._state, tree, config.documents) for one in scanned}
         self._belonging = {name: Belonging(one.root, one.selection, one.avoid) for name, one in self._folders.items()}
         self._fed_roots = {one.name for one in config.sets if one.feed is not None and one.root is not None}
-        self._followers: list[Follower | Feeder] = []
+        self._followers: list[Follower] = []
+        self._feeding: Feeding | None = None
         self._lock = StateLock(self._state)
         try:
             self.catalog = open_catalog(config, listener)
@@ -192,17 +193,15 @@ class Source:
         return self.catalog.claim(f"publish {self.site.base_url}", f"process {os.getpid()} on {socket.gethostname()}")
 
     def start(self) -> None:
-        """Follow all sets, each in threads of its own, until `stop`: whenever it is this process's turn."""
+        """Follow all sets until `stop`: each folder in threads of its own, fed sets in a few for all, in our turn."""
         self.turn.whenever(self._begin, self._end)
 
     def _begin(self) -> None:
         self.store.clean()
         self._followers = [self._follower(one) for one in self.config.sets if one.feed is None]
-        self._followers += self.feeds.followers(
-            self.publisher, self._listener, self._announce, self._name_the_published
-        )
-        for follower in self._followers:
-            follower.start()
+        self._feeding = self.feeds.feeding(self.publisher, self._listener, self._announce, self._name_the_published)
+        for worker in self._workers:
+            worker.start()
 
     def _end(self) -> None:
         text = f"{self.turn.holder or 'another process'} publishes this source now; this process stands by"
@@ -237,10 +236,14 @@ class Source:
         return ended
 
     def _end_followers(self, timeout: float) -> bool:
-        for follower in self._followers:
-            follower.stop()
-        ended = [follower.join(timeout) for follower in self._followers]
+        for worker in self._workers:
+            worker.stop()
+        ended = [worker.join(timeout) for worker in self._workers]
         return all(ended)
+
+    @property
+    def _workers(self) -> list[Follower | Feeding]:
+        return [*self._followers, *([self._feeding] if self._feeding is not None else [])]
 
     def close(self) -> None:
         """Stop, and give up the lock and the files."""
@@ -252,12 +255,13 @@ class Source:
     def health(self) -> Mapping[str, object]:
         """How the source is, as plain values: for each set what it does, what it knows, what failed last."""
         turn = "ours" if self.turn.is_ours else f"standing by: {self.turn.holder or 'asking for the turn'}"
-        return {"turn": turn, "sets": [msgspec.to_builtins(follower.health) for follower in self._followers]}
+        return {"turn": turn, "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
 
     @property
     def sets_health(self) -> list[Health]:
         """The same as records."""
-        return [follower.health for follower in self._followers]
+        fed = self._feeding.healths if self._feeding is not None else []
+        return [*(follower.health for follower in self._followers), *fed]
 
 
 def _together(first: Worked, again: Worked) -> Worked:

@@ -38,7 +38,7 @@ class Turn:
     """Work that one thread of one process does at a time; others wait, for as long as it takes.
 
     A context manager, which the thread that is in it may enter again. The file is made when it is not there, and
-    stays. Entering raises OSError.
+    stays; it is open only meanwhile, because there may be thousands. Entering raises OSError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,24 +51,24 @@ class Turn:
         self._thread_lock.acquire()
         try:
             if self._depth == 0:
-                if self._descriptor < 0:
-                    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                    self._descriptor = os.open(self._path, flags, 0o600)
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._descriptor = os.open(self._path, flags, 0o600)
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             self._depth += 1
         except BaseException:
+            self._give_up()
             self._thread_lock.release()
             raise
 
     def __exit__(self, *_error: object) -> None:
         self._depth -= 1
         if self._depth == 0:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self._give_up()
         self._thread_lock.release()
 
-    def close(self) -> None:
-        """Give up the file. Nobody may be in the turn."""
-        if self._descriptor >= 0:
+    def _give_up(self) -> None:
+        """Close the file, and the lock goes with it."""
+        if self._depth == 0 and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 

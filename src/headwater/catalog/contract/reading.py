@@ -45,6 +45,21 @@ class ReadingContract:
         assert [(r.uri, r.seq) for r in reading] == [("b", 0), ("c", 0), ("d", 0)]
         assert [r.uri for r in small.page("s", 0)] == ["a", "b", "e"]
 
+    def test_the_newest_changes_of_open_sets(self, small: Catalog, backend: Backend) -> None:
+        assert small.newest() == {}
+        opened(small, [up("a")])
+        small.create("loading")
+        assert small.newest() == {"s": 0}
+        other = backend.again(small)
+        for number in range(1, 4):
+            other.record("s", [up("a")], at(number))
+            assert small.newest() == {"s": number}
+            small.mark("s", at(number))
+            assert small.newest() == {"s": number}
+        other.close()
+        small.open("loading", at(9))
+        assert small.newest() == {"loading": 0, "s": 3}
+
     def test_dropped_iterators_hold_nothing(self, small: Catalog) -> None:
         opened(small, [up(uri) for uri in "abcd"])
         for n in range(200):

@@ -1,0 +1,130 @@
+"""Many fed sets in one process: a few threads for all, each set as well off as if it were alone."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.interface import Metadata, Upsert
+from headwater.catalog.sqlite import SqliteCatalog
+from headwater.errors import StoreFault
+from headwater.progress import Notice, Progress
+from headwater.server import feeding
+from headwater.server.config import SetConfig, SourceConfig
+from headwater.server.feeding import FOLLOWING, PUBLISHING
+from headwater.server.following import Health
+from headwater.server.source import Source, utc_now
+from tests.server.serving import until
+
+COUNT = 40
+NAMES = [f"s{number:02d}" for number in range(COUNT)]
+
+
+@contextmanager
+def at_work(folder: Path, heard: list[Notice | Progress] | None = None) -> Iterator[Source]:
+    sets = tuple(SetConfig(name=name, feed="events", resource_base="http://f.example/") for name in NAMES)
+    config = SourceConfig(state=str(folder / "state"), sets=sets, base_url="http://source.example")
+    with Source(config, listener=(heard if heard is not None else []).append) as source:
+        source.start()
+        yield source
+
+
+def begin(source: Source, *names: str) -> None:
+    for name in names:
+        source.feeds.by_set[name].open()
+
+
+def record(source: Source, name: str, uri: str) -> None:
+    """As another process does: nobody is told."""
+    other = SqliteCatalog(Path(source.config.state) / "catalog.sqlite")
+    other.record(name, [Upsert(uri, Metadata(length=1))], utc_now())
+    other.close()
+
+
+def says(source: Source, name: str, text: str) -> bool:
+    held = source.store.open(f"{name}/changelist.xml")
+    if held is None:
+        return False
+    with held[1] as file:
+        return text.encode() in file.read()
+
+
+def health(source: Source, name: str) -> Health:
+    return next(one for one in source.sets_health if one.name == name)
+
+
+def test_a_few_threads_serve_all_sets(tmp_path: Path) -> None:
+    before = threading.active_count()
+    with at_work(tmp_path) as source:
+        assert threading.active_count() - before <= 1 + PUBLISHING + FOLLOWING
+        begin(source, *NAMES)
+        until(source.is_site_published, what="the first publication of all")
+        assert all(source.is_published(name) for name in NAMES)
+        for number, name in enumerate(NAMES):
+            record(source, name, f"a{number}")
+        until(lambda: all(says(source, name, f"a{number}") for number, name in enumerate(NAMES)), what="all changes")
+        assert {one.phase for one in source.sets_health} == {"following"}
+    assert threading.active_count() == before
+
+
+def test_sets_that_wait_hide_no_other_and_are_shown_when_they_come(tmp_path: Path) -> None:
+    with at_work(tmp_path) as source:
+        begin(source, "s07")
+        until(lambda: source.is_site_published() and source.is_published("s07"), what="the first set")
+        assert health(source, "s08").phase.startswith("waiting")
+        begin(source, "s08", "s09")
+        until(lambda: source.is_published("s08") and source.is_published("s09"), what="those that come late")
+        assert not source.is_published("s10")
+
+
+def test_a_set_that_fails_holds_up_no_other_and_is_tried_again(tmp_path: Path) -> None:
+    heard: list[Notice | Progress] = []
+    blocked = tmp_path / "state" / "documents" / "s03"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where a folder belongs")
+    with at_work(tmp_path, heard) as source:
+        begin(source, *NAMES)
+        others = [name for name in NAMES if name != "s03"]
+        until(lambda: all(source.is_published(name) for name in others), what="the others")
+        until(lambda: health(source, "s03").failures > 1, what="another attempt")
+        assert health(source, "s03").phase == "failing"
+        assert len([one for one in heard if "s03" in str(one)]) == 1, "told once"
+        blocked.unlink()
+        until(lambda: source.is_published("s03"), what="the one that failed")
+        until(lambda: health(source, "s03").error is None, what="its health")
+
+
+def test_a_catalog_that_fails_is_shown_with_every_set_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Notice | Progress] = []
+    with at_work(tmp_path, heard) as source:
+        begin(source, *NAMES)
+        until(source.is_site_published, what="the first publication")
+
+        def fails() -> dict[str, int]:
+            raise StoreFault("it does not answer")
+
+        monkeypatch.setattr(source.catalog, "newest", fails)
+        until(lambda: all(one.error for one in source.sets_health), what="the fault")
+        assert len([one for one in heard if "does not answer" in str(one)]) == 1
+        monkeypatch.undo()
+        record(source, "s01", "after")
+        until(lambda: says(source, "s01", "after"), what="the change after it")
+        until(lambda: not any(one.error for one in source.sets_health), what="health")
+
+
+def test_what_is_lost_in_the_store_comes_back_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "TICK_SECONDS", 0.2)
+    monkeypatch.setattr(feeding, "TICK_SHARE", 1.0)
+    with at_work(tmp_path) as source:
+        begin(source, *NAMES)
+        until(source.is_site_published, what="the first publication")
+        for name in ("s05", "s30"):
+            shutil.rmtree(tmp_path / "state" / "documents" / name)
+        until(lambda: says(source, "s05", "<urlset") and says(source, "s30", "<urlset"), what="the lost documents")
