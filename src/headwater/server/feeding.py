@@ -78,7 +78,8 @@ class Feeding:
         self._news: dict[str, None] = {}
         self._by_age: OrderedDict[str, None] = OrderedDict()
         """The sets that were published, the longest ago first."""
-        self._is_naming = self._is_ticking = False
+        self._is_naming = self._is_ticking = self._is_blind = False
+        self._open_count = 0
         self._look_at = self._tick_at = self._name_at = 0.0
         self._to_publish: SimpleQueue[Job | None] = SimpleQueue()
         self._to_follow: SimpleQueue[Job | None] = SimpleQueue()
@@ -157,21 +158,25 @@ class Feeding:
             newest = self._catalog.newest()
             unsettled = self._memory.unsettled(self._clock())
         except Exception as fault:  # noqa: BLE001 - shown with every set: none can be brought up to date
+            self._is_blind = True
             for number, one in enumerate(self._sets.values()):
                 one.failed("catalog", fault, self._clock(), silent if number else self._listener)
             self._look_at = time.monotonic() + next(iter(self._sets.values())).paused("catalog")
             return
-        for name, one in self._sets.items():
-            one.is_open = name in newest
-            if "catalog" in one.failing:
+        if self._is_blind:
+            for one in self._sets.values():
                 one.worked("catalog")
+            self._is_blind = False
+        found = [(self._sets[name], seq) for name, seq in newest.items() if name in self._sets]
+        self._open_count = len(found)
         self._name(now)  # what an earlier run has published is not hidden while other sets are published
-        for name, one in self._sets.items():
-            if name in unsettled:
-                one.is_unsettled = True
+        for one, seq in found:
+            if seq != one.published_seq:
+                one.is_open = True
                 self._want(one, now)
-            elif one.is_open and newest[name] != one.published_seq:
-                self._want(one, now)
+        for one in [self._sets[name] for name in unsettled if name in self._sets]:
+            one.is_unsettled = True
+            self._want(one, now)
         took = time.thread_time() - began
         self._look_at = time.monotonic() + max(LOOK_SECONDS, took / LOOK_SHARE)
 
@@ -216,7 +221,7 @@ class Feeding:
         if not self._to_publish.empty() and now < self._name_at + NAME_SECONDS:
             return
         self._name_at = now + LOOK_SECONDS
-        if any(not one.is_open or one.failing for one in self._sets.values()):
+        if self._open_count < len(self._sets) or any(one.failing for one in self._sets.values()):
             self._is_naming = True
             self._to_publish.put(self._name_published)
 
