@@ -73,6 +73,7 @@ class ClusterCatalog:
         listener: Listener = silent,
     ) -> None:
         self.limits = limits or Limits()
+        self.prefix = prefix
         self._cluster = Cluster(access, patience_seconds=patience_seconds, listener=listener)
         try:
             prepare(self._cluster, prefix, layout or Layout())
@@ -86,6 +87,11 @@ class ClusterCatalog:
         self._newest: tuple[str, dict[str, int]] | None = None
         self._locks: dict[str, threading.Lock] = {}
         self._locks_lock = threading.Lock()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The connections, for what else is kept there."""
+        return self._cluster
 
     def sets(self) -> list[SetState]:
         """Every set, by name."""
@@ -122,10 +128,12 @@ class ClusterCatalog:
         at_us = to_microseconds(at)
         return state_of(self._edit(name, lambda head: cluster_head.opened(head, at_us)))
 
-    def record(self, name: str, events: Sequence[Event], now: dt.datetime) -> Accepted:
+    def record(self, name: str, events: Sequence[Event], now: dt.datetime, *, after: int | None = None) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         now_us = to_microseconds(now)
-        return self._turn(name, lambda turn: cluster_batch.record(turn, self._extents, events, self.limits, now_us))
+        return self._turn(
+            name, lambda turn: cluster_batch.record(turn, self._extents, events, self.limits, now_us, after)
+        )
 
     def mark(self, name: str, now: dt.datetime) -> dt.datetime:
         """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""

@@ -23,7 +23,7 @@ from headwater.catalog.cluster_documents import (
 )
 from headwater.catalog.cluster_head import Head, Tail, fills_of, log_of, valid, with_log, with_places
 from headwater.catalog.cluster_turn import Turn
-from headwater.catalog.interface import Accepted, Event, Limits, WrongPhase
+from headwater.catalog.interface import Accepted, Event, Limits, WrongPhase, check_newest
 from headwater.catalog.ledger import Places
 
 
@@ -74,9 +74,12 @@ def load(turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits) 
     return after.count
 
 
-def record(turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits, now_us: int) -> Accepted:
-    """Log events in order and apply them. Raises WrongPhase, Unacceptable."""
+def record(
+    turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits, now_us: int, expected: int | None = None
+) -> Accepted:
+    """Log events in order and apply them. Raises WrongPhase, Unacceptable, Moved."""
     before = turn.head
+    check_newest(turn.name, before.last_seq, expected)
     log = log_of(before, limits)
     uris = ledger.uris_of(events)
     places = _places(turn, extents, uris, limits)

@@ -1,8 +1,8 @@
 """The indices of a catalog on a search cluster: mappings, templates, versions.
 
-Three aliases `PREFIX-set`, `PREFIX-resource` and `PREFIX-change`, each onto one index of this version. Names of fields
-are those of the DIT-ES protocol where it has them. Only what is searched, sorted or useful to an operator is indexed;
-everything is in the document's source, exactly.
+Aliases `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-memory`, each onto one index of this version. Names
+of fields are those of the DIT-ES protocol where it has them. Only what is searched, sorted or useful to an operator is
+indexed; everything is in the document's source, exactly.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
 
 VERSION = 1
-SET, RESOURCE, CHANGE = "set", "resource", "change"
-KINDS = (SET, RESOURCE, CHANGE)
+SET, RESOURCE, CHANGE, MEMORY = "set", "resource", "change", "memory"
+KINDS = (SET, RESOURCE, CHANGE, MEMORY)
 _MOST_LINKS = 1_000_000
 _ALREADY = 400
 
@@ -53,6 +53,17 @@ _MAPPINGS: dict[str, dict[str, Any]] = {
             "rev": _KEPT_NUMBER,
             "memo": {"type": "binary"},
             **_METADATA,
+        },
+    },
+    # What the intake of announced records remembers (`ingest/cluster_memory.py`).
+    MEMORY: {
+        "dynamic": False,
+        "properties": {
+            "set": _KEYWORD,
+            "kind": _KEYWORD,
+            "due": _NUMBER,
+            "noted": _NUMBER,
+            "pending": {"type": "boolean"},
         },
     },
     CHANGE: {
@@ -102,10 +113,10 @@ def template(prefix: str, kind: str, layout: Layout) -> dict[str, Any]:
         "_meta": {"headwater": {"schema": VERSION}},
         "template": {
             "settings": {
-                "index.number_of_shards": layout.shards if kind != SET else 1,
+                "index.number_of_shards": layout.shards if kind not in (SET, MEMORY) else 1,
                 "index.number_of_replicas": layout.replicas,
                 # What must be seen is refreshed by name; this bounds only what is held in memory for it.
-                "index.refresh_interval": "60s",
+                "index.refresh_interval": "60s" if kind != MEMORY else "1s",
                 "index.mapping.nested_objects.limit": _MOST_LINKS,
             },
             "mappings": {"_meta": {"headwater": {"schema": VERSION}}, **_MAPPINGS[kind]},

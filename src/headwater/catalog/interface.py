@@ -199,6 +199,19 @@ class SetMoved(Undetermined):
     advice: ClassVar[str] = "Stop what writes to the set for as long as the dump takes, then try again."
 
 
+class Moved(StoreFault):
+    """Somebody else has recorded changes in the set since it was looked at; nothing was recorded."""
+
+    code: ClassVar[str] = "HW-CAT-12"
+    advice: ClassVar[str] = "Send it again."
+
+
+def check_newest(name: str, newest: int, expected: int | None) -> None:
+    """Raise Moved when the newest change is another than was expected."""
+    if expected is not None and newest != expected:
+        raise Moved(f"the newest change is {newest} and no longer {expected}", where=name)
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a page and a segment (RS-LIM-01, RS-LIM-02). `*_octets` leave room below 52,428,800 for growth.
 
@@ -248,7 +261,7 @@ class Catalog(Protocol):
         """
         ...
 
-    def record(self, name: str, events: Sequence[Event], now: dt.datetime) -> Accepted:
+    def record(self, name: str, events: Sequence[Event], now: dt.datetime, *, after: int | None = None) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times.
 
         An event's time is its `at`, but not later than `now` (and `now` without one), and not earlier than one
@@ -264,7 +277,8 @@ class Catalog(Protocol):
         Raises WrongPhase on a loading set; Unacceptable when an event cannot be held: an empty URI or one of more than
         8,192 octets with its prefix, a time without a zone, whatever the strict writer refuses (no media type, no
         digest, a relative link …), a length beyond 63 bits, an Upsert that says deleted, an entry larger than a whole
-        page or segment may be. Nothing of the call is recorded then; `weights.weight` tells beforehand.
+        page or segment may be. Nothing of the call is recorded then; `weights.weight` tells beforehand. Raises Moved
+        when `after` is given and is not the number of the newest change.
         """
         ...
 

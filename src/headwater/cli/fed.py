@@ -61,7 +61,7 @@ def fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
 
     from headwater.ingest.feed import Feed
     from headwater.ingest.locations import Locations
-    from headwater.ingest.memory import SqliteMemory
+    from headwater.ingest.memories import open_memory
     from headwater.server.feeds import MEMORY
     from headwater.server.lock import StateLock
 
@@ -74,7 +74,7 @@ def fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
         stack.callback(lock.release)
         catalog = _catalog(options, state, listener)
         stack.callback(catalog.close)
-        memory = SqliteMemory(state / MEMORY)
+        memory = open_memory(catalog, state / MEMORY, lambda: dt.datetime.now(dt.UTC))
         stack.callback(memory.close)
         locations = Locations(options["url_prefix"] or prefix, root)
         feed = Feed(catalog, memory, name, locations, lambda: dt.datetime.now(dt.UTC))

@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Unacceptable, Upsert
+from headwater.catalog.interface import (
+    Catalog,
+    Delete,
+    Event,
+    Metadata,
+    Moved,
+    Resource,
+    SetState,
+    Unacceptable,
+    Upsert,
+)
 from headwater.catalog.weights import weight
 from headwater.ingest.locations import Locations
 from headwater.ingest.memory import Effects, Intent, Memory, Request
@@ -98,7 +108,11 @@ class Feed:
             self.memory.commit(self.name, effects, self.clock())
             return
         self.memory.begin(self.name, Intent(state.last_seq, len(events), effects))
-        self.catalog.record(self.name, events, self.clock())
+        try:
+            self.catalog.record(self.name, events, self.clock(), after=state.last_seq)
+        except Moved:  # somebody has had the turn while we were silent
+            self.memory.abandon(self.name)
+            raise
         self.memory.commit(self.name, effects, self.clock())
 
     def request(self, key: str) -> Request | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headwater.catalog.interface import Catalog
 from headwater.ingest.feed import Feed
-from headwater.ingest.memory import SqliteMemory
+from headwater.ingest.memories import open_memory
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headwater.server.feeding import Feeding
 
 MEMORY = "ingest.sqlite"
-"""The file in the state folder that keeps positions, keys and what waits."""
+"""The file in the state folder that keeps positions, keys and what waits, unless a cluster does."""
 
 
 INDEX_PATIENCE_SECONDS = 3.0
@@ -40,7 +40,7 @@ class Feeds:
         self._clock = clock
         self._configs = {one.name: one for one in sets if one.feed is not None}
         self._gates = {name: one.gate() for name, one in self._configs.items()}
-        self._memory = SqliteMemory(state / MEMORY) if self._configs else None
+        self._memory = open_memory(catalog, state / MEMORY, clock) if self._configs else None
         self._feeding: Feeding | None = None
         self.by_set: dict[str, Feed] = {}
         if self._memory is not None:
