@@ -154,6 +154,18 @@ def test_readings_come_in_the_order_of_the_jobs(base: bytes, processes: int) -> 
     assert all(one[0] == reading.READ and one[5] == expected(job.key) for job, one in found)
 
 
+@pytest.mark.parametrize(
+    ("octets", "files"),
+    [(None, 8), (0, 128), (4_096, 128), (1 << 20, 4), (1 << 40, 1)],
+    ids=["nothing known", "empty", "small", "large", "huge"],
+)
+def test_blocks_of_unknown_size_follow_what_was_read(octets: int | None, files: int) -> None:
+    pace = readers_module._Pace()
+    if octets is not None:
+        pace.learn([(reading.READ, 0, (octets, 0, 0, 0), 0, 0, "")] * 8)
+    assert pace.files == files
+
+
 def test_work_of_a_process_that_dies_is_done_here(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = many(base, readers_module.SERIAL_FILES + 700)
     started: list[subprocess.Popen[bytes]] = []
@@ -167,7 +179,7 @@ def test_work_of_a_process_that_dies_is_done_here(base: bytes, monkeypatch: pyte
     found = []
     for one in read(Readers(("sha-256",), processes=2), jobs):
         found.append(one)
-        if len(found) == readers_module.SERIAL_FILES + 1:
+        if len(found) == readers_module.SERIAL_FILES + readers_module.BLOCK_FILES:
             started[0].kill()
         if len(found) == readers_module.SERIAL_FILES + 300:
             started[1].kill()

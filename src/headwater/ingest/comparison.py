@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from headwater.ingest.reading import State, state_of
 from headwater.ingest.signature import note
-from headwater.ingest.walk import Seen, Unreadable
+from headwater.ingest.walk import Found, Seen, Unreadable
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -73,19 +74,27 @@ def compare(
         tally.found += 1
         known = uri == here
         if known:
-            unchanged = memo == note(mark, one.stat)
+            unchanged = memo == _note(mark, one)
             uri, memo = next(rows, _END)
             if unchanged:
                 tally.unchanged += 1
                 continue
-        state = state_of(one.stat)
-        yield Candidate(here, one.path, state[0], known, state)
+        state = None if one.stat is None else state_of(one.stat)
+        yield Candidate(here, one.path, 0 if state is None else state[0], known, state)
     while uri is not None:
         if closed.covers(uri):
             tally.kept += 1
         else:
             yield Vanished(uri)
         uri, memo = next(rows, _END)
+
+
+def _note(mark: int, one: Found) -> bytes | None:
+    """The note of a file as it is; None when it cannot be told: whoever reads the file finds out why."""
+    try:
+        return note(mark, one.stat or os.lstat(one.path))
+    except OSError:
+        return None
 
 
 class _Closed:

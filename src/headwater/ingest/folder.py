@@ -176,9 +176,9 @@ class FolderScanner:
         self.links.clear()
         self.links |= walk.links
 
-    def _walk(self) -> Walk:
+    def _walk(self, *, names_only: bool = False) -> Walk:
         folder = self._folder
-        return Walk(folder.root, folder.selection, avoid=folder.avoid, remark=self._remarks.add)
+        return Walk(folder.root, folder.selection, avoid=folder.avoid, remark=self._remarks.add, names_only=names_only)
 
     @contextmanager
     def _pass(self, result: Pass, *, whole: bool) -> Iterator[None]:
@@ -300,7 +300,7 @@ class FolderScanner:
                     result.kept += 1
                 else:
                     gone.append(Delete(uri))
-                returned += [Candidate(one.uri, one.path, one.stat.st_size) for one in again if isinstance(one, Found)]
+                returned += [Candidate(one.uri, one.path, 0) for one in again if isinstance(one, Found)]
             result.deleted += len(gone) - len(self._record(gone))
         return returned
 
@@ -326,7 +326,7 @@ class FolderScanner:
         gone: list[str] = []
         with self._pass(result, whole=True):
             try:
-                walk = self._walk()
+                walk = self._walk(names_only=self._folder.place is None)
                 self._before_change()
                 seen = walk.everything()
                 candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)

@@ -112,6 +112,7 @@ class Placement:
         place = os.path.join(self.place, path_of(one.uri))
         with suppress(OSError):
             there = os.lstat(place)
+            assert one.stat is not None, "a walk for placing looks at every file"
             same = (there.st_dev, there.st_ino) == (one.stat.st_dev, one.stat.st_ino)
             alike = (there.st_size, there.st_mtime_ns) == (one.stat.st_size, one.stat.st_mtime_ns)
             if same != (self.mode == COPY) and (same or alike):

@@ -22,6 +22,8 @@ from headwater.ingest.reading import Reading, Request, read_file
 
 BLOCK_FILES = 128
 BLOCK_OCTETS = 4 << 20
+FIRST_FILES = 8
+"""In the first block, while nothing is known of how large files are here."""
 SERIAL_FILES = 256
 """So many files are read in this process before others are started: that takes about as long as starting them."""
 SERIAL_OCTETS = 16 << 20
@@ -37,7 +39,7 @@ class Weighed(Protocol):
 
     @property
     def octets(self) -> int:
-        """How much there is to read."""
+        """How much there is to read; 0 when that is not known."""
         ...
 
 
@@ -58,6 +60,23 @@ class _Block(Generic[T]):
         self.octets = 0
         self.requests: list[Request] = []
         self.answer: list[Reading] | None = None
+
+
+class _Pace:
+    """How many files of unknown size make a block: so many as had BLOCK_OCTETS, by those that were read before."""
+
+    def __init__(self) -> None:
+        self._files = self._octets = 0
+
+    @property
+    def files(self) -> int:
+        if not self._files:
+            return FIRST_FILES
+        return max(1, min(BLOCK_FILES, BLOCK_OCTETS * self._files // max(1, self._octets)))
+
+    def learn(self, readings: Sequence[Reading]) -> None:
+        self._files += len(readings)
+        self._octets += sum([one[2][0] for one in readings])
 
 
 class _Process(Generic[T]):
@@ -117,17 +136,20 @@ class Readers:
         self, items: Iterable[T], request: Callable[[T], Request]
     ) -> Iterator[tuple[Sequence[T], Sequence[Reading]]]:
         """Blocks of items with their readings, in the order of the items. Raises Stopped soon after `stop` says so."""
-        blocks = _blocks(iter(items), request)
+        pace = _Pace()
+        blocks = _blocks(iter(items), request, pace)
         files = octets = 0
         for block in blocks:
-            yield block.items, [self._read_here(one) for one in block.requests]
+            found = [self._read_here(one) for one in block.requests]
+            pace.learn(found)
+            yield block.items, found
             files += len(block.items)
-            octets += block.octets
+            octets += sum([one[2][0] for one in found])
             if self._count > 0 and (files >= SERIAL_FILES or octets >= SERIAL_OCTETS):
                 break
         else:
             return
-        yield from self._read_elsewhere(blocks)
+        yield from self._read_elsewhere(blocks, pace)
 
     def _read_here(self, request: Request) -> Reading:
         found = read_file(request, self._algorithms, self._mode, self._stop)
@@ -135,7 +157,9 @@ class Readers:
             raise Stopped
         return found
 
-    def _read_elsewhere(self, blocks: Iterator[_Block[T]]) -> Iterator[tuple[Sequence[T], Sequence[Reading]]]:
+    def _read_elsewhere(
+        self, blocks: Iterator[_Block[T]], pace: _Pace
+    ) -> Iterator[tuple[Sequence[T], Sequence[Reading]]]:
         following = next(blocks, None)
         if following is None:
             return
@@ -150,7 +174,9 @@ class Readers:
                     waiting.append(following)
                     following = next(blocks, None)
                 block = waiting.popleft()
-                yield block.items, crew.answer(block)
+                found = crew.answer(block)
+                pace.learn(found)
+                yield block.items, found
         finally:
             crew.close()
 
@@ -164,15 +190,15 @@ def _widened(stream: IO[bytes]) -> int:
     return fcntl.fcntl(stream, fcntl.F_GETPIPE_SZ)
 
 
-def _blocks(items: Iterator[T], request: Callable[[T], Request]) -> Iterator[_Block[T]]:
-    block = _Block[T]()
+def _blocks(items: Iterator[T], request: Callable[[T], Request], pace: _Pace) -> Iterator[_Block[T]]:
+    block, most = _Block[T](), pace.files
     for item in items:
         block.items.append(item)
         block.requests.append(request(item))
         block.octets += item.octets
-        if len(block.items) >= BLOCK_FILES or block.octets >= BLOCK_OCTETS:
+        if len(block.items) >= most or block.octets >= BLOCK_OCTETS:
             yield block
-            block = _Block[T]()
+            block, most = _Block[T](), pace.files
     if block.items:
         yield block
 

@@ -37,11 +37,14 @@ _PLAIN_NAMES = re.compile(rb"[A-Za-z0-9._~/-]+\Z")
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """A file of the set: its relative URI, the path to read it at (no link in it below the root), its state."""
+    """A file of the set: its relative URI, the path to read it at (no link in it below the root), its state.
+
+    `stat` is None where the walk was told to look at names alone: whoever reads the file sees its state anyway.
+    """
 
     uri: str
     path: bytes
-    stat: os.stat_result
+    stat: os.stat_result | None
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
@@ -93,13 +96,15 @@ def path_of(uri: str) -> bytes:
 class _Frame:
     """One folder of the descent: where it really is, what its URIs begin with, names still to come (last first).
 
-    `keys` is None until the folder is listed, which a look at a single path never needs.
+    `keys` is None until the folder is listed, which a look at a single path never needs. `odd` are those keys that are
+    no files by the folder's own word.
     """
 
-    __slots__ = ("keys", "links", "path", "prefix", "relative")
+    __slots__ = ("keys", "links", "odd", "path", "prefix", "relative")
 
     def __init__(self, path: bytes, prefix: str = "", relative: bytes = b"", links: int = 0) -> None:
         self.keys: list[str] | None = None
+        self.odd: frozenset[str] = frozenset()
         self.path = path
         self.prefix = prefix
         self.relative = relative
@@ -107,7 +112,11 @@ class _Frame:
 
 
 class Walk:
-    """Looks at one folder. `avoid` are real paths that are never entered (our state, what we publish)."""
+    """Looks at one folder. `avoid` are real paths that are never entered (our state, what we publish).
+
+    With `names_only` the state of plain files is not asked for where the folder says that they are files: for a first
+    load, which reads every file.
+    """
 
     def __init__(
         self,
@@ -116,7 +125,9 @@ class Walk:
         *,
         avoid: Iterable[bytes] = (),
         remark: Callable[[Remark], None] = lambda _remark: None,
+        names_only: bool = False,
     ) -> None:
+        self._names_only = names_only
         self.links: dict[bytes, bytes] = {}
         """Links that were followed: relative path -> relative path of where they lead. The first LINKS of them."""
         self._selection = selection
@@ -135,7 +146,7 @@ class Walk:
         """Every file of the folder. Raises RootFault when the folder itself cannot be listed."""
         root = _Frame(self._root)
         try:
-            root.keys = self._list(self._root)
+            root.keys, root.odd = self._list(self._root)
         except OSError as cause:
             raise RootFault from cause
         yield from self._descend([root])
@@ -163,6 +174,7 @@ class Walk:
             yield from self._closed(frame.prefix + quote(last), path, cause)
             return
         frame.keys = [quote(last) + "/" if is_folder else quote(last)]
+        frame.odd = frozenset(frame.keys)
         yield from self._descend(frames)
 
     def still_there(self) -> bool:
@@ -173,17 +185,17 @@ class Walk:
             return False
         return (now.st_dev, now.st_ino) == (self.state.st_dev, self.state.st_ino)
 
-    def _list(self, folder: bytes) -> list[str]:
+    def _list(self, folder: bytes) -> tuple[list[str], frozenset[str]]:
+        """The keys in a folder, last first, and those of them that are no files."""
         with os.scandir(folder) as entries:
             listed = list(entries)
         names = [entry.name for entry in listed if entry.is_file(follow_symlinks=False)]
         keys = _quoted(names)
-        if len(names) < len(listed):
-            for entry in listed:
-                if not entry.is_file(follow_symlinks=False):
-                    keys.append(quote(entry.name) + ("/" if _leads_to_folder(entry) else ""))
+        others = [one for one in listed if not one.is_file(follow_symlinks=False)] if len(names) < len(listed) else []
+        odd = [quote(one.name) + ("/" if _leads_to_folder(one) else "") for one in others]
+        keys += odd
         keys.sort(reverse=True)
-        return keys
+        return keys, frozenset(odd)
 
     def _descend(self, frames: list[_Frame]) -> Iterator[Seen]:
         bottom = len(frames)
@@ -191,7 +203,7 @@ class Walk:
             frame = frames[-1]
             if frame.keys is None:
                 try:
-                    frame.keys = self._list(frame.path)
+                    frame.keys, frame.odd = self._list(frame.path)
                 except OSError as cause:
                     frames.pop()
                     yield from self._closed(frame.prefix, frame.path, cause)
@@ -205,12 +217,16 @@ class Walk:
     def _files(self, frame: _Frame, keys: list[str]) -> Generator[Seen, None, str | None]:
         """The files up to the next folder, which is returned; None when there is no more."""
         lstat, base, prefix, simple = os.lstat, frame.path + b"/", frame.prefix, self._selection.everything
+        names_only, odd = self._names_only, frame.odd
         while keys:
             key = keys.pop()
             if key[-1] == "/":
                 return key
             if simple:  # nearly every file of nearly every folder: no more is done for it than must be
                 path = base + (unquote_to_bytes(key) if "%" in key else key.encode("ascii"))
+                if names_only and key not in odd:
+                    yield Found(prefix + key, path, None)
+                    continue
                 try:
                     state = lstat(path)
                 except OSError:
