@@ -42,6 +42,13 @@ class BadKey(UsageFault):
     advice: ClassVar[str] = "Take a new key for everything new, such as a UUID; the same one only to repeat the same."
 
 
+class KeyUnderWay(UsageFault):
+    """Another process is taking a request with the same Idempotency-Key at this moment."""
+
+    code: ClassVar[str] = "HW-ING-53"
+    advice: ClassVar[str] = "Ask again in a moment: the answer to the first request is then the answer to this one."
+
+
 class TooManyLines(UsageFault):
     """A submission of more lines than are taken at once."""
 
@@ -137,7 +144,7 @@ class Submission:
 
         def progress(outcomes: list[Outcome]) -> Progress:
             if self._feed.memory.lines_taken(self._feed.name, self._key or "") != self._kept_lines:
-                raise BadKey("a request with this Idempotency-Key is under way")
+                raise KeyUnderWay("a request with this Idempotency-Key is under way")
             digest = self._digest.digest()
             encoded = msgspec.json.encode(outcomes) if outcomes else b""
             return Progress(key=self._key or "", lines=self._count, digest=digest, part=encoded, complete=complete)

@@ -22,7 +22,7 @@ from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.ingest.dit_intake import PATIENCE
 from headwater.ingest.dit_submission import DitSubmission, NotForUs
 from headwater.ingest.feed import Feed
-from headwater.ingest.submission import BadKey, Submission, SubmissionLimits, TooManyLines
+from headwater.ingest.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
 from headwater.server import replies
 from headwater.server.replies import Reply, line
 from headwater.server.tokens import Gate, bearer
@@ -271,7 +271,10 @@ class Intake:
             reply.head += line(b"retry-after", b"10")
             return reply
         status = next((number for kind, number in _STATUSES if isinstance(fault, kind)), 400)
-        return self._partly(status, fault.code, fault.what, body, fault.todo)
+        reply = self._partly(status, fault.code, fault.what, body, fault.todo)
+        if isinstance(fault, KeyUnderWay):
+            reply.head += line(b"retry-after", b"5")
+        return reply
 
     def _partly(self, status: int, code: str, what: str, body: bytes, advice: str | None = None) -> Reply:
         error = msgspec.json.encode({"code": code, "what": what, "advice": advice})
@@ -283,6 +286,7 @@ _STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (TooManyLines, 413),
     (LimitExceeded, 413),
     (BadKey, 422),
+    (KeyUnderWay, 409),
     (CutOff, 408),
     (WrongPhase, 409),
 )
