@@ -138,7 +138,7 @@ def test_patience_ends(server: Scripted, cluster: Cluster, status: int, body: ob
     with pytest.raises((ClusterBusy, ClusterUnreachable)) as said:
         cluster.ask("GET", "/x")
     assert said.value.exit_status == Exit.STORE
-    assert 3 <= len(server.requests) < 20
+    assert 2 <= len(server.requests) < 20  # more than once, however busy the machine is, and with pauses
 
 
 @pytest.mark.parametrize(("status", "body", "kind"), [row[1:] for row in RAISED], ids=[row[0] for row in RAISED])
