@@ -133,12 +133,14 @@ def test_what_passes_is_tried_again_and_told(server: Scripted, status: int, body
 
 
 @pytest.mark.parametrize(("status", "body"), [row[1:] for row in PASSES], ids=[row[0] for row in PASSES])
-def test_patience_ends(server: Scripted, cluster: Cluster, status: int, body: object) -> None:
+def test_patience_ends(server: Scripted, status: int, body: object) -> None:
     server.script = [(status, body)] * 50
+    cluster = Cluster(Access(nodes=(server.node,)), patience_seconds=1.5)  # a busy machine may sleep for half of it
     with pytest.raises((ClusterBusy, ClusterUnreachable)) as said:
         cluster.ask("GET", "/x")
+    cluster.close()
     assert said.value.exit_status == Exit.STORE
-    assert 2 <= len(server.requests) < 20  # more than once, however busy the machine is, and with pauses
+    assert 3 <= len(server.requests) < 20
 
 
 @pytest.mark.parametrize(("status", "body", "kind"), [row[1:] for row in RAISED], ids=[row[0] for row in RAISED])
