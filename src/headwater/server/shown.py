@@ -33,7 +33,7 @@ class ShownSource:
         self._fed_roots = {one.name for one in config.sets if one.feed is not None and one.root is not None}
         make_state(state)
         self.catalog: Catalog = open_catalog(config, listener)
-        self.store = open_store(config, clean=False)
+        self.store = open_store(config)
         self.feeds = Feeds(config.sets, self.site, self.catalog, state, utc_now)
         self._publisher = Publisher(self.catalog, self.store, self.site, utc_now, listener)
 

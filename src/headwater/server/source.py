@@ -55,12 +55,15 @@ def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     return places.open_catalog(place, limits, credentials=credentials, listener=listener)
 
 
-def open_store(config: SourceConfig, tree: Tree | None = None, *, clean: bool = True) -> FolderStore:
-    """Where the documents lie. Only the process that publishes cleans up after one that was killed."""
+def open_store(config: SourceConfig, tree: Tree | None = None) -> FolderStore:
+    """Where the documents lie.
+
+    What a killed process left half-written stays for now: only whoever has the turn may sweep it away, because it may
+    be what the one that has it is writing.
+    """
     if tree is not None:
-        foreign = frozenset({"resources", Path(config.state).name})
-        return FolderStore(tree.folder, foreign=foreign, clean=clean)
-    return FolderStore(Path(config.documents or Path(config.state) / DOCUMENTS), clean=clean)
+        return FolderStore(tree.folder, foreign=frozenset({"resources", Path(config.state).name}), clean=False)
+    return FolderStore(Path(config.documents or Path(config.state) / DOCUMENTS), clean=False)
 
 
 class Source:
@@ -98,8 +101,7 @@ class Source:
         try:
             self.catalog = open_catalog(config, listener)
             self.feeds = Feeds(config.sets, self.site, self.catalog, self._state, clock)
-            # Whoever stands by must not sweep away what the other one is writing.
-            self.store = open_store(config, tree, clean=not isinstance(self.catalog, Claiming))
+            self.store = open_store(config, tree)
             self.turn = Turn(self._claim(), listener)
             self.publisher = Publisher(
                 self.catalog,
