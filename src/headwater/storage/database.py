@@ -33,6 +33,7 @@ from headwater.storage.faults import (
     NotADatabase,
     SchemaTooNew,
 )
+from headwater.storage.patience import Patience
 from headwater.storage.schema import Durability, Schema
 
 Value = str | int | float | bytes | None
@@ -269,7 +270,7 @@ class Database:
     def _connect(self) -> apsw.Connection:
         try:
             connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
-            connection.set_busy_timeout(int(self._busy_seconds * 1000))
+            connection.set_busy_handler(Patience(self._busy_seconds))
             for pragma in (
                 "PRAGMA foreign_keys = ON",
                 "PRAGMA trusted_schema = OFF",
