@@ -34,7 +34,8 @@ _DIGITS: Final = 20
 _LENGTH_END: Final = 1 << 63
 _ANY_PREFIX: Final = "http://a/"
 
-_usual_hash = re.compile(r"md5:[0-9a-f]{32}+ sha-256:[0-9a-f]{64}+|sha-256:[0-9a-f]{64}+|md5:[0-9a-f]{32}+").fullmatch
+# A class of three runs is matched by one look into a bitmap, which is twice as fast: NUL is looked for on its own.
+_usual_hash = re.compile("md5:{0}{{32}} sha-256:{0}{{64}}|sha-256:{0}{{64}}|md5:{0}{{32}}".format(r"[0-9a-f\0]")).fullmatch
 _plain_uri = re.compile(f"[{URI_CHARACTERS}]*+").fullmatch
 _pen = Pen("url")
 
@@ -45,7 +46,7 @@ def weight(uri: str, metadata: Metadata) -> int:
         octets = _FIXED + (len(uri) if len(uri) <= LONGEST_URI and _plain_uri(uri) else _odd_uri_octets(uri))
         text = metadata.hash
         if text is not None:
-            octets += len(text) if _usual_hash(text) else len(grammar.digests(text))
+            octets += len(text) if _usual_hash(text) and "\0" not in text else len(grammar.digests(text))
         if metadata.type is not None:
             octets += _type_octets(metadata.type)
         if metadata.length is not None:

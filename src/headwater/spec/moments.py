@@ -5,20 +5,15 @@ from __future__ import annotations
 import datetime as dt
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_MICROSECOND = dt.timedelta(microseconds=1)
 SECOND = 1_000_000
 
 
 def to_microseconds(moment: dt.datetime) -> int:
     """Microseconds since 1970. Raises ValueError for a time without a zone."""
-    if moment.tzinfo is dt.UTC:  # the usual case, without the cost of an intermediate timedelta
-        days = moment.toordinal() - _EPOCH_DAY
-        seconds = (days * 24 + moment.hour) * 3600 + moment.minute * 60 + moment.second
-        return seconds * SECOND + moment.microsecond
     if moment.tzinfo is None:
         raise ValueError(f"a time without a zone: {moment.isoformat()}")
-    since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def from_microseconds(microseconds: int) -> dt.datetime:
