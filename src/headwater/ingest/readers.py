@@ -27,8 +27,8 @@ FIRST_FILES = 8
 SERIAL_FILES = 256
 """So many files are read in this process before others are started: that takes about as long as starting them."""
 SERIAL_OCTETS = 16 << 20
-AHEAD = 8
-"""So many blocks each process may have in hand: it reads on while this process writes a batch down (30 to 50 ms)."""
+AHEAD = 24
+"""So many blocks each process may have in hand: it reads on while this process writes a batch down (50 to 80 ms)."""
 _PIPE_OCTETS = 1 << 20
 _PIPE_PAGE = 4096
 _POLL_SECONDS = 0.2
@@ -90,6 +90,8 @@ class _Process(Generic[T]):
         self.outstanding: deque[_Block[T]] = deque()
         self.room = _widened(self.answers)
         """How many octets of answers wait in the pipe without holding the process up."""
+        assert self._popen.stdin is not None
+        _widened(self._popen.stdin)  # so that giving it that much work does not keep us from our own
 
     @property
     def answers(self) -> IO[bytes]:
