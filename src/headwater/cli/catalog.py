@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
     from headwater.catalog.dump_file import Moved, Output, Tell
     from headwater.catalog.interface import Catalog
+    from headwater.ingest.dit_harvest import Harvest, Manner
     from headwater.progress import Listener
 
 _SHOWN = 20
+_TOLD = 10_000
 
 sets_option = click.option("--set", "names", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 
@@ -34,28 +36,62 @@ def command() -> None:
 @click.argument("place", metavar="CATALOG")
 @sets_option
 @click.option("-o", "--output", default="-", metavar="FILE", help="Where to; gzip when it ends in .gz.  [default: -]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["dump", "dit"]),
+    default="dump",
+    show_default=True,
+    help="A portable dump, or documents of the DIT-ES protocol.",
+)
+@click.option(
+    "--dates",
+    type=click.Choice(["exact", "seed"]),
+    default="exact",
+    show_default=True,
+    help="With dit: to the microsecond, or like 2016-05-01T12:00:00+0000.",
+)
+@click.option(
+    "--url-prefix",
+    metavar="URL",
+    help="With dit, for one set: write locations as URLs below this one, not as paths.",
+)
 @json_option
-def export_sets(place: str, names: tuple[str, ...], output: str, as_json: bool) -> Exit:
+def export_sets(
+    place: str,
+    names: tuple[str, ...],
+    output: str,
+    form: str,
+    dates: str,
+    url_prefix: str | None,
+    as_json: bool,
+) -> Exit:
     """Write sets of CATALOG as a portable dump: state, pages, resources, changes, and a digest of all.
 
     CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. The source may go on
     working; each set is dumped as it was at one moment. FILE is there whole or not at all.
+
+    With --format dit, write `resource` and `change` documents instead, one a line, as a harvester of the DIT-ES
+    protocol posts them: for its index, or for `headwater ingest dit`. They say less than a dump (docs/ingest.md).
     """
     from headwater.catalog.dump_stream import Counted, written
     from headwater.cli.whereabouts import Whereabouts, existing
 
     if output == "-" and (as_json or sys.stdout.isatty()):
-        raise UsageFault("a dump does not belong here", advice="Name a file with -o FILE, or pipe it on.")
+        raise UsageFault("an export does not belong here", advice="Name a file with -o FILE, or pipe it on.")
+    manner = _manner(form, dates, url_prefix)
     began = time.monotonic()
     with listening() as listener, existing(Whereabouts(place), listener) as catalog:
         chosen = _chosen(catalog, names)
+        if url_prefix is not None and len(chosen) != 1:
+            raise UsageFault("--url-prefix is for one set", advice="Choose it with --set NAME.")
         if output == "-":
             out = Counted(cast("io.BufferedWriter", sys.stdout.buffer), compressed=False)
-            moved = _export(catalog, chosen, out, listener)
+            moved = _export(catalog, chosen, manner, out, listener)
             out.finish()
         else:
             with written(Path(output)) as out:
-                moved = _export(catalog, chosen, out, listener)
+                moved = _export(catalog, chosen, manner, out, listener)
     seconds = time.monotonic() - began
     if as_json:
         json_document({"file": output, "octets": out.octets, "sets": moved, "seconds": round(seconds, 3)})
@@ -64,17 +100,47 @@ def export_sets(place: str, names: tuple[str, ...], output: str, as_json: bool) 
     return Exit.DONE
 
 
-def _export(catalog: Catalog, names: Sequence[str], out: Output, listener: Listener) -> list[Moved]:
+def _export(
+    catalog: Catalog, names: Sequence[str], manner: Manner | None, out: Output, listener: Listener
+) -> Sequence[Moved | Harvest]:
     import datetime as dt
 
     from headwater.catalog.dump_file import DumpWriter
     from headwater.catalog.dumping import parts_of
     from headwater.version import __version__
 
+    if manner is not None:
+        return [_harvest(catalog, name, manner, out, listener) for name in names]
     writer = DumpWriter(out, names, dt.datetime.now(dt.UTC), f"headwater {__version__}")
     moved = [writer.add(name, parts_of(catalog, name), _progress("export", listener)) for name in names]
     writer.finish()
     return moved
+
+
+def _manner(form: str, dates: str, url_prefix: str | None) -> Manner | None:
+    """How documents are to be written; None for a dump."""
+    from headwater.ingest.dit_harvest import Manner
+    from headwater.ingest.locations import Locations
+
+    if form == "dit":
+        prefix = None if url_prefix is None else Locations(url_prefix or "/").prefix
+        return Manner(prefix=prefix, seed_dates=dates == "seed")
+    if dates != "exact" or url_prefix is not None:
+        raise UsageFault("--dates and --url-prefix are for documents", advice="Add --format dit.")
+    return None
+
+
+def _harvest(catalog: Catalog, name: str, manner: Manner, out: Output, listener: Listener) -> Harvest:
+    from headwater.ingest.dit_harvest import Harvest
+
+    harvest, tell, state = Harvest(name=name), _progress("export", listener), catalog.state(name)
+    done, total = 0, state.count + state.last_seq
+    for done, line in enumerate(harvest.lines(catalog, manner), 1):
+        out.write(line)
+        if done % _TOLD == 0:
+            tell(name, done, max(done, total))
+    tell(name, done, done)
+    return harvest
 
 
 @command.command(name="import")
@@ -187,13 +253,14 @@ def _progress(verb: str, listener: Listener) -> Tell:
     return lambda name, done, total: listener(Progress(f"{verb} {name}", done, total))
 
 
-def _tell_moved(verb: str, moved: Sequence[Moved], more: str) -> None:
+def _tell_moved(verb: str, moved: Sequence[Moved | Harvest], more: str) -> None:
     """Say on standard error what has moved: standard output may be the dump."""
+    from headwater.catalog.dump_file import Moved
+
     for one in moved:
-        click.echo(
-            f"{verb} {printable(one.name)}: resources {one.resources:,} (pages {one.pages:,}),"
-            f" changes {one.changes:,} (segments {one.segments:,})",
-            err=True,
-        )
+        pages = f" (pages {one.pages:,})" if isinstance(one, Moved) else ""
+        segments = f" (segments {one.segments:,})" if isinstance(one, Moved) else ""
+        words = f"resources {one.resources:,}{pages}, changes {one.changes:,}{segments}"
+        click.echo(f"{verb} {printable(one.name)}: {words}", err=True)
     if moved:
         click.echo(more, err=True)

@@ -58,6 +58,7 @@ class LinkDocument(msgspec.Struct, frozen=True, kw_only=True):
     rel: str
     href: Location
     type: str | None = None
+    encoding: str | None = None
     length: int | None = None
     hash: str | None = None
     modified: dt.datetime | None = None
@@ -68,6 +69,7 @@ class LinkDocument(msgspec.Struct, frozen=True, kw_only=True):
         return Link(
             rel=self.rel,
             href=href,
+            encoding=self.encoding,
             hash=self.hash,
             length=self.length,
             modified=self.modified,
@@ -90,13 +92,19 @@ class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of the log (DIT-06). `at` is `datetime`, or else `timestamp` (DIT-A3)."""
+    """One event of the log (DIT-06). `at` is `datetime`, or else `timestamp` (DIT-A3).
+
+    One that a catalog has written (`dit_harvest`) has its number `seq` and its own `metadata` and `links` (DIT-A13).
+    """
 
     resource_set: str | None
     location: Location
     change: Change
     lastmod: dt.datetime | None = None
     at: dt.datetime | None = None
+    seq: int = 0
+    metadata: Metadata | None = None
+    links: tuple[LinkDocument, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -124,14 +132,7 @@ def _read(source: dict[str, Any], kind: str | None, stored_at: object) -> DitDoc
     location = _location(source.get("location"))
     stored = _time("timestamp", source.get("timestamp", stored_at), remarks)
     if (kind or (CHANGE if "change" in source else RESOURCE)) == CHANGE:
-        return ChangeDocument(
-            resource_set=name,
-            location=location,
-            change=_change(source.get("change")),
-            lastmod=_time("lastmod", source.get("lastmod"), remarks),
-            at=_time("datetime", source.get("datetime"), remarks) or stored,
-            remarks=tuple(remarks[:MOST_REMARKS]),
-        )
+        return _change_document(source, name, location, stored, remarks)
     return ResourceDocument(
         resource_set=name,
         location=location,
@@ -139,6 +140,28 @@ def _read(source: dict[str, Any], kind: str | None, stored_at: object) -> DitDoc
         links=_some_links(source.get("ln"), remarks),
         stored_at=stored,
         kept=_kept(source, remarks),
+        remarks=tuple(remarks[:MOST_REMARKS]),
+    )
+
+
+def _change_document(
+    source: dict[str, Any], name: str | None, location: Location, stored: dt.datetime | None, remarks: list[str]
+) -> ChangeDocument:
+    change = _change(source.get("change"))
+    at = _time("datetime", source.get("datetime"), remarks) or stored
+    seq = source.get("seq")
+    if not isinstance(seq, int) or not 1 <= seq <= _LONGEST_LENGTH or not (change is Change.DELETED or "ln" in source):
+        seq = 0  # a harvester's, which describes nothing
+    metadata = _metadata(source, remarks) if seq and change is not Change.DELETED else None
+    return ChangeDocument(
+        resource_set=name,
+        location=location,
+        change=change,
+        lastmod=_time("lastmod", source.get("lastmod"), remarks) if metadata is None else metadata.lastmod,
+        at=at,
+        seq=seq,
+        metadata=metadata,
+        links=() if metadata is None else _some_links(source.get("ln"), remarks),
         remarks=tuple(remarks[:MOST_REMARKS]),
     )
 
@@ -164,7 +187,7 @@ def _change(value: object) -> Change:
 def _metadata(source: dict[str, Any], remarks: list[str]) -> Metadata:
     return Metadata(
         lastmod=_time("lastmod", source.get("lastmod"), remarks),
-        hash=_digests((*_texts(source.get("md5")), *_texts(source.get("hash"))), remarks),
+        hash=_digests((*_texts(source.get("hash")), *_texts(source.get("md5"))), remarks),
         length=_length(source.get("length"), remarks),
         type=_written("mime", source.get("mime"), grammar.media_type, remarks),
         encoding=_written("encoding", source.get("encoding"), grammar.token, remarks),
@@ -256,8 +279,9 @@ def _links(value: object, remarks: list[str]) -> Iterable[LinkDocument]:
                 rel=rel,
                 href=href,
                 type=_written("mime", item.get("mime"), grammar.media_type, remarks),
+                encoding=_written("encoding", item.get("encoding"), grammar.token, remarks),
                 length=_length(item.get("length"), remarks),
-                hash=_digests((*_texts(item.get("md5")), *_texts(item.get("hash"))), remarks),
+                hash=_digests((*_texts(item.get("hash")), *_texts(item.get("md5"))), remarks),
                 modified=_time("lastmod", item.get("lastmod"), remarks),
                 pri=pri if isinstance(pri, int) and not isinstance(pri, bool) and 1 <= pri <= 999_999 else None,
             )

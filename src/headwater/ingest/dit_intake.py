@@ -107,12 +107,20 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
 
 def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: Taken) -> State | Happening:
     uri = feed.locations.resolve(document.location)
-    if isinstance(document, ChangeDocument):
-        feed.check(uri, Metadata(lastmod=document.lastmod))
-        return Happening(
-            uri=uri, change=document.change, lastmod=document.lastmod, at=document.at, order=order, line=line
-        )
     links = tuple(link for one in document.links if (link := _link(feed, one, line, taken)) is not None)
+    metadata = None if document.metadata is None else replace(document.metadata, links=links)
+    if isinstance(document, ChangeDocument):
+        feed.check(uri, metadata or Metadata(lastmod=document.lastmod))
+        return Happening(
+            uri=uri,
+            change=document.change,
+            lastmod=document.lastmod,
+            at=document.at,
+            seq=document.seq,
+            own=metadata,
+            order=order,
+            line=line,
+        )
     metadata = replace(document.metadata, links=links)
     feed.check(uri, metadata)
     return State(

@@ -30,6 +30,8 @@ def key_of(one: Happening) -> bytes | None:
     if one.at is None:
         return None
     text = f"{to_microseconds(one.at)} {one.change.value} {one.uri}"
+    if one.seq:  # its time may have been written without the fraction that told it from another (DIT-A6)
+        text += f" {one.seq}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -148,8 +150,15 @@ class _Joining:
         present = self._held(uri)
         if present is not None and present.metadata == newest.metadata:
             self._tell(newest.line, Fate.UNCHANGED)
+            self._keep(uri, present, newest.kept)
             return None
         return newest
+
+    def _keep(self, uri: str, present: Present, kept: bytes) -> None:
+        """Other unknown fields are no event, and kept all the same (DIT-A19)."""
+        if kept != present.note.kept:
+            self.joined.notes[uri] = msgspec.structs.replace(present.note, kept=kept)
+            self._present[uri] = Present(present.metadata, self.joined.notes[uri])
 
     def _ahead(self, state: State) -> None:
         """A state whose happening has not come: it is applied, and the happening is not logged again when it comes."""
@@ -178,13 +187,14 @@ class _Joining:
         at_us = self._us(happening)
         newest = present.note.at_us if present is not None else self._gone(uri)
         late = (happening.at is not None and at_us < newest) or self._is_behind(present, happening.lastmod)
-        state = self._match(happening)
+        state = self._match(happening) if happening.own is None else None
+        told = happening.own if state is None else state.metadata
         if late and present is None:
             self._tell(happening.line, Fate.SUPERSEDED)
         elif late and present is not None and (state is None or _is_older(state, present, newest)):
             self._log(present.metadata, present.note, happening)  # the newer state stays
-        elif present is not None and _was_ahead(present, happening, state):
-            note = Note(at_us=max(at_us, newest), kept=present.note.kept)
+        elif present is not None and _was_ahead(present, happening, told):
+            note = Note(at_us=max(at_us, newest), kept=present.note.kept if state is None else state.kept)
             self._present[uri] = Present(present.metadata, note)
             self.joined.notes[uri] = note
             for one in (happening, state):
@@ -192,6 +202,10 @@ class _Joining:
         elif state is not None:
             note = Note(at_us=max(at_us, newest), kept=state.kept)
             self._put(state, note, happening.at, happening.line, state.line)
+        elif happening.own is not None:
+            note = Note(at_us=max(at_us, newest), kept=b"" if present is None else present.note.kept)
+            self._log(happening.own, note, happening)
+            self._outdate(happening)
         elif self._to_come[uri]:  # what is not here yet will be that of a later change
             self._alone(happening)
         else:
@@ -221,18 +235,22 @@ class _Joining:
             return False
         return moment < present.metadata.lastmod <= self._now
 
-    def _outdate(self, deletion: Happening) -> None:
-        """Drop states from before a deletion: those that came before it and are not stored after it."""
+    def _outdate(self, one: Happening) -> None:
+        """Drop states from before a deletion, or before what says itself what it came to.
+
+        They came before it and are not stored after it.
+        """
         kept = []
-        for state in self._pool.get(deletion.uri, []):
+        for state in self._pool.get(one.uri, []):
             moment = state.stored_at or state.metadata.lastmod
-            newer = moment is not None and deletion.at is not None and moment > deletion.at
-            if newer or state.order > deletion.order:
+            newer = moment is not None and one.at is not None and moment > one.at
+            its_own = one.own is not None and one.at == state.stored_at
+            if newer or its_own or state.order > one.order:
                 kept.append(state)
             else:
                 self._tell(state.line, Fate.SUPERSEDED)
-        if deletion.uri in self._pool:
-            self._pool[deletion.uri] = kept
+        if one.uri in self._pool:
+            self._pool[one.uri] = kept
 
     def _alone(self, happening: Happening) -> None:
         """A happening whose state has not come, or has gone by: nothing is stated that may be false (DIT-A13)."""
@@ -300,10 +318,10 @@ def _is_older(state: State, present: Present | None, gone_us: int) -> bool:
     return mine is not None and known is not None and mine < known
 
 
-def _was_ahead(present: Present, happening: Happening, state: State | None) -> bool:
+def _was_ahead(present: Present, happening: Happening, told: Metadata | None) -> bool:
     """Whether the set holds the happening's state already, without it: what was logged then is not logged again."""
     agrees = present.note.ahead and _agree(present.metadata.lastmod, happening.lastmod)
-    return agrees and (state is None or state.metadata == present.metadata)
+    return agrees and (told is None or told == present.metadata)
 
 
 def _merged(first: State, second: State) -> State:
@@ -320,4 +338,5 @@ def _merged(first: State, second: State) -> State:
         links=tuple(links),
     )
     statements = tuple(dict.fromkeys((*first.statements, *second.statements)))
-    return msgspec.structs.replace(second, metadata=metadata, statements=statements)
+    kept = second.kept or first.kept
+    return msgspec.structs.replace(second, metadata=metadata, statements=statements, kept=kept)

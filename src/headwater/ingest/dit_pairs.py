@@ -30,7 +30,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
-    """One `change` document, resolved. `again`: it has waited, so its key is known already."""
+    """One `change` document, resolved. `again`: it has waited, so its key is known already.
+
+    One with a `seq` was written by a catalog: `own` is what it came to, and it waits for no state (DIT-A13).
+    """
 
     uri: str
     change: Change
@@ -39,6 +42,8 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     order: int = 0
     line: int = 0
     again: bool = False
+    seq: int = 0
+    own: Metadata | None = None
 
 
 class Half(msgspec.Struct, frozen=True, kw_only=True):
