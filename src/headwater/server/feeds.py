@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.catalog.interface import Catalog
-from headwater.ingest.feed import Feed
-from headwater.ingest.memories import open_memory
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
 from headwater.server.config import SetConfig
-from headwater.server.intake import Desk, Intake
 from headwater.server.set_source import Publication
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
     from headwater.ingest.dit_follower import DitFollower
+    from headwater.ingest.feed import Feed
+    from headwater.ingest.memory import Memory
     from headwater.server.feeding import Feeding
+    from headwater.server.intake import Desk, Intake
 
 MEMORY = "ingest.sqlite"
 """The file in the state folder that keeps positions, keys and what waits, unless a cluster does."""
@@ -40,10 +40,14 @@ class Feeds:
         self._clock = clock
         self._configs = {one.name: one for one in sets if one.feed is not None}
         self._gates = {name: one.gate() for name, one in self._configs.items()}
-        self._memory = open_memory(catalog, state / MEMORY, clock) if self._configs else None
+        self._memory: Memory | None = None
         self._feeding: Feeding | None = None
         self.by_set: dict[str, Feed] = {}
-        if self._memory is not None:
+        if self._configs:
+            from headwater.ingest.feed import Feed
+            from headwater.ingest.memories import open_memory
+
+            self._memory = open_memory(catalog, state / MEMORY, clock)
             for name, one in self._configs.items():
                 locations = one.locations(site.resource_prefix(name))
                 self.by_set[name] = Feed(catalog, self._memory, name, locations, clock)
@@ -96,10 +100,14 @@ class Feeds:
         """The endpoints that take announcements; None when there is nothing to announce to."""
         if not self.by_set:
             return None
+        from headwater.server.intake import Intake
+
         desks = {name: self._desk(name) for name in self.by_set}
         return Intake(desks, base_path.encode("ascii"), on_fault=on_fault)
 
     def _desk(self, name: str) -> Desk:
+        from headwater.server.intake import Desk
+
         config = self._configs[name]
         names = frozenset(config.resource_sets or (name,)) if config.feed == "dit" else frozenset[str]()
 
