@@ -12,11 +12,11 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster import ClusterCatalog
 from headwater.catalog.cluster_schema import remove
-from headwater.catalog.interface import Catalog, Metadata, Moved, Upsert
+from headwater.catalog.interface import Catalog, Metadata, Moved, SetState, Upsert
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.ingest import cluster_memory
 from headwater.ingest.cluster_memory import ClusterMemory
-from headwater.ingest.cluster_turn import IntakeBusy
+from headwater.ingest.cluster_turn import ClusterTurn, IntakeBusy
 from headwater.ingest.dit_pairs import Half, State
 from headwater.ingest.event_intake import take_lines
 from headwater.ingest.feed import Feed
@@ -26,6 +26,7 @@ from headwater.ingest.memories import open_memory
 from headwater.ingest.memory import REQUEST_SECONDS, SEEN_SECONDS, Effects, Intent, Memory, Progress, SqliteMemory
 from headwater.spec.records import Change
 from headwater.storage.cluster import Cluster
+from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.catalog.clusters import LAYOUT, access, prefix
 from tests.server.serving import until
 
@@ -201,7 +202,7 @@ def test_a_batch_that_is_not_the_next_is_refused_as_a_whole(ground: Ground) -> N
     other = feed_of(ground())
     state, record = feed.catalog.state, feed.catalog.record
 
-    def overtaken(name: str, events: object, now: dt.datetime, *, after: int | None = None) -> object:
+    def overtaken(name: str, events: object, now: dt.datetime, *, after: SetState) -> object:
         other.catalog.record("s", [Upsert("foreign", Metadata())], NOW)
         return record(name, events, now, after=after)  # type: ignore[arg-type]
 
@@ -230,6 +231,44 @@ def test_a_holder_that_was_silent_for_too_long_begins_nothing(ground: Ground) ->
 
 
 @shared
+def test_a_turn_that_was_lost_unnoticed_overwrites_nothing(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paused right after it has made sure of its turn: what the others have begun or committed stands."""
+    (catalog, memory), (_, other) = ground(), ground()
+    catalog.create("s")
+    theirs = Intent(0, 1, Effects(positions={"f": b"2"}))
+    with memory.turn("s"):
+        with other.turn("s"):  # waits for the lease to be over
+            other.begin("s", theirs)
+        monkeypatch.setattr(ClusterTurn, "check", lambda turn: None)
+        with pytest.raises(IntakeBusy):
+            memory.begin("s", Intent(0, 1, Effects()))
+        with pytest.raises(IntakeBusy):
+            memory.commit("s", Effects(positions={"f": b"1"}), NOW)
+    with other.turn("s"):
+        assert other.intent("s") == theirs
+        other.commit("s", theirs.effects, NOW)
+        assert other.position("s", "f") == b"2"
+
+
+@shared
+def test_what_cannot_be_read_is_not_taken_for_missing(ground: Ground) -> None:
+    """A shard that no node has at this moment (a node was killed) would say that nothing was ever taken."""
+    catalog, memory = ground()
+    assert isinstance(catalog, ClusterCatalog)
+    with memory.turn("s"):
+        memory.commit("s", Effects(positions={"f": b"1"}), NOW)
+    index = f"/{catalog.prefix}-memory-v1"
+    nowhere = b'{"settings": {"index.routing.allocation.require._name": "nobody", "index.number_of_replicas": 0}}'
+    catalog.cluster.ask("DELETE", index)
+    catalog.cluster.ask("PUT", f"{index}?wait_for_active_shards=0", nowhere)
+    catalog.cluster.patience_seconds = 0.2
+    with pytest.raises(ClusterUnreachable):
+        memory.position("s", "f")
+    with pytest.raises(ClusterUnreachable):
+        memory.request("s", "key")
+
+
+@shared
 def test_what_was_recorded_is_remembered_though_the_turn_was_lost(ground: Ground) -> None:
     """Its batch was recorded, then it was silent: whoever took over has remembered it, and it is not done twice."""
     (catalog, memory), (_, other) = ground(), ground()
@@ -250,7 +289,7 @@ def test_what_was_recorded_is_remembered_though_the_turn_was_lost(ground: Ground
 
 
 def take_recorded(catalog: Catalog) -> None:
-    catalog.record("s", [Upsert("a", Metadata())], NOW, after=0)
+    catalog.record("s", [Upsert("a", Metadata())], NOW, after=catalog.state("s"))
 
 
 @shared

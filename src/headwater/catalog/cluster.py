@@ -128,12 +128,18 @@ class ClusterCatalog:
         at_us = to_microseconds(at)
         return state_of(self._edit(name, lambda head: cluster_head.opened(head, at_us)))
 
-    def record(self, name: str, events: Sequence[Event], now: dt.datetime, *, after: int | None = None) -> Accepted:
+    def record(
+        self, name: str, events: Sequence[Event], now: dt.datetime, *, after: SetState | None = None
+    ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         now_us = to_microseconds(now)
         return self._turn(
             name, lambda turn: cluster_batch.record(turn, self._extents, events, self.limits, now_us, after)
         )
+
+    def fence(self, name: str) -> None:
+        """Shut out whoever has seen the set before and has not recorded yet: its `record` raises Moved (`after`)."""
+        self._edit(name, lambda head: replace(head, fence=head.fence + 1))
 
     def mark(self, name: str, now: dt.datetime) -> dt.datetime:
         """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""

@@ -23,7 +23,7 @@ from headwater.catalog.cluster_documents import (
 )
 from headwater.catalog.cluster_head import Head, Tail, fills_of, log_of, valid, with_log, with_places
 from headwater.catalog.cluster_turn import Turn
-from headwater.catalog.interface import Accepted, Event, Limits, WrongPhase, check_newest
+from headwater.catalog.interface import Accepted, Event, Limits, SetState, WrongPhase, check_after
 from headwater.catalog.ledger import Places
 
 
@@ -75,11 +75,11 @@ def load(turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits) 
 
 
 def record(
-    turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits, now_us: int, expected: int | None = None
+    turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits, now_us: int, seen: SetState | None = None
 ) -> Accepted:
     """Log events in order and apply them. Raises WrongPhase, Unacceptable, Moved."""
     before = turn.head
-    check_newest(turn.name, before.last_seq, expected)
+    check_after(turn.name, before.last_seq, seen, before.fence)
     log = log_of(before, limits)
     uris = ledger.uris_of(events)
     places = _places(turn, extents, uris, limits)

@@ -84,6 +84,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tail: Tail | None = None
     lease: Lease | None = None
     stamps: tuple[str, ...] = ()
+    fence: int = 0
     hidden: bool = False
     """A set that is being restored, or of which that has failed: nobody sees it."""
     pages: tuple[PageBook, ...] = ()
@@ -138,6 +139,7 @@ def state_of(head: Head) -> SetState:
         count=head.count,
         page_count=head.page_count,
         notes=head.notes,
+        fence=head.fence,
     )
 
 

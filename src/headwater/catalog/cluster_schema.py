@@ -117,6 +117,8 @@ def template(prefix: str, kind: str, layout: Layout) -> dict[str, Any]:
                 "index.number_of_replicas": layout.replicas,
                 # What must be seen is refreshed by name; this bounds only what is held in memory for it.
                 "index.refresh_interval": "60s" if kind != MEMORY else "1s",
+                # What a crash has left undone is done later, and must not bring back what was removed meanwhile.
+                **({"index.gc_deletes": "1h"} if kind == MEMORY else {}),
                 "index.mapping.nested_objects.limit": _MOST_LINKS,
             },
             "mappings": {"_meta": {"headwater": {"schema": VERSION}}, **_MAPPINGS[kind]},

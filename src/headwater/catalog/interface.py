@@ -104,6 +104,8 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True):
     page_count: int
     notes: bytes = b""
     """Private note of the publisher (what it last published), set by `note`."""
+    fence: int = 0
+    """How often somebody else's `record` was shut out, where several hosts share a catalog: see `check_after`."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,10 +208,14 @@ class Moved(StoreFault):
     advice: ClassVar[str] = "Send it again."
 
 
-def check_newest(name: str, newest: int, expected: int | None) -> None:
-    """Raise Moved when the newest change is another than was expected."""
-    if expected is not None and newest != expected:
-        raise Moved(f"the newest change is {newest} and no longer {expected}", where=name)
+def check_after(name: str, newest: int, after: SetState | None, fence: int = 0) -> None:
+    """Raise Moved when the set is not as it was seen: its newest change is another, or a fence was put up since."""
+    if after is None:
+        return
+    if newest != after.last_seq:
+        raise Moved(f"the newest change is {newest} and no longer {after.last_seq}", where=name)
+    if fence != after.fence:
+        raise Moved("somebody else has taken over", where=name)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,7 +267,9 @@ class Catalog(Protocol):
         """
         ...
 
-    def record(self, name: str, events: Sequence[Event], now: dt.datetime, *, after: int | None = None) -> Accepted:
+    def record(
+        self, name: str, events: Sequence[Event], now: dt.datetime, *, after: SetState | None = None
+    ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times.
 
         An event's time is its `at`, but not later than `now` (and `now` without one), and not earlier than one
@@ -278,7 +286,7 @@ class Catalog(Protocol):
         8,192 octets with its prefix, a time without a zone, whatever the strict writer refuses (no media type, no
         digest, a relative link …), a length beyond 63 bits, an Upsert that says deleted, an entry larger than a whole
         page or segment may be. Nothing of the call is recorded then; `weights.weight` tells beforehand. Raises Moved
-        when `after` is given and is not the number of the newest change.
+        when `after`, the state that the caller has seen, is given, and it was recorded in or fenced off since.
         """
         ...
 

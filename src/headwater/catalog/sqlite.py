@@ -25,7 +25,7 @@ from headwater.catalog.interface import (
     SetState,
     Unacceptable,
     WrongPhase,
-    check_newest,
+    check_after,
 )
 from headwater.catalog.ledger import Run
 from headwater.catalog.moments import to_microseconds
@@ -139,13 +139,15 @@ class SqliteCatalog:
                 write_run(transaction, head, Run(0, head.last_seq + 1, head.last_seq, at_us))
             return read_state(transaction, name)
 
-    def record(self, name: str, events: Sequence[Event], now: dt.datetime, *, after: int | None = None) -> Accepted:
+    def record(
+        self, name: str, events: Sequence[Event], now: dt.datetime, *, after: SetState | None = None
+    ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         now_us = to_microseconds(now)
         with self._database.write() as transaction:
             head = head_of(transaction, name)
             log = read_log(transaction, head, self.limits)
-            check_newest(name, log.last_seq, after)
+            check_after(name, log.last_seq, after)
             places = read_places(transaction, head, events, self.limits)
             ignored = ledger.record(places, log, events, now_us)
             if log.changes:

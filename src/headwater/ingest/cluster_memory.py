@@ -4,6 +4,10 @@ One book for each set, replaced by compare-and-set, says what is under way. What
 written into the book first (its tail), then done, then struck out: whoever comes next does again what a crash has left.
 Every document carries the number of the book's state that wrote it, so that a writer that was overtaken cannot put back
 anything older. Nothing is searched for that has to be found: what is asked for by name is read by its name.
+
+A turn only keeps others waiting. That nothing goes wrong when it is lost unnoticed is due to this: a batch is begun
+over the very book that was found when the turn began, and recorded over the very state of the set that was seen before;
+whoever gives up what somebody else has begun first shuts that one out of the catalog (`ClusterCatalog.fence`).
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -19,7 +24,7 @@ from msgspec.structs import replace
 
 from headwater.catalog.cluster import ClusterCatalog
 from headwater.catalog.cluster_schema import MEMORY
-from headwater.ingest.cluster_turn import ClusterTurn
+from headwater.ingest.cluster_turn import ClusterTurn, Seen
 from headwater.ingest.dit_pairs import Half, Statement
 from headwater.ingest.memory import (
     MOST_REQUESTS,
@@ -64,72 +69,98 @@ class ClusterMemory:
         """The set for one thread of one process alone, wherever the others run."""
         with self._lock:
             if name not in self._turns:
-                self._turns[name] = ClusterTurn(
-                    name, self._catalog.claim(f"feed {name}", self._who), self.finish, self._busy_seconds
-                )
+                claim = self._catalog.claim(f"feed {name}", self._who)
+                self._turns[name] = ClusterTurn(name, claim, partial(self._finished, name), self._busy_seconds)
             return self._turns[name]
 
     def intent(self, name: str) -> Intent | None:
         """The batch that was begun and not committed."""
-        book = self._documents.look(name)[0]
+        book = self._seen(name)[0]
         return msgspec.msgpack.decode(book.intent, type=Intent) if book.intent else None
 
     def begin(self, name: str, intent: Intent) -> None:
-        """Write down what is about to be recorded. Raises IntakeBusy when somebody else has the turn by now."""
+        """Write down what is about to be recorded. Raises IntakeBusy when somebody else has had the turn meanwhile."""
         turn = self.turn(name)
         turn.check()
-        turn.stamp = uuid4().hex
+        seen = self._seen(name)
         noted = to_microseconds(self._clock())
+        new = replace(seen[0], intent=_pack(intent), stamp=uuid4().hex, pending=True, noted=noted)
+        begun = self._put(name, new, seen, lambda found: found.stamp == new.stamp)
+        if begun is None:
+            raise turn.lost()
+        turn.seen, turn.stamp = begun, new.stamp
 
-        def begun(book: Book) -> Book:
-            return replace(book, intent=_pack(intent), stamp=turn.stamp, pending=True, noted=noted)
-
-        self._documents.edit(name, begun)
+    def shut_out(self, name: str) -> None:
+        """Make sure that whoever began a batch and was paused does not record it any more, wherever that runs."""
+        self._catalog.fence(name)
 
     def abandon(self, name: str) -> None:
-        """Forget the intent: nothing of it was recorded."""
-        mine = self.turn(name).stamp
-
-        def abandoned(book: Book) -> Book:
-            if mine and book.stamp != mine:
-                return book
-            return replace(book, intent=b"", stamp="", pending=False)
-
-        self._documents.edit(name, abandoned)
+        """Forget the intent: nothing of it was recorded, nor will be."""
+        turn = self.turn(name)
+        stamp = turn.stamp or self._seen(name)[0].stamp
+        found = self._documents.look(name)
+        if found[0].stamp == stamp:  # else somebody else has done so
+            new = replace(found[0], intent=b"", stamp="", pending=bool(found[0].tail))
+            turn.seen = self._put(name, new, found, lambda found: not found.stamp) or turn.seen
 
     def commit(self, name: str, effects: Effects, now: dt.datetime) -> None:
-        """Write down what has been recorded; the intent has been carried out. Nothing happens to what was committed."""
+        """Write down what has been recorded; the intent has been carried out. Nothing happens to what was committed.
+
+        Without an intent: raises IntakeBusy when somebody else has had the turn meanwhile.
+        """
         turn = self.turn(name)
-        turn.regain()  # what was recorded is true whoever has had the turn meanwhile
-        book = self._documents.look(name)[0]
-        stamp = turn.stamp or (book.stamp if book.intent else "") or uuid4().hex
-        turn.stamp = ""
-        if stamp in book.done:
-            return
-        tail = _pack(list(self._operations(name, effects, to_microseconds(now))))
-
-        def committed(book: Book) -> Book:
-            if stamp in book.done:  # the answer was lost
-                return book
-            book = replace(book, rev=book.rev + 1, tail=tail, done=(*book.done[1 - _KEPT_DONE :], stamp))
-            return replace(book, intent=b"", stamp="", pending=True) if book.stamp in ("", stamp) else book
-
-        self._documents.edit(name, committed)
-        self.finish(name)
+        stamp = turn.stamp or self._seen(name)[0].stamp
+        if stamp:
+            turn.regain()  # what was recorded is true whoever has had the turn meanwhile
+            found = self._documents.look(name)
+            turn.stamp = ""
+        else:
+            turn.check()
+            found = self._seen(name)
+        if found[0].stamp == stamp:  # else somebody else has done so
+            stamp = stamp or uuid4().hex
+            tail = _pack(list(self._operations(name, effects, to_microseconds(now))))
+            done = (*found[0].done[1 - _KEPT_DONE :], stamp)
+            new = replace(found[0], rev=found[0].rev + 1, tail=tail, done=done, intent=b"", stamp="", pending=True)
+            if self._put(name, new, found, lambda found: stamp in found.done) is None:
+                raise turn.lost()
+        found = self._finished(name)
+        if found[0].done[-1:] == (stamp,):
+            turn.seen = found
         if self._commits % _SWEEP_EVERY == 0:
             self._sweep(name, now)
         self._commits += 1
 
-    def finish(self, name: str) -> None:
-        """Do what the book says is to be done, again if need be: call it in a turn before anything is read."""
-        book = self._documents.look(name)[0]
-        if not book.tail:
-            return
-        operations = msgspec.msgpack.decode(book.tail, type=list[Operation])
-        self._documents.apply(line_of(one, book.rev) for one in operations)
-        self._documents.edit(
-            name, lambda now: replace(now, tail=b"", pending=bool(now.intent)) if now.rev == book.rev else now
-        )
+    def _seen(self, name: str) -> Seen:
+        """The book as this turn has found or left it."""
+        return self.turn(name).seen or self._documents.look(name)
+
+    def _put(self, name: str, new: Book, over: Seen, is_done: Callable[[Book], bool]) -> Seen | None:
+        """Replace the book that was seen; None when it is another one by now."""
+        while True:
+            written = self._documents.put(name, new, over[1])
+            if written is not None:
+                return new, written
+            found = self._documents.look(name)
+            if is_done(found[0]):  # the answer was lost
+                return found
+            if found[0] != over[0]:
+                return None
+            over = found  # the same under another primary
+
+    def _finished(self, name: str) -> Seen:
+        """Do what the book says is to be done, again if need be, before anything is read; the book after that."""
+        while True:
+            found = self._documents.look(name)
+            book = found[0]
+            if not book.tail:
+                return found
+            operations = msgspec.msgpack.decode(book.tail, type=list[Operation])
+            self._documents.apply(line_of(one, book.rev) for one in operations)
+            new = replace(book, tail=b"", pending=bool(book.intent))
+            done = self._put(name, new, found, lambda found: False)
+            if done is not None:
+                return done
 
     def seen(self, name: str, keys: Iterable[bytes]) -> frozenset[bytes]:
         """Those of the keys that were taken before."""

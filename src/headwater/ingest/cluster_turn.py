@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from headwater.catalog.claims import Claim
 from headwater.errors import StoreFault
+from headwater.ingest.memory_index import Book, Version
 from headwater.storage.cluster_faults import ClusterFault
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
@@ -22,10 +23,17 @@ class IntakeBusy(StoreFault):
     advice: ClassVar[str] = "Send it again: what was recorded is not recorded twice."
 
 
-class ClusterTurn:
-    """Work on one set that one thread of one process does at a time, wherever the others run."""
+Seen = tuple[Book, Version | None]
+"""A book and its version, None when there is none yet."""
 
-    def __init__(self, name: str, claim: Claim, finish: Callable[[str], None], busy_seconds: float) -> None:
+
+class ClusterTurn:
+    """Work on one set that one thread of one process does at a time, wherever the others run.
+
+    `finish` ends what others have left, and gives the book as it is then.
+    """
+
+    def __init__(self, name: str, claim: Claim, finish: Callable[[], Seen], busy_seconds: float) -> None:
         self._name = name
         self._claim = claim
         self._finish = finish
@@ -35,13 +43,16 @@ class ClusterTurn:
         self._taken_at = 0.0
         self.stamp = ""
         """The batch that was begun in this turn."""
+        self.seen: Seen | None = None
+        """The book as this turn has found or left it: what is decided in the turn holds for this one."""
 
     def __enter__(self) -> None:
         self._thread_lock.acquire()
         try:
             if self._depth == 0:
                 self.stamp = ""
-                self.regain()
+                self._wait()
+                self.seen = self._finish()
             self._depth += 1
         except BaseException:
             self._thread_lock.release()
@@ -50,6 +61,8 @@ class ClusterTurn:
     def __exit__(self, *_error: object) -> None:
         try:
             self._depth -= 1
+            if self._depth == 0:
+                self.seen = None
             if self._depth == 0 and self._claim.holds():
                 with suppress(ClusterFault):  # then it is over when its time is
                     self._claim.release()
@@ -57,21 +70,27 @@ class ClusterTurn:
             self._thread_lock.release()
 
     def check(self) -> None:
-        """Make sure that the turn is still ours, and for a while. Raises IntakeBusy."""
-        if not self._claim.holds() or (self._is_half_over() and not self._take()):
-            raise IntakeBusy(f"{self._claim.holder or 'another process'} has taken over", where=self._name)
+        """Make sure that the turn is ours for a while; nobody has it who was not seen. Raises IntakeBusy."""
+        if (not self._claim.holds() or self._is_half_over()) and not self._take():
+            raise self.lost()
+
+    def lost(self) -> IntakeBusy:
+        """Somebody else has had the turn while we were silent."""
+        return IntakeBusy(f"{self._claim.holder or 'another process'} has taken over", where=self._name)
 
     def regain(self) -> None:
         """Take the turn when it is not ours, and end what others have left. Raises IntakeBusy."""
-        if self._claim.holds() and not self._is_half_over():
-            return
+        if not self._claim.holds() or self._is_half_over():
+            self._wait()
+            self._finish()
+
+    def _wait(self) -> None:
         until, pause = time.monotonic() + self._busy_seconds, _FIRST_PAUSE
         while not self._take():
             if time.monotonic() > until:
                 raise IntakeBusy(f"{self._claim.holder or 'another process'} is at it", where=self._name)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-        self._finish(self._name)
 
     def _take(self) -> bool:
         self._taken_at = time.monotonic()

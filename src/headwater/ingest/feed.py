@@ -109,7 +109,7 @@ class Feed:
             return
         self.memory.begin(self.name, Intent(state.last_seq, len(events), effects))
         try:
-            self.catalog.record(self.name, events, self.clock(), after=state.last_seq)
+            self.catalog.record(self.name, events, self.clock(), after=state)
         except Moved:  # somebody has had the turn while we were silent
             self.memory.abandon(self.name)
             raise
@@ -130,13 +130,16 @@ class Feed:
     def recover(self) -> None:
         """Finish what a crash has cut in two, here or in another process: call it first in a `turn`.
 
-        The catalog tells whether the batch under way was recorded.
+        The catalog tells whether the batch under way was recorded. One that was not will not be: who began it may
+        only have been paused.
         """
         if not self._created:
             self._state()
         intent = self.memory.intent(self.name)
         if intent is None:
             return
+        if self._state().last_seq <= intent.before:
+            self.memory.shut_out(self.name)
         if self._state().last_seq > intent.before:
             self.memory.commit(self.name, intent.effects, self.clock())
         else:

@@ -131,8 +131,12 @@ class Memory(Protocol):
         """Write down what has been recorded; the intent has been carried out."""
         ...
 
+    def shut_out(self, name: str) -> None:
+        """Make sure that whoever began a batch and was paused does not record it any more, wherever that runs."""
+        ...
+
     def abandon(self, name: str) -> None:
-        """Forget the intent: nothing of it was recorded."""
+        """Forget the intent: nothing of it was recorded, nor will be."""
         ...
 
     def seen(self, name: str, keys: Iterable[bytes]) -> frozenset[bytes]:
@@ -204,6 +208,9 @@ class SqliteMemory:
         with self._database.write() as transaction:
             values = (name, intent.before, intent.count, msgspec.msgpack.encode(intent.effects))
             transaction.run("INSERT OR REPLACE INTO intent VALUES (?, ?, ?, ?)", values)
+
+    def shut_out(self, name: str) -> None:
+        """Nobody is to be shut out: the lock of a turn is held for as long as its process lives."""
 
     def abandon(self, name: str) -> None:
         """Forget the intent: nothing of it was recorded."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from headwater.catalog.cluster_head import short
 from headwater.storage.cluster import CONFLICT, Cluster
+from headwater.storage.cluster_faults import ClusterDamaged, ClusterUnreachable, Reason
 
 _NOT_FOUND: Final = 404
 _GET_SLICE: Final = 5_000
@@ -56,6 +57,7 @@ class _BookFound(msgspec.Struct, frozen=True):
 class Found(msgspec.Struct, frozen=True):
     id: str = msgspec.field(name="_id")
     source: Kept | None = msgspec.field(name="_source", default=None)
+    error: Reason | None = None
 
 
 class _Docs(msgspec.Struct, frozen=True):
@@ -91,9 +93,18 @@ class MemoryIndex:
         found: dict[str, Kept] = {}
         for start in range(0, len(ids), _GET_SLICE):
             body = msgspec.json.encode({"ids": ids[start : start + _GET_SLICE]})
-            answer = self._cluster.ask("POST", f"/{self._index}/_mget", body)
-            found.update((one.id, one.source) for one in _docs(answer.body).docs if one.source is not None)
+            found.update((one.id, one.source) for one in self._get_slice(body) if one.source is not None)
         return found
+
+    def _get_slice(self, body: bytes) -> list[Found]:
+        """A document of a shard that nobody has at this moment comes with an error: that is not to be not there."""
+        patience = self._cluster.patience()
+        while True:
+            documents = _docs(self._cluster.ask("POST", f"/{self._index}/_mget", body).body).docs
+            error = next((one.error for one in documents if one.error is not None), None)
+            if error is None:
+                return documents
+            patience.wait(ClusterUnreachable(f"{error.type}: {error.reason}", where=self._index))
 
     def search(self, query: dict[str, Any]) -> list[Found]:
         """What a search finds, as of the last refresh."""
@@ -103,26 +114,25 @@ class MemoryIndex:
     def look(self, name: str) -> tuple[Book, Version | None]:
         """The book of a set as it is now, and its version."""
         answer = self._cluster.ask("GET", f"/{self._index}/_doc/{place_of(name, 'book')}", accept=(_NOT_FOUND,))
+        if answer.status == _NOT_FOUND and '"error"' in answer.body[:20]:
+            raise ClusterDamaged(answer.body[:500], where=self._index)
         found = _book(answer.body)
         if found.source is None:
             return Book(set=name, kind="book"), None
         return found.source, (found.seq_no, found.primary_term)
 
-    def edit(self, name: str, change: Callable[[Book], Book]) -> None:
-        """Replace the book by what `change` makes of it, by compare-and-set. A change may come to be made twice."""
-        while True:
-            book, version = self.look(name)
-            new = change(book)
-            if new == book:
-                return
-            if version is None:
-                path = f"/{self._index}/_create/{place_of(name, 'book')}?require_alias=true"
-            else:
-                where = f"if_seq_no={version[0]}&if_primary_term={version[1]}&require_alias=true"
-                path = f"/{self._index}/_doc/{place_of(name, 'book')}?{where}"
-            answer = self._cluster.ask("PUT", path, msgspec.json.encode(new), accept=(CONFLICT,))
-            if answer.status != CONFLICT:
-                return
+    def put(self, name: str, book: Book, version: Version | None) -> Version | None:
+        """Replace the book that has this version; None when there is another one by now (perhaps this very one)."""
+        if version is None:
+            path = f"/{self._index}/_create/{place_of(name, 'book')}?require_alias=true"
+        else:
+            where = f"if_seq_no={version[0]}&if_primary_term={version[1]}&require_alias=true"
+            path = f"/{self._index}/_doc/{place_of(name, 'book')}?{where}"
+        answer = self._cluster.ask("PUT", path, msgspec.json.encode(book), accept=(CONFLICT,))
+        if answer.status == CONFLICT:
+            return None
+        found = _book(answer.body)
+        return found.seq_no, found.primary_term
 
     def apply(self, operations: Iterator[bytes]) -> None:
         """Send operations; what is newer stays as it is."""
