@@ -6,13 +6,15 @@ microseconds (see `moments`).
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Sequence
 
 import msgspec
 
 from headwater.catalog.interface import Event, Limits, Metadata, Unacceptable, Upsert
 from headwater.catalog.moments import to_microseconds
-from headwater.catalog.weights import weight
+from headwater.catalog.weights import usual_weights, weight
 from headwater.spec.records import Change
 
 NO_METADATA = Metadata()
@@ -76,6 +78,20 @@ class Outcome(msgspec.Struct, frozen=True):
     fresh: list[Put]
 
 
+class Arrivals(msgspec.Struct, frozen=True):
+    """What a backend writes down for a load of nothing but new resources: they get the slots from `first_slot` on.
+
+    The other columns are as long as `events`; `runs` are pairs of a page and how many of the resources lie on it.
+    """
+
+    events: list[Upsert]
+    uris: list[str]
+    metadatas: list[Metadata]
+    weights: list[int]
+    first_slot: int
+    runs: list[tuple[int, int]]
+
+
 class Places:
     """The places of a set's resources during one batch.
 
@@ -108,6 +124,25 @@ class Places:
         else:
             self._now[uri] = self._replace(place, octets, at_us)
         self._latest[uri] = (event, seq)
+
+    def append(self, weights: Sequence[int]) -> list[tuple[int, int]]:
+        """Give new resources of a load the next slots, in order: pairs of a page and how many of them lie on it."""
+        ends = list(itertools.accumulate(weights))
+        runs: list[tuple[int, int]] = []
+        done = before = 0
+        while done < len(weights):
+            page = self._room_for(weights[done])
+            most = min(len(weights), done + self._most_entries - page.count)
+            until = bisect.bisect_right(ends, before + self._most_octets - page.weight, done, most)
+            count = until - done
+            page.count += count
+            page.touches += count
+            page.weight += ends[until - 1] - before
+            self.next_slot += count
+            runs.append((page.number, count))
+            done, before = until, ends[until - 1]
+        self.added += done
+        return runs
 
     def delete(self, uri: str, at_us: int | None) -> None:
         """Take a known resource from its page."""
@@ -144,11 +179,8 @@ class Places:
         return Place(place.slot, place.page, octets)
 
     def _append(self, octets: int, at_us: int | None) -> Place:
-        page = self._last
+        page = self._room_for(octets)
         slot = self.next_slot
-        if page is None or page.count >= self._most_entries or page.weight + octets > self._most_octets:
-            page = PageFill(0 if page is None else page.number + 1, first_slot=slot)
-            self._last = self.pages[page.number] = page
         page.count += 1
         page.weight += octets
         page.touches += 1
@@ -156,6 +188,14 @@ class Places:
             page.first_us = at_us
         self.next_slot = slot + 1
         return Place(slot, page.number, octets)
+
+    def _room_for(self, octets: int) -> PageFill:
+        """The last page, or a new one when that is full."""
+        page = self._last
+        if page is None or page.count >= self._most_entries or page.weight + octets > self._most_octets:
+            page = PageFill(0 if page is None else page.number + 1, first_slot=self.next_slot)
+            self._last = self.pages[page.number] = page
+        return page
 
     def _leave(self, place: Place, at_us: int | None) -> None:
         page = self.pages[place.page]
@@ -211,9 +251,26 @@ def load(places: Places, events: Sequence[Event]) -> None:
     largest = places.limits.page_octets
     for event in events:
         if isinstance(event, Upsert):
-            places.upsert(event, _octets(event, largest), 0, None)
+            places.upsert(event, octets_of(event, largest), 0, None)
         elif places.known(event.uri):
             places.delete(event.uri, None)
+
+
+def arrivals(places: Places, events: Sequence[Event]) -> Arrivals | None:
+    """What `load` makes of new resources, in one straight pass; None, and nothing done, when that is not all there is.
+
+    A first load consists of such batches. Any other one holds deletions, a URI twice, or what the set holds already.
+    """
+    upserts = [event for event in events if isinstance(event, Upsert)]
+    uris = [event.uri for event in upserts]
+    if places.held or len(set(uris)) < len(events):
+        return None
+    metadatas = [event.metadata for event in upserts]
+    largest = places.limits.page_octets
+    weights = usual_weights(uris, metadatas)
+    if weights is None or max(weights, default=0) > largest or "" in uris or any(one.change for one in upserts):
+        weights = [octets_of(event, largest) for event in upserts]
+    return Arrivals(upserts, uris, metadatas, weights, places.next_slot, places.append(weights))
 
 
 def record(places: Places, log: Log, events: Sequence[Event], now_us: int) -> list[str]:
@@ -224,7 +281,7 @@ def record(places: Places, log: Log, events: Sequence[Event], now_us: int) -> li
         uri = event.uri
         at_us = now_us if event.at is None else min(to_microseconds(event.at), now_us)
         if isinstance(event, Upsert):
-            octets = _octets(event, largest)
+            octets = octets_of(event, largest)
             change = event.change or (Change.UPDATED if places.known(uri) else Change.CREATED)
             logged = log.append(uri, change, event.metadata, octets, at_us)
             places.upsert(event, octets, logged.seq, logged.at_us)
@@ -236,7 +293,8 @@ def record(places: Places, log: Log, events: Sequence[Event], now_us: int) -> li
     return ignored
 
 
-def _octets(event: Upsert, largest: int) -> int:
+def octets_of(event: Upsert, largest: int) -> int:
+    """What the resource weighs. Raises Unacceptable for what cannot be written, or is heavier than `largest`."""
     if not event.uri:
         raise Unacceptable("an empty URI")
     if event.change is Change.DELETED:

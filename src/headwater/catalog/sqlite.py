@@ -36,6 +36,7 @@ from headwater.catalog.sqlite_batch import (
     read_log,
     read_places,
     read_state,
+    write_arrivals,
     write_log,
     write_places,
     write_run,
@@ -117,8 +118,12 @@ class SqliteCatalog:
             if head.opened:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
             places = read_places(transaction, head, events, self.limits)
-            ledger.load(places, events)
-            write_places(transaction, head, places)
+            arrivals = ledger.arrivals(places, events)
+            if arrivals is None:
+                ledger.load(places, events)
+                write_places(transaction, head, places)
+            else:
+                write_arrivals(transaction, head, places, arrivals)
             transaction.run(
                 'UPDATE "set" SET count = ?, next_slot = ? WHERE id = ?',
                 (head.count + places.added, places.next_slot, head.id),

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from headwater.catalog import ledger
 from headwater.catalog.interface import Event, Limits, SetState, UnknownSet, WrongPhase
-from headwater.catalog.ledger import Log, PageFill, Place, Places, Run
+from headwater.catalog.ledger import Arrivals, Log, PageFill, Place, Places, Run
 from headwater.catalog.sqlite_rows import (
     SEGMENT_COLUMNS,
     SET_COLUMNS,
+    arrival_rows,
     change_row,
     fresh_row,
     kept_row,
@@ -22,6 +23,7 @@ from headwater.catalog.text import is_text as is_text
 from headwater.storage.database import Row, Transaction
 
 _PAGE_COUNT = "(SELECT count(*) FROM page WHERE set_id = id)"
+_INSERT = "INSERT INTO resource VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 STATE_QUERY = f'SELECT {SET_COLUMNS}, {_PAGE_COUNT} FROM "set"'
 
 
@@ -78,7 +80,9 @@ def read_places(transaction: Transaction, head: Head, events: Sequence[Event], l
 
 def _keys(transaction: Transaction, head: Head, events: Sequence[Event]) -> list[tuple[int, str]]:
     """The URIs that must be looked up; none when the set holds nothing between the batch's first and last one."""
-    uris = [uri for uri in ledger.uris_of(events) if is_text(uri)]
+    uris = ledger.uris_of(events)
+    if not is_text("".join(uris)):
+        uris = [uri for uri in uris if is_text(uri)]
     if not uris:
         return []
     # A load in the order of URIs never looks up: comparing octets and comparing code points give the same order.
@@ -108,11 +112,13 @@ def write_places(transaction: Transaction, head: Head, places: Places) -> None:
             [kept_row(base, put) for put in outcome.kept],
         )
     if outcome.fresh:
-        transaction.many(
-            "INSERT INTO resource VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [fresh_row(base, set_id, put) for put in outcome.fresh],
-        )
+        transaction.many(_INSERT, [fresh_row(base, set_id, put) for put in outcome.fresh])
     _write_pages(transaction, set_id, [page for page in places.pages.values() if page.touches])
+
+
+def write_arrivals(transaction: Transaction, head: Head, places: Places, arrivals: Arrivals) -> None:
+    transaction.many(_INSERT, arrival_rows(head.base, head.id, arrivals))
+    _write_pages(transaction, head.id, [page for page in places.pages.values() if page.touches])
 
 
 def _write_pages(transaction: Transaction, set_id: int, pages: list[PageFill]) -> None:

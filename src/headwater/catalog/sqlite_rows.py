@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from headwater.catalog.interface import Metadata, Page, Recorded, Resource, Segment, SetState
-from headwater.catalog.ledger import Logged, Put, Run
-from headwater.catalog.moments import to_microseconds
+from headwater.catalog.ledger import Arrivals, Logged, Put, Run
+from headwater.catalog.moments import all_to_microseconds, to_microseconds
 from headwater.spec.moments import from_microseconds, from_optional
 from headwater.spec.records import Change, Link
 from headwater.storage.database import Row
@@ -93,6 +95,26 @@ def fresh_row(base: int, set_id: int, put: Put) -> Row:
         metadata.type,
         _more(metadata),
         event.memo or None,
+    )
+
+
+def arrival_rows(base: int, set_id: int, arrivals: Arrivals) -> Iterator[Row]:
+    """The rows of `fresh_row` for new resources, made column by column, which takes half the time."""
+    events, metadatas = arrivals.events, arrivals.metadatas
+    first = base | arrivals.first_slot
+    return zip(
+        range(first, first + len(events)),
+        itertools.repeat(set_id),
+        arrivals.uris,
+        itertools.chain.from_iterable(itertools.repeat(page, count) for page, count in arrivals.runs),
+        arrivals.weights,
+        itertools.repeat(0),
+        all_to_microseconds([metadata.lastmod for metadata in metadatas]),
+        [metadata.hash for metadata in metadatas],
+        [metadata.length for metadata in metadatas],
+        [metadata.type for metadata in metadatas],
+        map(_more, metadatas),
+        [event.memo or None for event in events],
     )
 
 

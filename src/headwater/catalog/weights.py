@@ -8,6 +8,7 @@ that cannot be written would hold up the document of fifty thousand.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NoReturn
 
@@ -35,8 +36,11 @@ _LENGTH_END: Final = 1 << 63
 _ANY_PREFIX: Final = "http://a/"
 
 # A class of three runs is matched by one look into a bitmap, which is twice as fast: NUL is looked for on its own.
-_usual_hash = re.compile("md5:{0}{{32}} sha-256:{0}{{64}}|sha-256:{0}{{64}}|md5:{0}{{32}}".format(r"[0-9a-f\0]")).fullmatch
+_MD5, _SHA_256 = r"md5:[0-9a-f\0]{32}", r"sha-256:[0-9a-f\0]{64}"
+_usual_hash = re.compile(f"{_MD5} {_SHA_256}|{_SHA_256}|{_MD5}").fullmatch
+_usual_hashes = re.compile(f"(?:{_MD5} {_SHA_256}\n|{_SHA_256}\n|{_MD5}\n)*+").fullmatch
 _plain_uri = re.compile(f"[{URI_CHARACTERS}]*+").fullmatch
+_plain_uris = re.compile(f"[{URI_CHARACTERS}\n]*+").fullmatch
 _pen = Pen("url")
 
 
@@ -60,6 +64,37 @@ def weight(uri: str, metadata: Metadata) -> int:
     except WriteRefused as cause:
         raise Unacceptable(cause.what, where=ascii(uri[:200]), rule=cause.rule) from cause
     return octets
+
+
+def usual_weights(uris: Sequence[str], metadatas: Sequence[Metadata]) -> list[int] | None:
+    """`weight` of each, by columns and in half the time; None when one has anything unusual: `weight` then tells."""
+    if [one for one in metadatas if one.encoding is not None or one.changefreq is not None or one.links]:
+        return None
+    hashes = [one.hash for one in metadatas]
+    lengths = [one.length for one in metadatas]
+    said = [text for text in hashes if text is not None]
+    known = [length for length in lengths if length is not None]
+    lines, digests = "\n".join((*uris, "")), "\n".join((*said, ""))
+    usual = (
+        len(max(uris, key=len, default="")) <= LONGEST_URI
+        and _plain_uris(lines)
+        and lines.count("\n") == len(uris)
+        and _usual_hashes(digests)
+        and digests.count("\n") == len(said)
+        and "\0" not in digests
+        and (not known or (min(known) >= 0 and max(known) < _LENGTH_END))
+    )
+    if not usual:
+        return None
+    types = [one.type for one in metadatas]
+    try:
+        of_type = {text: 0 if text is None else _type_octets(text) for text in set(types)}
+    except WriteRefused:
+        return None
+    return [
+        _FIXED + len(uri) + (0 if text is None else len(text)) + of_type[type_] + (0 if length is None else _DIGITS)
+        for uri, text, type_, length in zip(uris, hashes, types, lengths, strict=True)
+    ]
 
 
 def text_octets(text: str) -> int:

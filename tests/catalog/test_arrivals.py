@@ -1,0 +1,135 @@
+"""A load of nothing but new resources takes a straight way, and says what the general one says of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.catalog import ledger
+from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert
+from headwater.catalog.ledger import Arrivals, PageFill, Place, Places, Put
+from headwater.catalog.moments import all_to_microseconds, to_optional
+from headwater.catalog.weights import LONGEST_URI, usual_weights, weight
+from headwater.spec.records import Change, Link
+
+T = TypeVar("T")
+MD5, SHA_256 = "md5:" + "0a" * 16, "sha-256:" + "f9" * 32
+USUAL_URIS = st.integers(0, 50).map(lambda number: f"files/{number}.pdf")
+URIS = USUAL_URIS | st.sampled_from(
+    ["", "a\nb", "\n", "é", "a&b", "\ud800", "x" * LONGEST_URI, "x" * (LONGEST_URI + 1)]
+)
+USUAL_HASHES = st.sampled_from([None, MD5, SHA_256, f"{MD5} {SHA_256}"])
+HASHES = USUAL_HASHES | st.sampled_from(["", f"{MD5}\n{MD5}", MD5[:-1] + "\0", MD5.upper(), f"{MD5} ", "odd"])
+USUAL = st.builds(
+    Metadata,
+    hash=USUAL_HASHES,
+    length=st.none() | st.integers(0, 2**63 - 1),
+    type=st.sampled_from([None, "a/b", "a/b; c=é", "application/pdf"]),
+)
+METADATA = USUAL | st.builds(
+    Metadata,
+    hash=HASHES,
+    length=st.sampled_from([None, 0, -1, 2**63]),
+    type=st.sampled_from([None, "a/b", "odd"]),
+    encoding=st.sampled_from([None, "gzip"]),
+    changefreq=st.sampled_from([None, "daily"]),
+    links=st.sampled_from([(), (Link(rel="describedby", href="http://example.org/"),)]),
+)
+ALL_URIS_USUAL = st.lists(st.builds(Upsert, USUAL_URIS, USUAL), max_size=30, unique_by=lambda event: event.uri)
+ANYTHING = st.lists(
+    st.builds(Upsert, URIS, METADATA, change=st.sampled_from([None, None, Change.CREATED, Change.DELETED]))
+    | st.builds(Delete, URIS),
+    max_size=6,
+)
+LIMITS = st.builds(Limits, page_entries=st.integers(1, 7), page_octets=st.integers(700, 9_000))
+
+
+def made(limits: Limits, filled: tuple[int, int] | None) -> Places:
+    pages = {} if filled is None else {3: PageFill(3, *filled)}
+    return Places(limits, {}, pages, 0 if filled is None else 77)
+
+
+def tried(work: Callable[[], T]) -> tuple[T | None, tuple[object, ...] | None]:
+    """What comes of it, or what it is refused for."""
+    try:
+        return work(), None
+    except Unacceptable as fault:
+        return None, (fault.what, fault.where, fault.rule)
+
+
+def outcome_of(arrivals: Arrivals) -> list[Put]:
+    pages = itertools.chain.from_iterable([page] * count for page, count in arrivals.runs)
+    slots = itertools.count(arrivals.first_slot)
+    rows = zip(arrivals.events, slots, pages, arrivals.weights, strict=False)
+    return [Put(event, Place(slot, page, octets), 0) for event, slot, page, octets in rows]
+
+
+@given(
+    events=ALL_URIS_USUAL | ANYTHING,
+    limits=LIMITS,
+    filled=st.none() | st.tuples(st.integers(0, 7), st.integers(0, 9_000)),
+)
+def test_both_ways_give_one_answer(events: list[Event], limits: Limits, filled: tuple[int, int] | None) -> None:
+    straight, general = made(limits, filled), made(limits, filled)
+    arrivals, refused = tried(lambda: ledger.arrivals(straight, events))
+    _, fault = tried(lambda: ledger.load(general, events))
+    if arrivals is None and refused is None:
+        assert len({event.uri for event in events}) < len(events) or any(isinstance(one, Delete) for one in events)
+        assert straight.pages == made(limits, filled).pages
+        return
+    assert refused == fault
+    if arrivals is None:
+        return
+    outcome = general.outcome()
+    assert (outcome.gone, outcome.kept) == ([], [])
+    assert outcome_of(arrivals) == outcome.fresh
+    assert arrivals.uris == [put.event.uri for put in outcome.fresh]
+    assert arrivals.metadatas == [put.event.metadata for put in outcome.fresh]
+    assert (straight.pages, straight.next_slot, straight.added) == (general.pages, general.next_slot, general.added)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [Delete("a")],
+        [Upsert("a", Metadata()), Delete("b")],
+        [Upsert("a", Metadata()), Upsert("a", Metadata())],
+    ],
+)
+def test_what_takes_the_general_way(events: list[Event]) -> None:
+    assert ledger.arrivals(made(Limits(), None), events) is None
+
+
+def test_what_is_held_takes_the_general_way() -> None:
+    places = Places(Limits(), {"a": Place(0, 0, 500)}, {0: PageFill(0, 1, 500)}, 1)
+    assert ledger.arrivals(places, [Upsert("b", Metadata())]) is None
+
+
+@given(st.lists(st.tuples(USUAL_URIS, USUAL), max_size=20) | st.lists(st.tuples(URIS, METADATA), max_size=3))
+def test_weights_of_columns(rows: list[tuple[str, Metadata]]) -> None:
+    found = usual_weights([uri for uri, _ in rows], [metadata for _, metadata in rows])
+    try:
+        expected = [weight(uri, metadata) for uri, metadata in rows]
+    except Unacceptable:
+        assert found is None
+    else:
+        assert found in (None, expected)
+
+
+def test_usual_weights_are_found_by_column() -> None:
+    uris = ["a", "b/c?d=e", "x" * LONGEST_URI]
+    rows = [Metadata(), Metadata(hash=MD5, length=0, type="a/b; c=é"), Metadata(hash=f"{MD5} {SHA_256}")]
+    assert usual_weights(uris, rows) == [weight(uri, one) for uri, one in zip(uris, rows, strict=True)]
+
+
+def test_times_by_column() -> None:
+    moments = [None, dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]
+    assert all_to_microseconds(moments) == [to_optional(moment) for moment in moments]
+    with pytest.raises(Unacceptable):
+        all_to_microseconds([dt.datetime(2026, 1, 1)])
