@@ -115,6 +115,24 @@ def test_dit_03_the_snapshot_then_what_happens_once_each(cluster: Cluster, tmp_p
     fed.close()
 
 
+def test_dit_a20_more_than_ten_thousand_resources_of_one_set(cluster: Cluster, tmp_path: Path) -> None:
+    """DIT-A20, DIT-04: beyond what one search of an engine may give, of one shard; all are there, each once."""
+    harvester = Harvester(cluster, "harvest-many", "modern", 1)
+    count = 10_050
+    for start in range(0, count, 2_500):
+        lines = [
+            line
+            for number in range(start, min(start + 2_500, count))
+            for line in (b'{"index":{}}', msgspec.json.encode(resource(f"r{number}", number)))
+        ]
+        cluster.ask("POST", f"/{harvester.name}/_bulk", b"\n".join([*lines, b""]))
+    harvester.refresh()
+    fed = Fed(tmp_path, loading=True)
+    assert followed(fed, harvester).poll() == count
+    assert (fed.catalog.state("s").count, fed.log()) == (count, [])
+    fed.close()
+
+
 def test_late_and_same_second_documents_are_neither_lost_nor_doubled(cluster: Cluster, tmp_path: Path) -> None:
     """DIT-A6: changes with times from long ago arrive at any moment, many in one second, some sent twice."""
     harvester = Harvester(cluster, "harvest-two", "dynamic", 3)

@@ -54,15 +54,17 @@ class Fed:
         return [(one.change.value, one.uri) for one in self.source.catalog.changes(name)]
 
 
+SETS = (
+    SetConfig(name="s", feed="events", token=TOKEN, resource_base=PREFIX),
+    SetConfig(name="d", feed="dit", token=OTHER, resource_base=PREFIX, resource_sets=("s", "d"), pair_seconds=0.5),
+    SetConfig(name="shut", feed="events"),
+)
+
+
 @contextmanager
-def serving(state: Path, limits: IntakeLimits | None = None) -> Iterator[Fed]:
+def serving(state: Path, limits: IntakeLimits | None = None, sets: tuple[SetConfig, ...] = SETS) -> Iterator[Fed]:
     listener = listen("127.0.0.1", 0)
     url = address_url(listener)
-    sets = (
-        SetConfig(name="s", feed="events", token=TOKEN, resource_base=PREFIX),
-        SetConfig(name="d", feed="dit", token=OTHER, resource_base=PREFIX, resource_sets=("s", "d"), pair_seconds=0.5),
-        SetConfig(name="shut", feed="events"),
-    )
     config = SourceConfig(state=str(state), sets=sets, base_url=url)
     with Source(config) as source:
         intake = source.feeds.intake(source.site.base_path)
