@@ -7,14 +7,16 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headwater.catalog import ledger
+from headwater.catalog.cluster_bodies import resource_bodies
 from headwater.catalog.cluster_documents import (
     ChangeDocument,
     ResourceDocument,
     after_change,
+    arrival_documents,
     change_documents,
     change_operations,
     journal_documents,
@@ -27,6 +29,7 @@ from headwater.catalog.contract.cases import METADATA, up
 from headwater.catalog.contract.model import EVENTS
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert
 from headwater.catalog.ledger import Log, PageFill, Place, Places, Put, Run
+from headwater.storage.cluster import SLICE_COUNT
 
 PLACE = Place(7, 0, 500)
 
@@ -62,6 +65,42 @@ def test_names_are_those_of_dit_es() -> None:
 def test_a_time_without_a_zone_is_refused() -> None:
     with pytest.raises(Unacceptable):
         resource_operation("s", Put(up("a", Metadata(lastmod=dt.datetime(2026, 1, 1))), PLACE, 0), 1)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Upsert,
+            st.sampled_from(["a", "é/b", "http://example.org/a&b", "\0", '"\\\n'])
+            | st.text(st.characters(codec="utf-8"), min_size=1),
+            st.sampled_from([row[1] for row in METADATA]),
+            st.binary(max_size=9),
+        ),
+        unique_by=lambda event: event.uri,
+        max_size=9,
+    ),
+    st.integers(1, 4),
+    st.integers(0, 2**63 - 10),
+)
+def test_ready_requests_hold_what_single_operations_are(events: list[Upsert], entries: int, rev: int) -> None:
+    try:
+        arrivals = ledger.arrivals(Places(Limits(page_entries=entries), {}, {}, 2**40), events)
+    except Unacceptable:
+        assume(False)
+    assert arrivals is not None
+    general = Places(Limits(page_entries=entries), {}, {}, 2**40)
+    ledger.load(general, events)
+    bodies = list(resource_bodies("sé", arrival_documents("sé", arrivals, rev)))
+    operations = [operation for body in bodies for operation in body.operations()]
+    assert operations == [resource_operation("sé", put, rev + n) for n, put in enumerate(general.outcome().fresh)]
+    assert b"".join(operations) == b"".join(body.octets for body in bodies)
+
+
+def test_a_ready_request_has_as_many_operations_as_others() -> None:
+    arrivals = ledger.arrivals(Places(Limits(), {}, {}, 0), [up(f"r{n}") for n in range(2 * SLICE_COUNT + 1)])
+    assert arrivals is not None
+    bodies = resource_bodies("s", arrival_documents("s", arrivals, 1))
+    assert [len(body.operations()) for body in bodies] == [SLICE_COUNT, SLICE_COUNT, 1]
 
 
 def placed(held: dict[str, Place], events: list[Event]) -> tuple[Places, Log]:

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from headwater.catalog import ledger
+from headwater.catalog.cluster_bodies import resource_bodies
 from headwater.catalog.cluster_documents import (
     JournalDocument,
     after_change,
+    arrival_documents,
     change_documents,
     change_operations,
     journal_documents,
@@ -58,6 +60,21 @@ def load(turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits) 
         raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
     uris = ledger.uris_of(events)
     places = _places(turn, extents, uris, limits)
+    arrivals = ledger.arrivals(places, events)
+    if arrivals is None:
+        after = _replaced(turn, places, events)
+    else:
+        bodies = resource_bodies(name, arrival_documents(name, arrivals, before.rev + 1))
+        turn.write_ahead(turn.indices.resource, bodies)
+        after = replace(with_places(turn.head, places), rev=before.rev + len(arrivals.events))
+        turn.commit(replace(after, lease=None))
+    extents.grown(before, after, uris)
+    return after.count
+
+
+def _replaced(turn: Turn, places: Places, events: Sequence[Event]) -> Head:
+    """Load what also replaces or deletes; the head that was committed."""
+    before, name = turn.head, turn.name
     ledger.load(places, events)
     outcome = places.outcome()
     moved = {uri for uri, _ in outcome.gone}
@@ -70,8 +87,7 @@ def load(turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits) 
         _commit_journal(turn, after, journal)
     else:
         turn.commit(replace(after, lease=None))
-    extents.grown(before, after, uris)
-    return after.count
+    return after
 
 
 def record(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from headwater.catalog.cluster_head import short, to_json
 from headwater.catalog.interface import Metadata, Recorded, Resource, Upsert
-from headwater.catalog.ledger import Logged, Outcome, Place, Put
+from headwater.catalog.ledger import Arrivals, Logged, Outcome, Place, Put
 from headwater.catalog.moments import to_microseconds
 from headwater.spec.moments import from_microseconds
 from headwater.spec.records import Change, Extra, Link
@@ -114,6 +115,31 @@ class JournalDocument(msgspec.Struct, frozen=True):
     resource_set: str
     rev: int
     redo: ResourceDocument
+
+
+def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator[ResourceDocument]:
+    """New resources of a load as the ledger has placed them."""
+    pages = itertools.chain.from_iterable(itertools.repeat(page, count) for page, count in arrivals.runs)
+    slots, revs = itertools.count(arrivals.first_slot), itertools.count(first_rev)
+    rows = zip(arrivals.events, arrivals.uris, arrivals.metadatas, arrivals.weights, pages, slots, revs, strict=False)
+    for event, uri, metadata, weight, page, slot, rev in rows:
+        yield ResourceDocument(
+            resource_set=name,
+            location=_location(uri),
+            rev=rev,
+            live=True,
+            page=page,
+            slot=slot,
+            weight=weight,
+            memo=event.memo,
+            lastmod=None if metadata.lastmod is None else _plain(metadata.lastmod),
+            hash=metadata.hash,
+            length=metadata.length,
+            mime=metadata.type,
+            encoding=metadata.encoding,
+            changefreq=metadata.changefreq,
+            ln=tuple(map(_link, metadata.links)) if metadata.links else (),
+        )
 
 
 def resource_operation(name: str, put: Put, rev: int) -> bytes:

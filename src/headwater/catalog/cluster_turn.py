@@ -21,6 +21,7 @@ from headwater.catalog.cluster_indices import Indices, Version
 from headwater.catalog.cluster_lease import Expired, Free, Held, Watch, due
 from headwater.errors import StoreFault
 from headwater.progress import Listener, Notice
+from headwater.storage.cluster import Body
 from headwater.storage.cluster_faults import ClusterDamaged, ClusterFault, ClusterUnreachable
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.004, 0.25
@@ -107,12 +108,12 @@ class Turn:
                     self.put(overtaken(self.head) if self._wrote else replace(self.head, lease=None))
                 raise
 
-    def write(self, index: str, operations: Iterator[bytes]) -> bool:
+    def write(self, index: str, operations: Iterator[bytes | Body]) -> bool:
         """Send documents, keeping the lease; whether none met a newer one. Raises Overtaken."""
         self._wrote = True
         return self.indices.cluster.stream(index, operations, self._keep)
 
-    def write_ahead(self, index: str, operations: Iterator[bytes]) -> None:
+    def write_ahead(self, index: str, operations: Iterator[bytes | Body]) -> None:
         """Send what the next commit makes valid. Raises Overtaken: only an overtaker has written newer ones."""
         if self.write(index, operations):
             return
