@@ -1,8 +1,9 @@
 """Fixtures for tests on real search engines, and a loud word about those that could not run (docs/engines.md).
 
 `opensearch` and `elasticsearch` are one node each, started when a test first asks for it and shared by the tests of
-one pytest process: a test uses names of its own in it and leaves it running. What stops, kills or pauses a node
-makes its own with `make_engine` or `make_cluster`.
+one pytest process: a test uses names of its own in it and leaves it running. `secured_opensearch` and
+`secured_elasticsearch` have TLS and want to know who asks, and live as long as the tests of one module. What stops,
+kills or pauses a node makes its own with `make_engine` or `make_cluster`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,18 @@ def elasticsearch() -> Iterator[Engine]:
         yield engine
 
 
+@pytest.fixture(scope="module")
+def secured_opensearch() -> Iterator[Engine]:
+    with _engine("opensearch", secured=True) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def secured_elasticsearch() -> Iterator[Engine]:
+    with _engine("elasticsearch", secured=True) as engine:
+        yield engine
+
+
 @pytest.fixture
 def make_engine() -> Iterator[Callable[..., Engine]]:
     """Makes a node for one test: `make_engine("opensearch", settings=…)`, with what `Engine` takes."""
@@ -55,7 +68,7 @@ def make_cluster() -> Iterator[Callable[..., Cluster]]:
 
 
 def _engine(name: str, **options: Any) -> Engine:
-    _demand(name)
+    _demand(f"{name}-secured" if options.get("secured") else name)
     return Engine(name, **options)
 
 

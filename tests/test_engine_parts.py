@@ -6,10 +6,11 @@ import re
 import socket
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tools.engines import artifacts, java, unprivileged
+from tools.engines import artifacts, java, plugins, unprivileged
 from tools.engines.engine import Engine
 from tools.engines.errors import Unavailable
 from tools.engines.launch import GIVEN, PORTS, free_port, order
@@ -79,11 +80,32 @@ def test_a_missing_java_is_said_with_what_was_found_and_what_to_install(open_pat
 
 def test_the_list_pins_each_engine_by_coordinates_and_digest() -> None:
     pinned = artifacts.pinned()
-    assert set(pinned) == {"opensearch", "elasticsearch"}
+    assert set(pinned) == {name + more for name in ("opensearch", "elasticsearch") for more in ("", "-secured")}
     for artifact in pinned.values():
-        assert re.fullmatch(r"[\w.-]+:[\w.-]+:\d+\.\d+\.\d+:zip", artifact.coordinates)
-        assert re.fullmatch(r"[0-9a-f]{64}", artifact.sha256)
+        for part in (artifact, *artifact.plugins):
+            assert re.fullmatch(r"[\w.-]+:[\w.-]+:\d+\.\d+\.\d+(\.\d+)?:(zip|jar)", part.coordinates)
+            assert re.fullmatch(r"[0-9a-f]{64}", part.sha256)
     assert "//" not in artifacts.LIST.read_text()
+
+
+def test_another_plugin_is_another_engine() -> None:
+    one = artifacts.Artifact("g:a:1.0.0:zip", "a" * 64, "engine", 21)
+    folders = {one.folder, *(replace(one, plugins=(artifacts.Part("p", digest),)).folder for digest in "bc")}
+    assert len(folders) == 3
+
+
+def test_a_plugin_lies_where_the_engine_looks_for_it(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "plugin.zip", "w") as archive:
+        archive.writestr("plugin-descriptor.properties", "name=x\nextended.plugins=absent\nversion=1\n")
+        archive.writestr("config/roles.yml", "")
+    (tmp_path / "library.jar").write_bytes(b"x")
+    home = tmp_path / "home"
+    (home / "config").mkdir(parents=True)
+    plugins.add_security(home, [tmp_path / "plugin.zip", tmp_path / "library.jar"])
+    place = home / "plugins" / "opensearch-security"
+    assert (place / "library.jar").exists()
+    assert (home / "config" / "opensearch-security" / "roles.yml").exists()
+    assert (place / "plugin-descriptor.properties").read_text() == "name=x\nversion=1\n"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tools.engines import artifacts, java
 from tools.engines.cluster import Cluster
 from tools.engines.engine import Engine
 from tools.engines.errors import EngineFailed, Unavailable
+from tools.engines.launch import FLAVOURS
 
 
 def main() -> int:
@@ -21,10 +22,11 @@ def main() -> int:
     fetch = commands.add_parser("fetch", help="fetch, check and unpack engines that are not in the cache")
     fetch.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)}; all when none is given")
     start = commands.add_parser("start", help="run an engine till Ctrl-C, with data that is thrown away afterwards")
-    start.add_argument("name", choices=names)
+    start.add_argument("name", choices=list(FLAVOURS))
     start.add_argument("--port", type=int, help="where it answers; a free port when not given")
     start.add_argument("--heap", default="512m", help="the JVM's heap (%(default)s)")
     start.add_argument("--nodes", type=int, default=1, help="so many nodes as one cluster, on free ports")
+    start.add_argument("--secured", action="store_true", help="with TLS and a user, who are told")
     commands.add_parser("status", help="what is there and what is missing")
     where = commands.add_parser("where", help="the folder of an engine, of the cache, or of the Java that is used")
     where.add_argument("what", nargs="?", default="cache", choices=["cache", "java", *names])
@@ -61,8 +63,11 @@ def run(arguments: argparse.Namespace) -> None:
                 Cluster(arguments.nodes, name=arguments.name, heap=arguments.heap, java_options=())
             ).urls
         else:
-            engine = Engine(arguments.name, heap=arguments.heap, port=arguments.port, java_options=())
-            urls = [stack.enter_context(engine).url]
+            options = {"heap": arguments.heap, "port": arguments.port, "secured": arguments.secured}
+            engine = stack.enter_context(Engine(arguments.name, java_options=(), **options))
+            urls = [engine.url]
+            if known := engine.security:
+                print(f"authority: {known.ca}\nuser: {known.user}\npassword: {known.password}", file=sys.stderr)
         print(*urls, sep="\n", flush=True)
         print("Ctrl-C ends it", file=sys.stderr)
         while True:

@@ -14,12 +14,13 @@ import subprocess
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.engines import java, plugins
 from tools.engines.errors import Unavailable
 
 LIST = Path(__file__).with_name("artifacts.toml")
@@ -28,13 +29,20 @@ PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Artifact:
-    """One archive to fetch: Maven coordinates `group:artifact:version:type`, its digest, the oldest Java it runs on."""
+class Part:
+    """One file to fetch: Maven coordinates `group:artifact:version:type`, and its digest."""
 
-    name: str
     coordinates: str
     sha256: str
+
+
+@dataclass(frozen=True)
+class Artifact(Part):
+    """An engine: the archive that it is unpacked from, the oldest Java it runs on, and what is put into it."""
+
+    name: str
     java: int
+    plugins: tuple[Part, ...] = ()
 
     @property
     def version(self) -> str:
@@ -43,12 +51,18 @@ class Artifact:
     @property
     def folder(self) -> str:
         """Its folder in the cache; the digest is part of the name, so that a changed pin never meets old files."""
-        return f"{self.name}-{self.version}-{self.sha256[:12]}"
+        digests = "".join(part.sha256 for part in (self, *self.plugins))
+        digest = hashlib.sha256(digests.encode()).hexdigest() if self.plugins else digests
+        return f"{self.name}-{self.version}-{digest[:12]}"
 
 
 def pinned(path: Path = LIST) -> dict[str, Artifact]:
     """All artifacts, by the engine's name."""
-    return {name: Artifact(name=name, **entry) for name, entry in _table(path)["engines"].items()}
+    return {name: _artifact(name, **entry) for name, entry in _table(path)["engines"].items()}
+
+
+def _artifact(name: str, *, plugins: Sequence[Mapping[str, str]] = (), **entry: Any) -> Artifact:
+    return Artifact(name=name, plugins=tuple(Part(**plugin) for plugin in plugins), **entry)
 
 
 def cache(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Path:
@@ -85,9 +99,9 @@ def install(artifact: Artifact) -> Path:
             if home := installed(artifact):
                 return home
             with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as aside:
-                archive = _fetch(artifact, Path(aside))
-                check(archive, artifact.sha256)
-                unpacked = unpack(archive, Path(aside) / "unpacked")
+                unpacked = unpack(_fetch(artifact, Path(aside)), Path(aside) / "unpacked")
+                _complete(artifact, unpacked, [_fetch(part, Path(aside)) for part in artifact.plugins])
+                _open(unpacked)
                 return unpacked.rename(folder / artifact.folder)
     except OSError as error:
         raise Unavailable(f"{artifact.name} cannot be kept below {folder} ({error}); set HEADWATER_CACHE") from error
@@ -108,27 +122,50 @@ def unpack(archive: Path, into: Path) -> Path:
             path = Path(opened.extract(entry, into))
             path.chmod(0o755 if (entry.external_attr >> 16) & 0o111 else 0o644)
     (top,) = into.iterdir()
-    for folder in (top, *(path for path in top.rglob("*") if path.is_dir())):
-        folder.chmod(0o755)
+    _open(top)
     return top
 
 
-def _fetch(artifact: Artifact, into: Path) -> Path:
-    """Have Maven copy the artifact into a folder."""
+def _open(top: Path) -> None:
+    for folder in (top, *(path for path in top.rglob("*") if path.is_dir())):
+        folder.chmod(0o755)
+
+
+def _complete(artifact: Artifact, home: Path, parts: Sequence[Path]) -> None:
+    """Put into an engine what it does not bring."""
+    if artifact.name == "opensearch-secured":
+        plugins.add_security(home, parts)
+    elif artifact.name == "elasticsearch-secured":
+        plugins.add_analysers(home, artifact.version, java.find(artifact.java).home, artifact.java)
+
+
+def _fetch(part: Part, folder: Path) -> Path:
+    """Have Maven copy a file into a folder of its own, and hold it against its pin."""
+    into = folder / part.sha256
+    into.mkdir()
     maven = shutil.which("mvn")
     if maven is None:
         raise Unavailable("Maven is missing: install it (Debian: apt-get install maven)")
     goal = f"{_table(LIST)['fetcher']}:copy"
-    what = [f"-Dartifact={artifact.coordinates}", f"-DoutputDirectory={into}"]
+    what = [f"-Dartifact={part.coordinates}", f"-DoutputDirectory={into}"]
     command = [maven, "-q", "-B", "-Dstyle.color=never", goal, *what]
     try:
-        done = subprocess.run(command, cwd=into, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+        done = subprocess.run(
+            command,
+            cwd=into,
+            stdin=subprocess.DEVNULL,  # a Maven that is started in the background would stop at the terminal
+            capture_output=True,
+            text=True,
+            timeout=FETCH_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"Maven did not bring {artifact.coordinates} within {FETCH_SECONDS:.0f} s") from error
-    found = list(into.glob("*.zip"))
+        raise Unavailable(f"Maven did not bring {part.coordinates} within {FETCH_SECONDS:.0f} s") from error
+    found = list(into.iterdir())
     if done.returncode != 0 or len(found) != 1:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:12])
-        raise Unavailable(f"Maven did not bring {artifact.coordinates} (status {done.returncode}):\n{said}")
+        raise Unavailable(f"Maven did not bring {part.coordinates} (status {done.returncode}):\n{said}")
+    check(found[0], part.sha256)
     return found[0]
 
 

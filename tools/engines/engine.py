@@ -27,6 +27,7 @@ from typing import Self
 from tools.engines import artifacts, java
 from tools.engines.errors import EngineFailed, Unavailable
 from tools.engines.launch import FLAVOURS, NONE, QUICK_START, free_port, order, prepare
+from tools.engines.security import secure
 
 START_SECONDS = 180.0
 """Till a node answers: 9 s on two idle cores, many times that beside a test suite."""
@@ -49,18 +50,20 @@ class Engine:
         java_options: Sequence[str] = QUICK_START,
         port: int | None = None,
         settings: Mapping[str, str] = NONE,
+        secured: bool = False,
         start: bool = True,
     ) -> None:
         if name not in FLAVOURS:
             raise Unavailable(f"no engine is called {name}: there are {', '.join(FLAVOURS)}")
-        artifact = artifacts.pinned()[name]
+        artifact = artifacts.pinned()[f"{name}-secured" if secured else name]
         self.name, self.version = name, artifact.version
         self.java_options = [f"-Xms{heap}", f"-Xmx{heap}", *java_options]
-        self.settings = dict(settings)
         self._java = java.find(artifact.java)
         self._home = artifacts.install(artifact)
         self.port, self.transport_port = port or free_port(), free_port()
         self.folder = prepare(name, self._home)
+        self.security = secure(name, self.folder) if secured else None
+        self.settings = {**(self.security.settings if self.security else NONE), **settings}
         self._guards: list[subprocess.Popen[bytes]] = []
         self._group = 0
         self.close = weakref.finalize(self, discard, os.getpid(), self._guards, self.folder)
@@ -73,7 +76,7 @@ class Engine:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.port}" if self.security is None else f"https://localhost:{self.port}"
 
     @property
     def running(self) -> bool:
@@ -154,14 +157,20 @@ class Engine:
         self.close()
 
     def _healthy(self, path: str) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection, headers = self._connection()
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=headers)
             return connection.getresponse().status == http.HTTPStatus.OK
         except (OSError, http.client.HTTPException):
             return False
         finally:
             connection.close()
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+        if self.security is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=5), {}
+        safe = http.client.HTTPSConnection("localhost", self.port, timeout=5, context=self.security.context())
+        return safe, {"authorization": self.security.authorization}
 
     def _order(self) -> dict[str, object]:
         ports = {"http.port": str(self.port), "transport.port": str(self.transport_port)}
