@@ -81,6 +81,10 @@ def test_dit_06_every_field_of_a_change() -> None:
         "2016-05-01T12:00:00.000+0000",
         "2016-05-01T07:00:00.000000-0500",
         1462104000000,
+        1462104000000.0,
+        "2016-05-01t12:00:00z",
+        " 2016-05-01 12:00:00,000 ",
+        "2016-05-01T08:30-0330",
     ],
 )
 def test_dit_a5_times_in_every_form(text: object) -> None:
@@ -96,13 +100,52 @@ def test_dit_a5_times_in_every_form(text: object) -> None:
         ("md5:" + "a" * 32 + " sha1:" + "c" * 40, f"md5:{'a' * 32} sha-1:{'c' * 40}"),
         ("blake3:" + "d" * 64, "blake3:" + "d" * 64),
         (["a" * 32, "b" * 32], "md5:" + "a" * 32),
+        (["a" * 32, None, ""], "md5:" + "a" * 32),
+        ("a" * 32 + ", sha-256:" + "B" * 64, f"md5:{'a' * 32} sha-256:{'b' * 64}"),
+        ("urn:md5:" + "a" * 32, "md5:" + "a" * 32),
+        ("", None),
+        ([], None),
     ],
 )
-def test_dit_a8_digests_in_every_shape(md5: object, stated: str) -> None:
+def test_dit_a8_digests_in_every_shape(md5: object, stated: str | None) -> None:
     assert resource(md5=md5).metadata.hash == stated
 
 
+@pytest.mark.parametrize("length", [10, "10", " 10 ", 10.0])
+def test_dit_a7_lengths_in_every_form(length: object) -> None:
+    read = resource(length=length)
+    assert (read.metadata.length, read.remarks) == (10, ())
+
+
+@pytest.mark.parametrize(
+    ("location", "read"),
+    [
+        ("http://x.org/a", Location("http://x.org/a", "url")),
+        ({"value": "http://x.org/a"}, Location("http://x.org/a", "url")),
+        ({"value": "http://x.org/a", "type": None}, Location("http://x.org/a", "url")),
+        ({"value": "a", "type": " Rel_Path "}, Location("a", "rel_path")),
+        ({"value": " a\\b", "type": "REL_PATH", "more": 1}, Location(" a\\b", "rel_path")),
+    ],
+)
+def test_dit_07_types_of_locations_in_every_form(location: object, read: Location) -> None:
+    assert read_document({"location": location}).location == read
+
+
 FORGIVEN = [
+    {"length": 1.5},
+    {"length": "1,000"},
+    {"length": "１０"},
+    {"length": [10]},
+    {"md5": "a" * 31},
+    {"md5": [["a" * 32]]},
+    {"mime": ["text/plain"]},
+    {"lastmod": "Sun, 01 May 2016 12:00:00 GMT"},
+    {"lastmod": "20160501T120000Z"},
+    {"lastmod": "0000-01-01T00:00:00Z"},
+    {"lastmod": ["2016-05-01T12:00:00Z"]},
+    {"ln": {"rel": "describes describedby", "href": "http://x/"}},
+    {"ln": [None, [], "x"]},
+    {"ln": {"rel": "up", "href": ["http://x/"]}},
     {"length": -1},
     {"length": 1 << 63},
     {"length": "many"},
@@ -121,7 +164,7 @@ FORGIVEN = [
     {"ln": [{"rel": "is part of", "href": "http://x/"}]},
     {"ln": [{"rel": None, "href": "http://x/"}]},
     {"ln": [{"rel": "up", "href": "http://x/"}] * 1000},
-    {"odd": "x" * 10_000},
+    {"odd": "x" * 20_000},
 ]
 
 
@@ -140,6 +183,11 @@ REFUSED = [
     {"location": {"value": ""}},
     {"location": {"value": 7}},
     {"location": {"value": "a", "type": 7}},
+    {"location": ["http://x/"]},
+    {"location": {"Value": "a", "type": "rel_path"}},
+    {"location": HERE, "resource_set": ["s"]},
+    {"location": HERE, "change": "create"},
+    {"location": HERE, "change": ["created"]},
     {"location": HERE, "resource_set": 7},
     {"location": HERE, "change": "moved"},
     {"location": HERE, "change": None},
@@ -201,8 +249,19 @@ def test_dit_09_the_time_that_an_old_index_keeps_itself() -> None:
 
 @pytest.mark.parametrize("value", [1, "x", None, {"delete": {"_id": "1"}}, {"hits": {"hits": [7]}}, [[[7]]]], ids=str)
 def test_wrappers_of_nothing_are_refused(value: object) -> None:
+    def read() -> None:
+        for one in Unwrapper().push(value):
+            read_document(one.source, one.kind)
+
     with pytest.raises(BadDocument):
-        Unwrapper().push(value)
+        read()
+
+
+def test_a_text_that_cannot_be_read_is_that_of_its_action() -> None:
+    unwrapper = Unwrapper()
+    assert unwrapper.push({"index": {"_type": "change"}}) == []
+    unwrapper.skip()
+    assert [one.kind for one in unwrapper.push(RESOURCE)] == [None]
 
 
 def test_a_bulk_request_that_ends_early_is_refused() -> None:

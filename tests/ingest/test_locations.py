@@ -14,6 +14,9 @@ HERE = Locations(PREFIX, "/srv/data")
 RESOLVED = [
     ("a relative path", "rel_path", "a/b.txt", "a/b.txt"),
     ("its leading slash is dropped", "rel_path", "/a/b.txt", "a/b.txt"),
+    ("all of them", "rel_path", "//a/b.txt", "a/b.txt"),
+    ("a backslash is a character", "rel_path", "a\\b", "a%5Cb"),
+    ("what looks encoded is not", "rel_path", "%2e%2e/b", "%252e%252e/b"),
     ("segments are percent-encoded as UTF-8", "rel_path", "ü b/100%.txt", "%C3%BC%20b/100%25.txt"),
     ("a dot segment means nothing", "rel_path", "./a/./b", "a/b"),
     ("a colon makes no scheme", "rel_path", "http://x", PREFIX + "http%3A//x"),
@@ -32,6 +35,8 @@ REFUSED = [
     ("up", "rel_path", "../a"),
     ("up in the middle", "rel_path", "a/../../b"),
     ("up that stays inside", "rel_path", "a/../b"),
+    ("up by a backslash", "rel_path", "a/..\\b"),
+    ("up by backslashes from the root", "abs_path", "/srv/data/a\\..\\..\\b"),
     ("up from the root", "abs_path", "/srv/data/../secret"),
     ("another folder", "abs_path", "/etc/passwd"),
     ("a folder that begins alike", "abs_path", "/srv/database/a"),

@@ -32,7 +32,7 @@ MOST_LINKS: Final = 500
 """Links of one document that are read: a reader of our lists takes no more than twice as many of an entry."""
 MOST_REMARKS: Final = 20
 """What is said of one document at most: a bad one may give cause for a remark in every octet."""
-MOST_KEPT_OCTETS: Final = 4_096
+MOST_KEPT_OCTETS: Final = 16_384
 """Unknown fields of one document that are kept, as JSON (DIT-A19)."""
 
 _LONGEST_LENGTH: Final = (1 << 63) - 1
@@ -171,7 +171,8 @@ def _location(value: object) -> Location:
         return Location(value, URL)
     if not isinstance(value, dict) or not isinstance(text := value.get("value"), str) or not text:
         raise BadDocument("location is an object with value and type", rule="DIT-05")
-    kind = value.get("type", URL)
+    kind = value.get("type")
+    kind = URL if kind is None else kind
     if not isinstance(kind, str):
         raise BadDocument("the type of a location is a text", rule="DIT-07")
     return Location(text, kind.strip().lower())
@@ -202,7 +203,7 @@ def _time(name: str, value: object, remarks: list[str]) -> dt.datetime | None:
     try:
         if isinstance(value, str):
             return from_microseconds(to_microseconds(parse_datetime(value)[0]))  # a coarse time is its start
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=value)
     except (ValueError, OverflowError):
         pass
@@ -214,7 +215,7 @@ def _length(value: object, remarks: list[str]) -> int | None:
     """Octets in 64 bits (DIT-A7), as a number or as its digits."""
     if value is None:
         return None
-    if isinstance(value, str) and _DIGITS(value.strip()):
+    if (isinstance(value, str) and _DIGITS(value.strip())) or (isinstance(value, float) and value.is_integer()):
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LONGEST_LENGTH:
         return value
@@ -224,7 +225,7 @@ def _length(value: object, remarks: list[str]) -> int | None:
 
 def _texts(value: object) -> Iterable[str]:
     items = value if isinstance(value, list) else [value]
-    return (part for item in items if item is not None for part in str(item).split())
+    return (part for item in items if item is not None for part in str(item).replace(",", " ").split())
 
 
 def _digests(items: Iterable[str], remarks: list[str]) -> str | None:

@@ -35,10 +35,19 @@ class Unwrapper:
         """The documents in one text. Raises BadDocument."""
         action, self._action = self._action, None
         if action is not None:
-            return [self._acted(action, value)]
+            return [_acted(action, value)]
         if isinstance(value, list):
-            return [one for item in value for one in self._single(item)]
-        return self._single(value)
+            return [one for item in value for one in _found(item)]
+        if not isinstance(value, dict) or (name := _action(value)) is None:
+            return _found(value)
+        if name == "delete":  # what has gone is told by a change document (DIT-02)
+            raise BadDocument("a bulk deletion says nothing of a resource; a deletion is a change document")
+        self._action = value
+        return []
+
+    def skip(self) -> None:
+        """A text could not be read: it was the document of the action before it, if there was one."""
+        self._action = None
 
     def finish(self) -> None:
         """The end has come. Raises BadDocument when an action line has nothing to act on."""
@@ -46,26 +55,24 @@ class Unwrapper:
             self._action = None
             raise BadDocument("a bulk action without its document")
 
-    def _single(self, value: object) -> list[Wrapped]:
-        if not isinstance(value, dict):
-            raise BadDocument("a document is a JSON object")
-        hits = value.get("hits")
-        if isinstance(hits, dict) and isinstance(hits.get("hits"), list):
-            return [one for hit in hits["hits"] for one in self._single(hit)]
-        if "_source" in value:
-            return [_hit(value)]
-        if (name := _action(value)) is None:
-            return [Wrapped(value)]
-        if name == "delete":  # what has gone is told by a change document (DIT-02)
-            raise BadDocument("a bulk deletion says nothing of a resource; a deletion is a change document")
-        self._action = value
-        return []
 
-    def _acted(self, action: dict[str, Any], value: object) -> Wrapped:
-        ((name, head),) = action.items()
-        if name == "update" and isinstance(value, dict):
-            value = value.get("upsert", value.get("doc", value))
-        return _hit({**head, "_source": value})
+def _acted(action: dict[str, Any], value: object) -> Wrapped:
+    ((name, head),) = action.items()
+    if name == "update" and isinstance(value, dict):
+        value = value.get("upsert", value.get("doc", value))
+    return _hit({**head, "_source": value})
+
+
+def _found(value: object) -> list[Wrapped]:
+    """The documents of an answer, or the one document; what is none is for its reader to refuse, by itself."""
+    hits = value.get("hits") if isinstance(value, dict) else None
+    if isinstance(hits, dict) and isinstance(hits.get("hits"), list):
+        return [_document(hit) for hit in hits["hits"]]
+    return [_document(value)]
+
+
+def _document(value: object) -> Wrapped:
+    return _hit(value) if isinstance(value, dict) and "_source" in value else Wrapped(value)
 
 
 def _action(value: dict[str, Any]) -> str | None:

@@ -16,14 +16,13 @@ from headwater.errors import UsageFault
 from headwater.ingest.dit_documents import BadDocument, DitDocument, read_document
 from headwater.ingest.dit_exports import Unwrapper, Wrapped
 from headwater.ingest.dit_intake import PATIENCE, resolvable, take_documents
+from headwater.ingest.dit_texts import Texts, decoded
 from headwater.ingest.event_intake import LineTooLong, refusal
 from headwater.ingest.feed import BATCH, Feed, Outcome
 from headwater.ingest.lines import Line, Lines
 from headwater.ingest.submission import BATCH_OCTETS, SubmissionLimits, TooManyLines
 from headwater.ingest.tally import Tally
 from headwater.progress import Listener, silent
-from headwater.spec.inflate import Inflater
-from headwater.spec.limits import ReadLimits
 
 WHOLE_OCTETS = 8 << 20
 """One JSON text that is not in lines, at most."""
@@ -45,7 +44,7 @@ class NotForUs(UsageFault):
 class DitSubmission:
     """Takes octets as they come (`push`) and answers at the end (`finish`). One thread at a time.
 
-    They are lines of JSON; with `whole` they may also be one JSON text over several lines.
+    They are lines of JSON, or one JSON text over several lines.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class DitSubmission:
         *,
         line_octets: int = 1 << 20,
         patience: dt.timedelta = PATIENCE,
-        whole: bool = False,
         keep: bool = True,
         dry_run: bool = False,
         listener: Listener = silent,
@@ -64,10 +62,10 @@ class DitSubmission:
         self._limits = limits or SubmissionLimits()
         self._lines = Lines(octets=self._limits.octets, ratio=self._limits.ratio, line_octets=line_octets)
         self._unwrapper = Unwrapper()
-        self._whole = _Whole() if whole else None
+        self._texts = Texts(max(WHOLE_OCTETS, line_octets))
         self._batches: dict[str, tuple[Feed, list[tuple[int, DitDocument]]]] = {}
-        self._origin = [0]
-        """The line of each document, by the number that it goes by until it is recorded: a line may hold several."""
+        self._origin: list[tuple[int, int | None]] = [(0, None)]
+        """Line and item of each document, by the number that it goes by until it is recorded."""
         self._count = 0
         self._octets = 0
         self._keep = keep
@@ -84,18 +82,14 @@ class DitSubmission:
 
     def push(self, data: bytes) -> None:
         """Take octets. Raises what stops the whole; what was taken before stays taken, and stands in `body`."""
-        if self._whole is not None:
-            self._whole.push(data)
-            return
         for line in self._lines.push(data):
-            self._take(line)
+            self._take_all(self._texts.push(line))
 
     def finish(self) -> None:
         """Take what is left. Raises as `push` does."""
-        if self._whole is not None:
-            self._take_whole(self._whole.finish())
         for line in self._lines.finish():
-            self._take(line)
+            self._take_all(self._texts.push(line))
+        self._take_all(self._texts.finish())
         try:
             self._unwrapper.finish()
         except BadDocument as fault:
@@ -110,19 +104,31 @@ class DitSubmission:
             documents.clear()
             for start in range(0, len(batch), BATCH):
                 if self._dry_run:
-                    self._tell(resolvable(feed, batch[start : start + BATCH]))
+                    self._tell(self._placed(resolvable(feed, batch[start : start + BATCH])))
                     continue
                 taken = take_documents(feed, batch[start : start + BATCH], patience=self._patience)
-                self._tell([msgspec.structs.replace(one, line=self._origin[one.line]) for one in taken.outcomes])
-                taken.remarks = [(self._origin[line], remark) for line, remark in taken.remarks]
+                self._tell(self._placed(taken.outcomes))
+                taken.remarks = [(self._origin[line][0], remark) for line, remark in taken.remarks]
                 self.tally.notice(taken, self._listener)
-        self._origin = [0]
+        self._origin = [(0, None)]
+
+    def _placed(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """With the lines in which the documents came."""
+        places = (self._origin[one.line] for one in outcomes)
+        return [
+            msgspec.structs.replace(one, line=line, item=item)
+            for one, (line, item) in zip(outcomes, places, strict=True)
+        ]
 
     @property
     def body(self) -> bytes:
         """What has been taken so far, as one JSON object."""
-        results = msgspec.json.encode(sorted(self.outcomes, key=lambda one: one.line))
+        results = msgspec.json.encode(sorted(self.outcomes, key=lambda one: (one.line, one.item or 0)))
         return msgspec.json.encode(self.tally)[:-1] + b',"results":' + results + b"}\n"
+
+    def _take_all(self, lines: list[Line]) -> None:
+        for line in lines:
+            self._take(line)
 
     def _take(self, line: Line) -> None:
         if self._count >= self._limits.lines:
@@ -132,7 +138,14 @@ class DitSubmission:
         try:
             if line.text is None:
                 raise LineTooLong("the line is too long")
-            found = self._unwrapper.push(_decoded(line.text))
+            value = decoded(line.text)
+        except UsageFault as fault:
+            self._unwrapper.skip()
+            self._count += 1
+            self._tell([refusal(line.number, fault)])
+            return
+        try:
+            found = self._unwrapper.push(value)
         except UsageFault as fault:
             self._count += 1
             self._tell([refusal(line.number, fault)])
@@ -141,31 +154,22 @@ class DitSubmission:
         if self._count > self._limits.lines:
             self.flush()
             raise TooManyLines(f"more than {self._limits.lines:,} lines or documents")
-        for one in found:
-            self._add(line.number, one)
+        for item, one in enumerate(found, 1):
+            self._add(line.number, item if len(found) > 1 else None, one)
         if self._octets >= BATCH_OCTETS or sum(len(batch) for _, batch in self._batches.values()) >= BATCH:
             self.flush()
 
-    def _take_whole(self, text: bytes) -> None:
-        try:
-            _decoded(text)
-        except BadDocument:  # it may be lines all the same
-            for line in self._lines.push(text):
-                self._take(line)
-            return
-        self._take(Line(1, text))
-
-    def _add(self, line: int, wrapped: Wrapped) -> None:
+    def _add(self, line: int, item: int | None, wrapped: Wrapped) -> None:
         try:
             document = read_document(wrapped.source, wrapped.kind, wrapped.stored_at)
             feed = self._route(document.resource_set)
         except UsageFault as fault:
-            self._tell([refusal(line, fault)])
+            self._tell([msgspec.structs.replace(refusal(line, fault), item=item)])
             return
         if feed is None:
             self.tally.count([], foreign=1)
             return
-        self._origin.append(line)
+        self._origin.append((line, item))
         self._batches.setdefault(feed.name, (feed, []))[1].append((len(self._origin) - 1, document))
 
     def _tell(self, outcomes: list[Outcome]) -> None:
@@ -173,27 +177,3 @@ class DitSubmission:
         self.tally.complain(outcomes, self._listener)
         if self._keep:
             self.outcomes += outcomes
-
-
-class _Whole:
-    """One JSON text over several lines, unpacked and bounded."""
-
-    def __init__(self) -> None:
-        self._inflater = Inflater(ReadLimits(octets=WHOLE_OCTETS, compressed_octets=WHOLE_OCTETS, ratio_octets=1 << 20))
-        self._text = bytearray()
-
-    def push(self, data: bytes) -> None:
-        for block in self._inflater.push(data):
-            self._text += block
-
-    def finish(self) -> bytes:
-        for block in self._inflater.finish():
-            self._text += block
-        return bytes(self._text)
-
-
-def _decoded(text: bytes) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
-        raise BadDocument(f"not one JSON text a line: {cause}"[:200]) from cause

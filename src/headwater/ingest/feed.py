@@ -30,10 +30,12 @@ BATCH = 1_000
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one line or document: an HTTP status, the change's number, or a code and the reason.
 
-    `left_out` says what of a document that was taken could not be read.
+    `item` is which of several documents in one line it is about, counted from 1. `left_out` says what of a document
+    that was taken could not be read.
     """
 
     line: int
+    item: int | None = None
     status: int
     seq: int | None = None
     code: str | None = None

@@ -12,6 +12,8 @@ from headwater.spec.limits import ReadLimits
 
 LINE_OCTETS: Final = 1 << 20
 """One line, at most: a document with five hundred links is a tenth of that."""
+_BOM: Final = b"\xef\xbb\xbf"
+"""Some editors write it before the first line; it is part of none."""
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +62,8 @@ class Lines:
 
     def _line(self, text: bytes) -> Iterator[Line]:
         self._number += 1
+        if self._number == 1:
+            text = text.removeprefix(_BOM)
         if self._too_long or len(text) > self._line_octets:
             self._too_long = False
             yield Line(self._number, None)

@@ -89,9 +89,9 @@ class Locations:
         return _quoted("/".join(segments[count:]))
 
     def relative_path(self, text: str) -> str:
-        """The catalog's URI of a path below the prefix; one leading slash means nothing."""
+        """The catalog's URI of a path below the prefix; leading slashes mean nothing: one parts the two."""
         _check(text)
-        segments = [one for one in text.removeprefix("/").split("/") if one != "."]
+        segments = [one for one in text.lstrip("/").split("/") if one != "."]
         _refuse_up(segments, text)
         relative = _quoted("/".join(segments))
         if not self.prefix:
@@ -121,7 +121,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _refuse_up(segments: list[str], text: str) -> None:
-    if ".." in segments:
+    if any(".." in one.split("\\") for one in segments):  # a backslash parts them on some servers and destinations
         raise BadLocation(f"a path with '..': {text[:200]!a}", rule="DIT-A10")
 
 

@@ -194,9 +194,8 @@ class Intake:
                 _open(desk.feed)
             return desk.feed
 
-        whole = (_header(scope, b"content-type") or b"").startswith(b"application/json")
         patience = min(one.patience for one in desks)
-        submission = DitSubmission(route, self._limits.submission, patience=patience, whole=whole)
+        submission = DitSubmission(route, self._limits.submission, patience=patience)
         with self._seat(mine[0].feed.name):
             reply = await self._take(submission, receive)
         for desk in mine:
@@ -226,7 +225,7 @@ class Intake:
                 return _refused(403, "this token is for another set")
             challenge = line(b"www-authenticate", b'Bearer realm="headwater", error="invalid_token"')
             return _refused(401, "this token is not known", challenge)
-        if (_header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip"):
+        if (_header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
             return _refused(415, "a body is plain or gzip", line(b"accept-encoding", b"gzip"))
         length = _header(scope, b"content-length") or b"0"
         if not length.isdigit() or len(length) > 18 or int(length) > self._limits.submission.octets:
