@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,8 @@ from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import StoreFault
 from headwater.progress import Notice, Progress
+from headwater.publish import plan as publish_plan
+from headwater.publish.publisher import Published, Publisher
 from headwater.server import feeding
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.feeding import FOLLOWING, PUBLISHING
@@ -128,3 +132,45 @@ def test_what_is_lost_in_the_store_comes_back_by_itself(tmp_path: Path, monkeypa
         for name in ("s05", "s30"):
             shutil.rmtree(tmp_path / "state" / "documents" / name)
         until(lambda: says(source, "s05", "<urlset") and says(source, "s30", "<urlset"), what="the lost documents")
+
+
+def test_news_overtake_sets_of_which_nothing_new_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_work(tmp_path) as source:
+        begin(source, *NAMES)
+        until(source.is_site_published, what="the first publication")
+    done: list[tuple[str, bool]] = []
+    usual = Publisher.publish
+
+    def slow(self: Publisher, name: str, at: dt.datetime, *, pages: bool = True, check: bool = False) -> Published:
+        time.sleep(0.25)  # a large set: what it takes is the point, nobody waits for it
+        done.append((name, pages))
+        return usual(self, name, at, pages=pages, check=check)
+
+    monkeypatch.setattr(Publisher, "publish", slow)
+    with at_work(tmp_path) as source:
+        until(lambda: bool(done), what="the first look at all sets")
+        record(source, NAMES[-1], "news")
+        until(lambda: says(source, NAMES[-1], "news"), what="the news")
+        assert (NAMES[-1], False) in done
+        assert len({name for name, _ in done}) < COUNT, "others still wait for their turn"
+        until(lambda: len({name for name, _ in done}) == COUNT, what="the others")
+
+
+def test_pages_that_are_due_wait_for_a_thread_of_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_plan, "SHARE", 1_000.0)  # rounds are never too dear
+    sets = (SetConfig(name="s", feed="events", resource_base="http://f.example/", refresh_seconds=0.0),)
+    config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
+    with Source(config) as source:
+        source.start()
+        begin(source, "s")
+        until(source.is_site_published, what="the first publication")
+        record(source, "s", "news")
+        until(lambda: says(source, "s", "news"), what="the change")
+        until(lambda: is_listed(source, "s", "news"), what="its page, though nothing else has changed")
+
+
+def is_listed(source: Source, name: str, text: str) -> bool:
+    held = source.store.open(f"{name}/resourcelist.xml")
+    assert held is not None
+    with held[1] as file:
+        return text.encode() in file.read()

@@ -67,7 +67,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     pages_rendered: int
     pages_stale: int
     pages_left: int
-    """What remains of a round of pages: the next publication goes on with it, better soon."""
+    """What remains of a round of pages, or of a rotation: the next publication with pages goes on with it."""
 
 
 class Publisher:
@@ -107,18 +107,21 @@ class Publisher:
         self._looked = False
         self._checked: set[str] = set()
 
-    def publish(self, name: str, at: dt.datetime, *, force_pages: bool = False, check: bool = False) -> Published:
+    def publish(
+        self, name: str, at: dt.datetime, *, pages: bool = True, force_pages: bool = False, check: bool = False
+    ) -> Published:
         """Bring the documents of one set up to date with the catalog.
 
         `at` is a moment up to which the outside world is completely recorded. With `force_pages` every stale page is
-        rendered; otherwise pages follow the set's settings. Documents that others have removed or damaged are restored
-        by the first publication of a process, and by those that `check` or force. Raises UnknownSet, NotReady, and the
-        store's and the catalog's StoreFaults; after one of these the next call does what is left.
+        rendered; otherwise pages follow the set's settings. Without `pages`, those of a published set wait and count
+        as left. Documents that others have removed or damaged are restored by the first publication of a process, and
+        by those that `check` or force. Raises UnknownSet, NotReady, and the store's and the catalog's StoreFaults;
+        after one of these the next call does what is left.
         """
         settings = self._site.settings(name)
         with self._locks[name]:
             check = check or force_pages or name not in self._checked
-            result = self._publish(settings, at, force_pages, check)
+            result = self._publish(settings, at, pages=pages or force_pages, force=force_pages, check=check)
             self._checked.add(name)
             self._published.add(name)
         if check and not self._is_description_sound(name):
@@ -288,7 +291,7 @@ class Publisher:
             self._found += 1
         return len(self._published) == len(sets)
 
-    def _publish(self, settings: SetSettings, at: dt.datetime, force: bool, check: bool) -> Published:
+    def _publish(self, settings: SetSettings, at: dt.datetime, *, pages: bool, force: bool, check: bool) -> Published:
         name = settings.name
         state = self._catalog.state(name)
         if state.opened_at is None:
@@ -306,27 +309,28 @@ class Publisher:
         changes.publish()
         resources = ResourceLists(self._catalog, press, self._site, settings, self._clock, self._listener)
         at = true_at(at, state, note)
-        pages = resources.publish(note, at, changes.publish, everything=everything, force=force)
+        wait = not (pages or everything)
+        done = resources.publish(note, at, changes.publish, everything=everything, force=force, wait=wait)
         if everything:
             press.document(capability_list_name(name), *documents.capability_list(self._site, settings))
-        live = {capability_list_name(name), *changes.names, *pages.names}
+        live = {capability_list_name(name), *changes.names, *done.names}
         forgotten = {change_segment_name(name, number) for number in range(note.open.first, first)}
         retired = self._retired(note, live, name, now, forgotten, sweep=everything)
         removed = plan.expired(retired, now)
         for gone in removed:
             self._store.remove(gone)
         self._may_write()
-        if pages.rendered:
-            self._catalog.rendered(name, pages.rendered)
+        if done.rendered:
+            self._catalog.rendered(name, done.rendered)
         noted = write_note(
             msgspec.structs.replace(
-                pages.note,
+                done.note,
                 fingerprint=shape,
                 open=changes.open,
                 retired=tuple(one for one in retired if one[0] not in removed),
             )
         )
-        if pages.note is not note or noted != state.notes:  # most looks find that nothing is to be done
+        if done.note is not note or noted != state.notes:  # most looks find that nothing is to be done
             self._catalog.note(name, noted)
         return Published(
             name=name,
@@ -334,11 +338,16 @@ class Publisher:
             removed=removed,
             kept=len(live - set(press.written)),
             seq=changes.open.seq,
-            at=pages.note.at or at,
-            pages_rendered=len(pages.rendered),
-            pages_stale=pages.stale_count,
-            pages_left=len(pages.note.pending),
+            at=done.note.at or at,
+            pages_rendered=len(done.rendered),
+            pages_stale=done.stale_count,
+            pages_left=done.left + (wait and self._is_rotation_due(settings, now)),
         )
+
+    def _is_rotation_due(self, settings: SetSettings, now: dt.datetime) -> bool:
+        if settings.rotation_seconds is None:
+            return False
+        return plan.must_rotate(self._catalog.segments(settings.name)[-1], settings, now)
 
     def _close_segment(self, settings: SetSettings, now: dt.datetime) -> None:
         if settings.segment_seconds is None:

@@ -29,6 +29,8 @@ class PagesDone(msgspec.Struct, frozen=True, kw_only=True):
     rendered: tuple[Rendered, ...]
     names: tuple[str, ...]
     stale_count: int
+    left: int
+    """How many pages are due and not rendered."""
 
 
 class ResourceLists:
@@ -52,14 +54,24 @@ class ResourceLists:
         self._listener = listener
 
     def publish(
-        self, note: Note, at: dt.datetime, catch_up: Callable[[], None], *, everything: bool, force: bool
+        self,
+        note: Note,
+        at: dt.datetime,
+        catch_up: Callable[[], None],
+        *,
+        everything: bool,
+        force: bool,
+        wait: bool = False,
     ) -> PagesDone:
-        """Render what is due. `catch_up` publishes changes; it is called before a page becomes visible."""
+        """Render what is due, or let it `wait`. `catch_up` publishes changes, before a page becomes visible."""
         began = self._clock()
         pages = self._catalog.pages(self._name)
         plan = plan_pages(pages, note, self._settings, began, everything=everything, force=force)
-        if not plan.rewrite:
-            return PagesDone(note=note, rendered=(), names=self._names(plan), stale_count=_stale(pages, plan, ()))
+        if wait or not plan.rewrite:
+            left = len(plan.render) + len(plan.drop) + len(plan.left)
+            plan = PagePlan(listed=note.listed, indexed=note.indexed)
+            stale = _stale(pages, plan, ())
+            return PagesDone(note=note, rendered=(), names=self._names(plan), stale_count=stale, left=left)
         self._intend(note, plan)
         touched = {page.number: page.touched for page in pages}
         done = []
@@ -80,7 +92,13 @@ class ResourceLists:
             page_seconds=max(seconds, 0.0),
         )
         rows = (*done, *dropped)
-        return PagesDone(note=noted, rendered=rows, names=self._names(plan), stale_count=_stale(pages, plan, rows))
+        return PagesDone(
+            note=noted,
+            rendered=rows,
+            names=self._names(plan),
+            stale_count=_stale(pages, plan, rows),
+            left=len(plan.left),
+        )
 
     def _intend(self, note: Note, plan: PagePlan) -> None:
         """Say which documents may be newer than their rows, before they are: after a crash they are rendered again."""

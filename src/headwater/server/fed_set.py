@@ -10,6 +10,7 @@ from headwater.errors import HeadwaterError
 from headwater.ingest.feed import Feed
 from headwater.progress import Listener, Notice
 from headwater.server.following import Health
+from headwater.server.lines import Line
 
 WAITING: Final = "waiting for its first records"
 LOADING: Final = "loading"
@@ -40,10 +41,15 @@ class FedSet:
         self.health = Health(name=feed.name, phase=WAITING)
         self.is_open = False
         self.is_unsettled = False
-        self.is_wanted = False
-        """There are news for the publication that is under way, or about to be."""
+        self.line: Line | None = None
+        """Where the set waits for its publication."""
         self.is_worked = False
+        """Its publication is under way …"""
+        self.wanted: Line | None = None
+        """… and another one is wanted when it has ended."""
         self.is_polled = False
+        self.seen_seq: int | None = None
+        """The newest change at the last look: another number is news."""
         self.published_seq: int | None = None
         self.announced_seq: int | None = None
         self.published_at = 0.0

@@ -1,8 +1,9 @@
 """Keeps all fed sets of a source current with a few threads, however many sets there are.
 
 One thread looks at them all, by one cheap question to the catalog; a few publish what it has found, a few others follow
-indexes. A set has one publication and one look at its index under way at a time. Whatever fails in a set is shown by
-its `health`, tried again after a pause that grows, and holds up no other set.
+indexes. News go first: pages, and sets of which nothing new is known, wait in a line of their own. A set has one
+publication and one look at its index under way at a time. Whatever fails in a set is shown by its `health`, tried again
+after a pause that grows, and holds up no other set.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from headwater.progress import Listener, Notice, silent
 from headwater.publish.publisher import Publisher
 from headwater.server.fed_set import LOADING, READING, FedSet
 from headwater.server.following import Health
+from headwater.server.lines import Job, Line, Lines
 from headwater.server.set_source import Publication
 
 TICK_SECONDS: Final = 30.0
@@ -30,7 +32,7 @@ TICK_SHARE: Final = 0.01
 """… but no more than this share of one processor's time, over all sets."""
 TICK_SLICE: Final = TICK_SHARE / 2
 """Seconds of work on them at once."""
-LOOK_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 0.25
 """Between looks at what others have recorded, and at documents that wait for their partner …"""
 LOOK_SHARE: Final = 0.02
 """… but no more than this share of the time."""
@@ -38,11 +40,10 @@ NAME_SECONDS: Final = 5.0
 """Sets that are published while another is not are named when nothing else is to be published, or after so long."""
 NAME_SHARE: Final = 0.05
 
-PUBLISHING: Final = 4
+PUBLISHING: Final = 8
+"""Threads, at most: publishing a change is mostly waiting for the disk …"""
 FOLLOWING: Final = 16
-"""Threads, at most. A first load takes one for as long as it lasts."""
-
-Job = Callable[[], None]
+"""… and following an index for the network. A first load takes one for as long as it lasts."""
 
 
 class Feeding:
@@ -80,17 +81,16 @@ class Feeding:
         """The sets that were published, the longest ago first."""
         self._is_naming = self._is_ticking = self._is_blind = False
         self._open_count = 0
-        self._look_at = self._tick_at = self._name_at = 0.0
-        self._to_publish: SimpleQueue[Job | None] = SimpleQueue()
+        self._look_at = self._tick_at = self._name_at = self._look_took = 0.0
+        self._to_publish = Lines(min(PUBLISHING, len(self._sets)))
         self._to_follow: SimpleQueue[Job | None] = SimpleQueue()
         self._threads = [threading.Thread(target=self._run, name="headwater-feeding", daemon=True)]
-        for queue, most, what in (
-            (self._to_publish, min(PUBLISHING, len(self._sets)), "publish"),
-            (self._to_follow, min(FOLLOWING, len(self._indexed)), "index"),
+        for work, most, what in (
+            (self._work, min(PUBLISHING, len(self._sets)), "publish"),
+            (self._work_on_indexes, min(FOLLOWING, len(self._indexed)), "index"),
         ):
             self._threads += [
-                threading.Thread(target=self._work, args=(queue,), name=f"headwater-{what}-{number}", daemon=True)
-                for number in range(most)
+                threading.Thread(target=work, name=f"headwater-{what}-{number}", daemon=True) for number in range(most)
             ]
 
     def start(self) -> None:
@@ -101,8 +101,8 @@ class Feeding:
     def stop(self) -> None:
         """Ask to end; work under way ends at its next step."""
         self._stopping.set()
+        self._to_publish.close()
         for _ in self._threads:
-            self._to_publish.put(None)
             self._to_follow.put(None)
         with self._wake:
             self._wake.notify_all()
@@ -143,7 +143,7 @@ class Feeding:
                     self._wake.wait(self._wait_seconds(time.monotonic()))
                 news, self._news = self._news, {}
             for name in news:
-                self._want(self._sets[name])
+                self._want(self._sets[name], Line.SOON)
         for one in self._sets.values():
             one.health.phase = "stopped"
 
@@ -173,23 +173,28 @@ class Feeding:
         for one, seq in found:
             if seq != one.published_seq:
                 one.is_open = True
-                self._want(one, now)
+                is_news = one.published_seq is not None or one.seen_seq not in (None, seq)
+                self._want(one, Line.SOON if is_news else Line.LATER, now)
+            one.seen_seq = seq
         for one in [self._sets[name] for name in unsettled if name in self._sets]:
             one.is_unsettled = True
-            self._want(one, now)
+            self._want(one, Line.SOON, now)
         took = time.thread_time() - began
-        self._look_at = time.monotonic() + max(LOOK_SECONDS, took / LOOK_SHARE)
+        dear, self._look_took = min(took, self._look_took), took  # once may be chance: the collector of garbage
+        self._look_at = time.monotonic() + max(LOOK_SECONDS, dear / LOOK_SHARE)
 
-    def _want(self, one: FedSet, now: float | None = None) -> None:
-        """Have a set published: at once, or once the publication under way has ended, or its pause is over."""
+    def _want(self, one: FedSet, line: Line, now: float | None = None) -> None:
+        """Have a set published: in its turn, or once the publication under way has ended, or its pause is over."""
         if now is not None and now < one.retry_at:
             return  # the next look finds it again
         with self._wake:
-            one.is_wanted = True
             if one.is_worked:
+                one.wanted = Line.SOON if Line.SOON in (line, one.wanted) else line
                 return
-            one.is_worked = True
-        self._to_publish.put(lambda: self._publish(one, check=False))
+            if one.line in (line, Line.SOON):
+                return
+            one.line = line  # who stood in the other line leaves it
+        self._to_publish.put(lambda: self._publish_from(one, line), line)
 
     def _tick(self, now: float) -> None:
         with self._wake:
@@ -198,7 +203,7 @@ class Feeding:
             return
         if now - self._sets[name].published_at >= TICK_SECONDS:
             self._is_ticking = True
-            self._to_publish.put(self._check_oldest)
+            self._to_publish.put(self._check_oldest, Line.LATER)
 
     def _oldest(self) -> FedSet | None:
         """The set that was published the longest ago, for whoever asks alone; None when none is due."""
@@ -210,7 +215,7 @@ class Feeding:
                     return None
                 one.published_at = now
                 self._by_age.move_to_end(name)
-                if not one.is_worked and now >= one.retry_at:
+                if not one.is_worked and one.line is None and now >= one.retry_at:
                     one.is_worked = True
                     return one
         return None
@@ -218,27 +223,43 @@ class Feeding:
     def _name(self, now: float) -> None:
         if self._is_naming or now < self._name_at:
             return
-        if not self._to_publish.empty() and now < self._name_at + NAME_SECONDS:
+        if not self._to_publish.is_empty and now < self._name_at + NAME_SECONDS:
             return
         self._name_at = now + LOOK_SECONDS
         if self._open_count < len(self._sets) or any(one.failing for one in self._sets.values()):
             self._is_naming = True
-            self._to_publish.put(self._name_published)
+            self._to_publish.put(self._name_published, Line.LATER)
 
     # Doing it: a few threads
 
-    def _work(self, jobs: SimpleQueue[Job | None]) -> None:
-        while (job := jobs.get()) is not None and not self._stopping.is_set():
-            try:
-                job()
-            except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not told here is never heard of
-                self._listener(Notice("HW-000", f"{type(fault).__name__}: {fault}"))
+    def _work(self) -> None:
+        while (taken := self._to_publish.take()) is not None:
+            job, line = taken
+            self._do(job)
+            self._to_publish.done(line)
 
-    def _publish(self, one: FedSet, *, check: bool) -> None:
-        """Publish a set; a failure is kept for `health`."""
-        one.is_wanted = False
+    def _work_on_indexes(self) -> None:
+        while (job := self._to_follow.get()) is not None and not self._stopping.is_set():
+            self._do(job)
+
+    def _do(self, job: Job) -> None:
         try:
-            self._follow(one, check=check)
+            job()
+        except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not told here is never heard of
+            self._listener(Notice("HW-000", f"{type(fault).__name__}: {fault}"))
+
+    def _publish_from(self, one: FedSet, line: Line) -> None:
+        with self._wake:
+            if one.line is not line:
+                return
+            one.line = None
+            one.is_worked = True
+        self._publish(one, pages=line is Line.LATER)
+
+    def _publish(self, one: FedSet, *, pages: bool, check: bool = False) -> None:
+        """Publish a set; a failure is kept for `health`."""
+        try:
+            self._follow(one, pages=pages, check=check)
         except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
             one.failed("publication", fault, self._clock(), self._listener)
             one.retry_at = time.monotonic() + one.paused("publication")
@@ -246,20 +267,21 @@ class Feeding:
             one.retry_at = 0.0
             one.worked("publication")
         with self._wake:
-            one.is_worked = (one.is_wanted or one.pages_left > 0) and not one.retry_at
-        if one.is_worked:  # once the others have had their turn
-            self._to_publish.put(lambda: self._publish(one, check=False))
+            one.is_worked = False
+            line, one.wanted = one.wanted or (Line.LATER if one.pages_left else None), None
+        if line is not None and not one.retry_at:
+            self._want(one, line)
 
     def _check_oldest(self) -> None:
         """Publish sets without news, as many as a slice of the time has room for."""
         began = time.thread_time()
         while (used := time.thread_time() - began) < TICK_SLICE and (one := self._oldest()) is not None:
-            self._publish(one, check=True)
+            self._publish(one, pages=True, check=True)
         self._tick_at = time.monotonic() + used / TICK_SHARE
         self._is_ticking = False
 
-    def _follow(self, one: FedSet, *, check: bool) -> None:
-        """Bring one set up to date."""
+    def _follow(self, one: FedSet, *, pages: bool, check: bool) -> None:
+        """Bring one set up to date; without `pages`, its changes."""
         name = one.name
         if one.is_unsettled:
             one.is_unsettled = False
@@ -271,15 +293,18 @@ class Feeding:
         if state.opened_at is None:
             return
         one.is_open = True
-        if state.last_seq == one.published_seq and not (check or one.pages_left):
+        if state.last_seq == one.published_seq and not (check or (pages and one.pages_left)):
             return
-        with one.feed.turn:  # what is recorded later gets a time after `at`
-            at = self._publisher.rotate(name) or self._catalog.mark(name, self._clock())
-        published = self._publisher.publish(name, at, check=check)
+        at = self._clock()
+        if pages:
+            with one.feed.turn:  # what is recorded later gets a time after `at`
+                at = self._publisher.rotate(name) or self._catalog.mark(name, at)
+        published = self._publisher.publish(name, at, pages=pages, check=check)
         with self._wake:
-            one.published_at = time.monotonic()
-            self._by_age[name] = None
-            self._by_age.move_to_end(name)
+            if pages or name not in self._by_age:
+                one.published_at = time.monotonic()
+                self._by_age[name] = None
+                self._by_age.move_to_end(name)
         one.published_seq, one.pages_left = published.seq, published.pages_left
         if one.announced_seq != published.seq:
             before, one.announced_seq = one.announced_seq, published.seq

@@ -112,10 +112,14 @@ class FolderStore:
             if _matching_gzip(path, held.etag, held.octets) is not None:  # memory may say so of one that is gone
                 return held
             writing.place_gzip(self._durable)
+            if self._durable:
+                _sync_folder(path.parent)
             self._forget(name)
             return self.get(name) or held
         writing.place_gzip(self._durable)
         signature = writing.place_plain(self._durable)
+        if self._durable:  # both names at once: whichever of them a power cut spares, the label tells what it is
+            _sync_folder(path.parent)
         self._forget(name)
         stored = self._describe(name, path, signature, writing.etag)
         self._remember(stored)
@@ -324,8 +328,6 @@ def _place(source: Path, target: Path, durable: bool) -> _Signature:
         _sync_file(source)
     signature = _signature(source.stat())
     os.replace(source, target)
-    if durable:
-        _sync_folder(target.parent)
     return signature
 
 
