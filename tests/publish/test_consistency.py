@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Resource
+from headwater.publish import printers
+from headwater.publish.printers import Printers
+from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings
 from tests.publish.world import BASE, Delete, World, look, put, replay
 
@@ -52,11 +55,17 @@ class BusyWorld(World):
     published_seq = 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_look_is_one_state_of_the_catalog(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "processes"), [(1, 0), (2, 0), (3, 2)])
+def test_every_look_is_one_state_of_the_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, processes: int
+) -> None:
+    """Also where `processes` print the pages, each from a snapshot of its own."""
+    monkeypatch.setattr(printers, "WORTH_ENTRIES", 1)
     chance = random.Random(seed)
     settings = SetSettings(refresh_changes=6, refresh_seconds=0.2, renew_seconds=1.0, segment_seconds=0.3)
     world = BusyWorld(tmp_path, page_entries=7, segment_entries=9, sets=(settings,), clock=real_time)
+    where = Printers(tmp_path / "catalog.sqlite", processes)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now, printers=where)
     world.begin(20)
     world.publish()
     loaded = world.truth()
@@ -96,7 +105,7 @@ def test_every_look_is_one_state_of_the_catalog(tmp_path: Path, seed: int) -> No
             last = seen
             total += 1
     assert total > 20
-    assert log[-1].seq > 100
+    assert log[-1].seq > (20 if processes else 100)
 
 
 def test_changes_are_published_while_many_pages_are_rendered(tmp_path: Path) -> None:

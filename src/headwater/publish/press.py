@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from headwater.spec.records import Document, Entry
 from headwater.spec.writer import DocumentWriter, Profile
-from headwater.storage.folder import Stored
+
+if TYPE_CHECKING:
+    from headwater.storage.folder import Stored
 
 ENTRIES_AT_ONCE = 1_000
 """How many entries are turned into octets at a time: enough to be fast, little enough to hold."""
@@ -51,12 +53,12 @@ class Press:
     def __init__(self, store: Store, profile: Profile, may_write: Callable[[], None] = lambda: None) -> None:
         self._may_write = may_write
         self._store = store
-        self._profile = profile
+        self.profile = profile
         self.written: dict[str, None] = {}
 
     def writer(self, head: Document) -> DocumentWriter:
         """The writer of one document in this press's profile."""
-        return DocumentWriter(head, self._profile)
+        return DocumentWriter(head, self.profile)
 
     def document(self, name: str, head: Document, entries: Iterable[Entry]) -> Stored:
         """Write a document."""
@@ -64,10 +66,7 @@ class Press:
 
     def whole(self, head: Document, entries: Iterable[Entry]) -> Iterator[bytes]:
         """A whole document as octets, in blocks."""
-        writer = self.writer(head)
-        yield writer.head()
-        yield from rendered(writer, entries)
-        yield writer.tail()
+        return whole(head, entries, self.profile)
 
     def blocks(self, name: str, blocks: Iterable[bytes]) -> Stored:
         """Write a document that is octets already."""
@@ -97,6 +96,14 @@ class Press:
             return
         with held[1] as file:
             yield (file, held[0].octets) if held[0].etag == etag else None
+
+
+def whole(head: Document, entries: Iterable[Entry], profile: Profile) -> Iterator[bytes]:
+    """A whole document as octets, in blocks."""
+    writer = DocumentWriter(head, profile)
+    yield writer.head()
+    yield from rendered(writer, entries)
+    yield writer.tail()
 
 
 def rendered(writer: DocumentWriter, entries: Iterable[Entry]) -> Iterator[bytes]:

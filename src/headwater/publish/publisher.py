@@ -30,6 +30,7 @@ from headwater.publish import documents, plan
 from headwater.publish.change_lists import ChangeLists
 from headwater.publish.note import Note, fingerprint, read_note, write_note
 from headwater.publish.press import Press, Store
+from headwater.publish.printers import Printers
 from headwater.publish.resource_lists import ResourceLists
 from headwater.publish.site import (
     ROBOTS,
@@ -75,7 +76,8 @@ class Publisher:
 
     With `keep_others`, sets that the site does not have and that were published into the same store before stay named
     by the Source Description and robots.txt: a tree may be made by several runs, each for one set. `may_write` is
-    called before anything is put in its place, and raises when this process must not any more.
+    called before anything is put in its place, and raises when this process must not any more. `printers` print pages
+    in processes of their own; their clock is the system's.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class Publisher:
         *,
         keep_others: bool = False,
         may_write: Callable[[], None] = lambda: None,
+        printers: Printers | None = None,
     ) -> None:
+        self._printers = printers or Printers(None)
         self._may_write = may_write
         self._keep_others = keep_others
         self._catalog = catalog
@@ -307,7 +311,9 @@ class Publisher:
         first = self._first_retained(note, settings, now)
         changes = ChangeLists(self._catalog, press, self._site, name, note, first=first, everything=everything)
         changes.publish()
-        resources = ResourceLists(self._catalog, press, self._site, settings, self._clock, self._listener)
+        resources = ResourceLists(
+            self._catalog, press, self._site, settings, self._clock, self._listener, self._printers
+        )
         at = true_at(at, state, note)
         wait = not (pages or everything)
         done = resources.publish(note, at, changes.publish, everything=everything, force=force, wait=wait)

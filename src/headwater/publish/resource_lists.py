@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
 
 import msgspec
 
@@ -18,7 +17,9 @@ from headwater.publish import documents
 from headwater.publish.documents import PageTimes
 from headwater.publish.note import Note, write_note
 from headwater.publish.plan import PagePlan, is_stale, plan_pages
-from headwater.publish.press import Press, rendered
+from headwater.publish.press import Press
+from headwater.publish.printers import Printers
+from headwater.publish.printing import Order, page
 from headwater.publish.site import SetSettings, Site, resource_list_name, resource_page_name
 
 
@@ -44,7 +45,9 @@ class ResourceLists:
         settings: SetSettings,
         clock: Callable[[], dt.datetime],
         listener: Listener,
+        printers: Printers,
     ) -> None:
+        self._printers = printers
         self._catalog = catalog
         self._press = press
         self._site = site
@@ -75,8 +78,8 @@ class ResourceLists:
         self._intend(note, plan)
         touched = {page.number: page.touched for page in pages}
         done = []
-        for number in plan.render:
-            done.append(self._page(number, touched[number], at, plan, catch_up))
+        for one in self._pages(plan, pages, at, catch_up):
+            done.append(one)
             self._listener(Progress("pages", len(done), len(plan.render)))
         self._top(pages, done, plan, at)
         ended = self._clock()
@@ -105,25 +108,19 @@ class ResourceLists:
         pending = tuple(sorted({*note.pending, *plan.render, *plan.drop, *plan.left}))
         self._catalog.note(self._name, write_note(msgspec.structs.replace(note, pending=pending)))
 
-    def _page(
-        self, number: int, touched: int, at: dt.datetime, plan: PagePlan, catch_up: Callable[[], None]
-    ) -> Rendered:
-        rows = self._catalog.page(self._name, number)
-        first = list(islice(rows, 1))  # the snapshot is taken by the first read; its time is known from here on
-        completed = max(at, self._clock())
-        head = documents.resource_list(self._site, self._name, at, completed, indexed=plan.indexed)
-        writer = self._press.writer(head)
-        entries = documents.resource_entries(chain(first, rows), self._site.resource_prefix(self._name))
-
-        def blocks() -> Iterator[bytes]:
-            yield writer.head()
-            yield from rendered(writer, entries)
-            catch_up()
-            yield writer.tail()
-
-        name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
-        self._press.blocks(name, blocks())
-        return Rendered(number, touched, at, completed)
+    def _pages(
+        self, plan: PagePlan, pages: list[Page], at: dt.datetime, catch_up: Callable[[], None]
+    ) -> Iterator[Rendered]:
+        """Print the pages and put each into its place, in the order of their numbers."""
+        known = {one.number: one for one in pages}
+        entries = sum(known[number].count for number in plan.render)
+        order = Order(site=self._site, name=self._name, at=at, indexed=plan.indexed)
+        with self._printers.printing(order, plan.render, entries) as printing:
+            for number in plan.render:
+                completed, blocks = printing.take() or page(self._catalog, order, number, self._clock)
+                name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
+                self._press.blocks(name, _then(blocks, catch_up))
+                yield Rendered(number, known[number].touched, at, completed)
 
     def _top(self, pages: list[Page], done: list[Rendered], plan: PagePlan, at: dt.datetime) -> None:
         """The index, once its parts are there; or the empty list of a set without resources (AMB-03)."""
@@ -145,6 +142,12 @@ class ResourceLists:
     def _names(self, plan: PagePlan) -> tuple[str, ...]:
         numbered = [resource_page_name(self._name, number) for number in plan.listed] if plan.indexed else []
         return (resource_list_name(self._name), *numbered)
+
+
+def _then(blocks: Iterator[bytes], last: Callable[[], None]) -> Iterator[bytes]:
+    """The blocks; what has to be done before they are seen is done after the last of them."""
+    yield from blocks
+    last()
 
 
 def _stale(pages: list[Page], plan: PagePlan, rows: tuple[Rendered, ...]) -> int:

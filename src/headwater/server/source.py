@@ -25,6 +25,7 @@ from headwater.ingest.belonging import Belonging
 from headwater.ingest.readers import Stopped
 from headwater.ingest.survey import Survey, survey
 from headwater.progress import Listener, Notice, of_set, silent
+from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.feeds import Feeds
@@ -111,6 +112,7 @@ class Source:
                 listener,
                 keep_others=tree is not None,
                 may_write=self.turn.check,
+                printers=self._printers(),
             )
         except BaseException:
             self._lock.release()
@@ -188,6 +190,11 @@ class Source:
         while rows := self.catalog.resources(name, after):
             yield from rows
             after = rows[-1].uri
+
+    def _printers(self) -> Printers | None:
+        """Processes can print what is in a file, at the system's time."""
+        place = places.place_of(self.config.catalog or str(self._state / CATALOG))
+        return Printers(place) if isinstance(place, Path) and self._clock is utc_now else None
 
     def _claim(self) -> Claim | None:
         if not isinstance(self.catalog, Claiming):
