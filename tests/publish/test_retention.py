@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from headwater.catalog.interface import Page, Segment
 from headwater.publish import plan
 from headwater.publish.note import Note, OpenList
-from headwater.publish.site import SetSettings, change_list_name, change_segment_name
+from headwater.publish.site import SetSettings, change_list_name, change_segment_name, resource_list_name
 from headwater.spec.reader import read_bytes
 from tests.publish.world import BASE, START, World, put
 
@@ -51,6 +52,9 @@ def test_closed_lists_leave_the_index_after_their_time_and_the_store_after_a_gra
     world.clock.sleep(DAY + HOUR)
     world.publish(force=True)  # pages first: what is listed must not be older than the oldest change that is kept
     world.publish()
+    assert len(_named(world)) == 3
+    world.clock.sleep(DAY)
+    world.publish()
     assert _named(world) == [change_segment_name("files", 2)]
     assert _is_there(world, 0), "AMB-63: who holds the older index may still come for it"
     index = read_bytes(world.files()[change_list_name("files")][2])[0]
@@ -72,6 +76,8 @@ def test_what_went_does_not_come_back_with_a_longer_retention(tmp_path: Path) ->
     world.clock.sleep(2 * DAY)
     world.publish(force=True)
     world.publish()
+    world.clock.sleep(DAY)
+    world.publish()
     longer = World.__new__(World)
     longer.__dict__.update(world.__dict__)
     longer.site = type(world.site)(base_url=BASE, sets=(SetSettings(retention_seconds=900 * DAY),))
@@ -79,6 +85,28 @@ def test_what_went_does_not_come_back_with_a_longer_retention(tmp_path: Path) ->
     longer.publish(force=True)
     assert _named(longer) == [change_segment_name("files", 2)]
     assert longer.look().state == longer.truth()
+
+
+def test_who_has_just_read_a_resource_list_finds_the_changes_since_it(tmp_path: Path) -> None:
+    """However old its `at` was, and however soon after it was read it is renewed: RS-TIME-05, RS-CL-14."""
+    world = _world(tmp_path, retention=HOUR)
+    world.begin(3)
+    world.publish()
+    world.record(*(put(f"n{number}", number) for number in range(12)))
+    world.publish()
+    world.clock.sleep(DAY)
+    at = read_bytes(world.files()[resource_list_name("files")][2])[0].at
+    assert at is not None
+    for rest in (0, HOUR / 2, HOUR / 2 - 60):
+        world.clock.sleep(rest)
+        world.publish(force=not rest)
+        world.publish()
+        since = read_bytes(world.files()[change_list_name("files")][2])[0].from_
+        assert since is not None
+        assert since <= at, rest
+    world.clock.sleep(60)
+    world.publish()
+    assert _named(world) == [change_segment_name("files", 2)]
 
 
 def test_changes_that_the_resource_list_does_not_show_are_kept_however_old(tmp_path: Path) -> None:
@@ -134,31 +162,45 @@ moments = st.integers(0, 50).map(lambda hours: START + dt.timedelta(hours=hours)
 @settings(max_examples=200, deadline=None)
 @given(
     ends=st.lists(moments, max_size=6, unique=True).map(sorted),
-    at=st.lists(moments, max_size=4),
-    now=moments,
+    looks=st.lists(st.tuples(moments, moments), max_size=6).map(sorted),
     kept=st.floats(1, 40 * HOUR),
-    noted=st.integers(0, 3),
 )
-def test_law_of_retention(
-    ends: list[dt.datetime], at: list[dt.datetime], now: dt.datetime, kept: float, noted: int
-) -> None:
-    """The first one that stays never goes back, and all that is newer than a page's `at` or than the time stays."""
+def test_law_of_retention(ends: list[dt.datetime], looks: list[tuple[dt.datetime, dt.datetime]], kept: float) -> None:
+    """What leaves has been shown for so long, by a list that was looked at then; nothing comes back."""
     starts = [START - dt.timedelta(hours=1), *ends]
     segments = [
         Segment(number=n, first=n + 1, last=n + 1, from_=one, until=ends[n] if n < len(ends) else None, weight=1)
         for n, one in enumerate(starts)
     ]
-    pages = [
-        Page(number=n, count=1, weight=1, touched=1, rendered=1, at=one, completed=one, stale_at=None)
-        for n, one in enumerate(at)
-    ]
-    note = Note(fingerprint="x", listed=tuple(range(len(at))), open=OpenList(first=min(noted, len(ends))))
     rules = SetSettings(retention_seconds=kept)
-    first = plan.first_retained(segments, pages, note, rules, now)
-    assert note.open.first <= first <= segments[-1].number
-    for one in segments[note.open.first : first]:
-        assert one.until is not None
-        assert one.until <= now - dt.timedelta(seconds=kept)
-        assert all(one.until <= moment for moment in at)
-    if first > note.open.first:
-        assert plan.may_retire(segments, note, rules, now)
+    note = Note(fingerprint="x", listed=(0, 1))
+    for now, at in looks:
+        pages = [
+            Page(number=n, count=1, weight=1, touched=1, rendered=1, at=at, completed=at, stale_at=None)
+            for n in range(2)
+        ]
+        if plan.must_note_shown(segments, note, rules, now):
+            note = plan.note_shown(note, pages, rules, now)
+        first = plan.first_retained(segments, note, rules, now)
+        assert note.open.first <= first <= segments[-1].number
+        for one in segments[note.open.first : first]:
+            assert any(
+                then <= now - dt.timedelta(seconds=kept) and one.until is not None and one.until <= shown
+                for then, shown in looks
+            )
+        note = msgspec.structs.replace(note, open=OpenList(first=first))
+
+
+def test_what_is_noted_for_retention_stays_small() -> None:
+    rules, note = SetSettings(retention_seconds=DAY), Note(fingerprint="x", listed=(0,))
+    for minute in range(0, 3 * 24 * 60):
+        now = START + dt.timedelta(minutes=minute)
+        segments = [
+            Segment(number=0, first=1, last=1, from_=START, until=now, weight=1),
+            Segment(number=1, first=2, last=2, from_=now, until=None, weight=1),
+        ]
+        pages = [Page(number=0, count=1, weight=1, touched=1, rendered=1, at=now, completed=now, stale_at=None)]
+        if plan.must_note_shown(segments, note, rules, now):
+            note = plan.note_shown(note, pages, rules, now)
+        assert len(note.shown) <= 18
+    assert len(note.shown) > 10

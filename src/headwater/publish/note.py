@@ -47,6 +47,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refreshed_at: dt.datetime | None = None
     page_seconds: float = 0.0
     """What rendering a page took when it was last measured."""
+    shown: tuple[tuple[dt.datetime, dt.datetime], ...] = ()
+    """Since when the earliest `at` of the Resource List has been what; as far back as retention needs it."""
     retired: tuple[tuple[str, dt.datetime], ...] = ()
     """Documents that nothing names any more, and since when: readers of an older index may still come for them."""
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.catalog.interface import Page, Segment
+from headwater.catalog.interface import Page, Segment, SetState
 from headwater.publish.note import Note, OpenList
 from headwater.publish.site import SetSettings
 
@@ -33,6 +33,9 @@ SLICE_SECONDS = 1.0
 
 GRACE_SECONDS = 3_600.0
 """How long a document stays that nothing names any more, for readers that hold an older index (AMB-63)."""
+
+SHOWN_STEP = 1 / 16
+"""Of the retention time: so often, at most, it is noted what the Resource List shows."""
 
 
 class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,17 @@ class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the Resource List's top document changes."""
     left: tuple[int, ...] = ()
     """What remains of the round."""
+
+
+def true_at(at: dt.datetime, state: SetState, note: Note) -> dt.datetime:
+    """The `at` that pages may state: `at`, within what the catalog's own times allow.
+
+    Never before the first Change List begins nor before an `at` that was stated already (what was recorded then still
+    is); never later than the newest time that the catalog has given, because a later change could then fall before it.
+    """
+    newest = max(moment for moment in (state.last_at, state.opened_at, note.at) if moment is not None)
+    earliest = max(moment for moment in (state.opened_at, note.at) if moment is not None)
+    return max(earliest, min(at, newest))
 
 
 def plan_pages(
@@ -168,34 +182,43 @@ def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0)
     )
 
 
-def first_retained(
-    segments: Sequence[Segment], pages: Sequence[Page], note: Note, settings: SetSettings, now: dt.datetime
-) -> int:
+def first_retained(segments: Sequence[Segment], note: Note, settings: SetSettings, now: dt.datetime) -> int:
     """The number of the first segment that stays in the index.
 
-    Closed ones go when they ended `retention_seconds` ago, but none that somebody needs who begins with the Resource
-    List as it is: what changed since the earliest `at` of its pages stays. One that went never comes back.
+    Closed ones go when the Resource List has been showing all that they say for `retention_seconds`. So whoever comes
+    back, or comes on from a Resource List as it was, within that time finds every change. One that went stays away.
     """
     first = note.open.first
     if settings.retention_seconds is None:
         return first
-    listed = set(note.listed)
-    known = [page.at for page in pages if page.number in listed and page.at is not None]
-    if not known:
-        return first
-    until = min(now - dt.timedelta(seconds=settings.retention_seconds), *known)
+    line = now - dt.timedelta(seconds=settings.retention_seconds)
+    shown = max((at for since, at in note.shown if since <= line), default=None)
     for one in segments[:-1]:
-        if one.number >= first and one.until is not None and one.until <= until:
+        if shown is not None and one.number >= first and one.until is not None and one.until <= shown:
             first = one.number + 1
     return first
 
 
-def may_retire(segments: Sequence[Segment], note: Note, settings: SetSettings, now: dt.datetime) -> bool:
-    """Whether a segment is old enough to leave the index; told without looking at the pages."""
-    oldest = next((one for one in segments[:-1] if one.number >= note.open.first), None)
-    if settings.retention_seconds is None or oldest is None or oldest.until is None:
+def must_note_shown(segments: Sequence[Segment], note: Note, settings: SetSettings, now: dt.datetime) -> bool:
+    """Whether a closed segment waits for the Resource List to show it, and the last note of that is not quite new."""
+    if settings.retention_seconds is None:
         return False
-    return (now - oldest.until).total_seconds() >= settings.retention_seconds
+    since, at = note.shown[-1] if note.shown else (None, None)
+    if since is not None and (now - since).total_seconds() < settings.retention_seconds * SHOWN_STEP:
+        return False
+    waiting = (one.until for one in segments[:-1] if one.number >= note.open.first and one.until is not None)
+    return any(at is None or until > at for until in waiting)
+
+
+def note_shown(note: Note, pages: Sequence[Page], settings: SetSettings, now: dt.datetime) -> Note:
+    """The note with the earliest `at` of the published pages, when it is later, and without what is of no more use."""
+    listed = set(note.listed)
+    known = [page.at for page in pages if page.number in listed and page.at is not None]
+    if settings.retention_seconds is None or not known or (note.shown and min(known) <= note.shown[-1][1]):
+        return note
+    line = now - dt.timedelta(seconds=settings.retention_seconds)
+    over = [one for one in note.shown if one[0] <= line]
+    return msgspec.structs.replace(note, shown=(*over[-1:], *note.shown[len(over) :], (now, min(known))))
 
 
 def must_rotate(segment: Segment, settings: SetSettings, now: dt.datetime) -> bool:

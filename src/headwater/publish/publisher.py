@@ -308,13 +308,13 @@ class Publisher:
         now = self._clock()
         press = self._press()
         self._close_segment(settings, now)
-        first = self._first_retained(note, settings, now)
+        note, first = self._retained(note, settings, now)
         changes = ChangeLists(self._catalog, press, self._site, name, note, first=first, everything=everything)
         changes.publish()
         resources = ResourceLists(
             self._catalog, press, self._site, settings, self._clock, self._listener, self._printers
         )
-        at = true_at(at, state, note)
+        at = plan.true_at(at, state, note)
         wait = not (pages or everything)
         done = resources.publish(note, at, changes.publish, everything=everything, force=force, wait=wait)
         if everything:
@@ -361,13 +361,14 @@ class Publisher:
         if plan.must_close(self._catalog.segments(settings.name)[-1], settings, now):
             self._catalog.close_segment(settings.name, now)
 
-    def _first_retained(self, note: Note, settings: SetSettings, now: dt.datetime) -> int:
+    def _retained(self, note: Note, settings: SetSettings, now: dt.datetime) -> tuple[Note, int]:
+        """The first segment that stays in the index, and the note with what is to be known for that later."""
         if settings.retention_seconds is None:
-            return note.open.first
+            return note, note.open.first
         segments = self._catalog.segments(settings.name)
-        if not plan.may_retire(segments, note, settings, now):
-            return note.open.first
-        return plan.first_retained(segments, self._catalog.pages(settings.name), note, settings, now)
+        if plan.must_note_shown(segments, note, settings, now):
+            note = plan.note_shown(note, self._catalog.pages(settings.name), settings, now)
+        return note, plan.first_retained(segments, note, settings, now)
 
     def _is_torn(self, note: Note, name: str) -> bool:
         """Whether a document that was published is no longer in the store, or not as it was written."""
@@ -391,14 +392,3 @@ class Publisher:
             before |= {one for one in self._store.names(f"{name}/") if is_part_name(name, one)}
         known |= {one: now for one in before if one not in known}
         return tuple(sorted((one, since) for one, since in known.items() if one not in live))
-
-
-def true_at(at: dt.datetime, state: SetState, note: Note) -> dt.datetime:
-    """The `at` that pages may state: `at`, within what the catalog's own times allow.
-
-    Never before the first Change List begins nor before an `at` that was stated already (what was recorded then still
-    is); never later than the newest time that the catalog has given, because a later change could then fall before it.
-    """
-    newest = max(moment for moment in (state.last_at, state.opened_at, note.at) if moment is not None)
-    earliest = max(moment for moment in (state.opened_at, note.at) if moment is not None)
-    return max(earliest, min(at, newest))

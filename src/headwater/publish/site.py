@@ -53,7 +53,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     event touches after `renew_seconds`, so that its `at` (and with it the changes that a new destination must replay)
     does not grow old. An open Change List is closed after `segment_seconds` (None: by count and size alone).
     After `rotation_seconds` all pages are rendered anew and the open Change List closed at their `at` (DIT-28, DIT-A1);
-    closed ones leave the index when they ended `retention_seconds` ago (None: never).
+    closed ones leave the index when pages have shown them for `retention_seconds` (None: never).
     `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
     """
 
