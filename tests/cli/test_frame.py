@@ -226,3 +226,11 @@ def test_json_goes_to_standard_output(capfdbinary: pytest.CaptureFixture[bytes])
     sys.stdout.flush()
     lines = capfdbinary.readouterr().out.decode().split("\n", 1)
     assert [json.loads(line) for line in lines] == [{"a": 1}, {"b": "é"}]
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(1, "s0"), (6, "s0, s1, s2, s3, s4, s5"), (7, "s0, s1, s2, s3, s4 and 2 more"), (4_123, "s4 and 4,118 more")],
+)
+def test_a_line_for_people_does_not_name_thousands(count: int, said: str) -> None:
+    assert face.some_of([f"s{number}" for number in range(count)]).endswith(said)

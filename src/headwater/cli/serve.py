@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headwater.cli.face import json_line
+from headwater.cli.face import json_line, some_of
 from headwater.cli.share import DESCRIBING, catalog_option, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
+_CONFIG = "config.json"
 _WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
 _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
 
@@ -109,6 +111,8 @@ def _serve(
     import signal
     from tempfile import TemporaryDirectory
 
+    import msgspec
+
     from headwater import notices
     from headwater.cli.log import open_log
     from headwater.server.run import address_url, make_server
@@ -120,7 +124,7 @@ def _serve(
 
     def announce() -> None:
         url = str(config.base_url)
-        what = ", ".join(one.files or f"the fed set {one.name}" for one in config.sets)
+        what = some_of([one.files or f"the fed set {one.name}" for one in config.sets])
         log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
         if as_json:
             address = address_url(listener)
@@ -140,11 +144,15 @@ def _serve(
         stack.callback(app.close)
         server = make_server(app, on_ready=announce)
         if workers > 1:
-            handed = (config, listener, quiet, folder)
+            assert folder is not None
+            note = Path(folder) / _CONFIG  # a pipe would block this process when the other one dies before it reads all
+            note.write_bytes(msgspec.json.encode(config))
+            handed = (note, listener, quiet, folder)
             more = Workers(_serve_too, handed, workers - 1, notices.WORKER_ENDED, log.progress)
             more.start()
             stack.callback(more.stop)
         if isinstance(source, Source):
+            gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
             source.start()
         server.run(sockets=[listener])
     log.event("stopped", "Stopped")
@@ -177,13 +185,17 @@ def _counts(config: SourceConfig, folder: str | None) -> Counts | None:
     return Counts(SharedCounts(Path(folder)) if folder is not None else None)
 
 
-def _serve_too(config: SourceConfig, listener: socket.socket, quiet: bool, folder: str | None) -> None:
+def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) -> None:
     """One more process on the same socket; it ends with the first one, however that ends."""
+    import msgspec
+
     from headwater.cli.log import open_log
+    from headwater.server.config import SourceConfig
     from headwater.server.run import make_server
     from headwater.server.shown import ShownSource
     from headwater.server.workers import when_parent_ends
 
+    config = msgspec.json.decode(note.read_bytes(), type=SourceConfig)
     log = open_log(config.log_format)
     counts = _counts(config, folder)
     with ShownSource(config, listener=log.progress) as source:

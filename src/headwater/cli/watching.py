@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ import threading
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from headwater.cli.face import json_line
+from headwater.cli.face import json_line, some_of
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ def watch_source(config: SourceConfig, tree: Tree | None, *, as_json: bool) -> E
 
     log = open_log(config.log_format)
     with EndedBySignal() as ended, Source(config, tree=tree, listener=log.progress, announce=log.published) as source:
+        gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
         source.start()
-        names = ", ".join(one.name for one in config.sets)
+        names = some_of([one.name for one in config.sets])
         log.event("watching", f"Publishing {names} for {config.base_url}", url=config.base_url)
         if as_json:
             json_line({"event": "watching", "url": config.base_url, "state": config.state, "pid": os.getpid()})
