@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -10,12 +11,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from tools.engines.engine import Engine
 
 from headwater.catalog.cluster import ClusterCatalog
+from headwater.catalog.cluster_indices import Indices
 from headwater.catalog.cluster_schema import remove
 from headwater.catalog.contract import CatalogContract, machine_for
 from headwater.catalog.contract.cases import START, opened, up
 from headwater.catalog.interface import NewerSchema, Unacceptable
 from headwater.errors import UsageFault
-from headwater.storage.cluster import Cluster
+from headwater.storage.cluster import Answer, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
 from tests.catalog.clusters import LAYOUT, ClusterBackend, access, prefix
 
@@ -123,3 +125,59 @@ def test_nothing_is_created_by_itself(opensearch: Engine, cluster: Cluster) -> N
 def test_a_set_has_a_name_that_can_be_sorted_by(on_opensearch: ClusterBackend) -> None:
     with pytest.raises(Unacceptable):
         on_opensearch.fresh().create("n" * 8_001)
+
+
+def test_the_newest_changes_are_seen_by_looking_at_what_was_written(
+    on_opensearch: ClusterBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of heads are read once; after that those alone that others have written to, hidden ones when shown."""
+    looks: list[int] = []
+    newest = Indices.newest
+
+    def looking(indices: Indices, since: int = -1) -> dict[str, int]:
+        looks.append(since)
+        return newest(indices, since)
+
+    monkeypatch.setattr(Indices, "newest", looking)
+    catalog = on_opensearch.fresh()
+    other = on_opensearch.again(catalog)
+    names = [f"s{number}" for number in range(5)]
+    for name in names:
+        opened(other, name=name)
+    expected = dict.fromkeys(names, 0)
+    assert catalog.newest() == catalog.newest() == expected
+    assert looks == [-1]
+    for number in range(1, 7):
+        name = names[number % 5]
+        expected[name] = other.record(name, [up(f"r{number}")], START).last
+        assert catalog.newest() == expected
+    assert len(looks) == 7
+    assert looks[1:] == sorted(looks[1:])
+    assert looks[1] >= 0
+    catalog.create("loading")
+    assert catalog.newest() == expected
+    catalog.open("loading", START)
+    assert catalog.newest() == {**expected, "loading": 0}
+    on_opensearch.end()
+
+
+@pytest.mark.parametrize(
+    ("stats", "done"),
+    [
+        ({"n1": 7}, 7),
+        ({"n1": 7, "n2": 5}, 5),
+        ({}, None),
+    ],
+)
+def test_what_not_every_copy_has_done_is_looked_at_again(stats: dict[str, int], done: int | None) -> None:
+    """The number that an operation was given counts only once all before it are done, on every copy."""
+    copies = [{"routing": {"node": node}, "seq_no": {"local_checkpoint": number}} for node, number in stats.items()]
+    body = {"indices": {"p-set-v1": {"uuid": "u", "shards": {"0": copies}}}} if copies else {}
+
+    class Told:
+        def ask(self, _method: str, path: str, **_options: object) -> Answer:
+            assert "local_checkpoint" in path
+            return Answer(200, json.dumps(body))
+
+    mark = Indices(Told(), "p").heads_mark()  # type: ignore[arg-type]
+    assert (mark and mark.done) == done

@@ -2,8 +2,8 @@
 
     python -m tests.ingest.cluster_taker PLACE KEY [STEP ...]
 
-`STEP` is `begin` or `commit` of the memory, or `record` of the catalog: there the process says `held` and goes on when
-it is told a line. It ends with `done`, or with the code of what it was refused by.
+`STEP` is `begin` or `commit` of the memory, `record` of the catalog, or `put` by which that commits: there the process
+says `held` and goes on when it is told a line. It ends with `done`, or with the code of what it was refused by.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.catalog.cluster import ClusterCatalog
+from headwater.catalog.cluster_turn import Turn
 from headwater.catalog.places import open_catalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.cluster_memory import ClusterMemory
@@ -25,7 +26,12 @@ from headwater.ingest.memories import open_memory
 from headwater.ingest.submission import Submission
 
 COUNT = 3
-WHERE = {"begin": ClusterMemory, "commit": ClusterMemory, "record": ClusterCatalog}
+WHERE: dict[str, tuple[type, str]] = {
+    "begin": (ClusterMemory, "begin"),
+    "record": (ClusterCatalog, "record"),
+    "put": (Turn, "commit"),
+    "commit": (ClusterMemory, "commit"),
+}
 
 
 @contextmanager
@@ -63,7 +69,8 @@ def say(word: str) -> None:
 
 def hold(step: str) -> None:
     """Stand still before a step, once."""
-    method = getattr(WHERE[step], step)
+    kind, name = WHERE[step]
+    method = getattr(kind, name)
     held: list[str] = []
 
     def holding(target: object, *arguments: Any, **named: Any) -> Any:
@@ -73,7 +80,7 @@ def hold(step: str) -> None:
             sys.stdin.readline()
         return method(target, *arguments, **named)
 
-    setattr(WHERE[step], step, holding)
+    setattr(kind, name, holding)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -122,3 +123,17 @@ def test_what_a_process_does_that_was_paused_in_its_turn_happens_once(
         log = feed.catalog.changes("s")
         assert {key: [one.seq for one in log if one.uri in lines_of(key)] for key in told} == told
         assert sorted(one.uri for one in log) == sorted(uri for key in told for uri in lines_of(key))
+
+
+def test_what_a_killed_process_held_is_waited_for_once(ground: Ground) -> None:
+    """It had the turn to feed the set and the lease to write to it: others wait for both at the same time."""
+    place = ground.place.replace("lease_seconds=1.0", "lease_seconds=3")
+    with ExitStack() as stack:
+        feed = stack.enter_context(fed(place))
+        feed.open()
+        taker = Taker(place, "key", ["put"])
+        assert taker.word() == "held"
+        taker.close()
+        began = time.monotonic()
+        assert persistently(feed, "key") == [1, 2, 3]
+        assert time.monotonic() - began < 5

@@ -18,7 +18,7 @@ from headwater.catalog.claims import Claim
 from headwater.catalog.cluster_batch import Extents
 from headwater.catalog.cluster_claims import ClusterClaim
 from headwater.catalog.cluster_head import Head, page_of, segment_of, stamped, state_of
-from headwater.catalog.cluster_indices import Indices
+from headwater.catalog.cluster_indices import Indices, Mark
 from headwater.catalog.cluster_reads import Reads
 from headwater.catalog.cluster_schema import Layout, prepare
 from headwater.catalog.cluster_turn import Turn, Writer
@@ -59,6 +59,7 @@ class ClusterCatalog:
     """
 
     is_remote = True
+    load_batch = 25_000  # each ends with requests under way that nothing follows, and two writes of the head
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class ClusterCatalog:
         self._writer = Writer(self._indices, lease_seconds=lease_seconds, busy_seconds=busy_seconds, listener=listener)
         self._reads = Reads(self._indices, self._turn)
         self._extents = Extents()
-        self._newest: tuple[str, dict[str, int]] | None = None
+        self._newest: tuple[Mark | None, dict[str, int]] = (None, {})
         self._locks: dict[str, threading.Lock] = {}
         self._locks_lock = threading.Lock()
 
@@ -98,12 +99,18 @@ class ClusterCatalog:
         return [state_of(head) for head in self._indices.heads()]
 
     def newest(self) -> dict[str, int]:
-        """The number of the newest change of every open set, by name. One small request when nothing has happened."""
+        """The number of the newest change of every open set, by name. One small request when nothing has happened.
+
+        Else only the heads that were written since are looked at: others may record in thousands of sets all the time.
+        """
         mark = self._indices.heads_mark()
-        known = self._newest
-        if known is None or not mark or known[0] != mark:
-            self._newest = known = (mark, self._indices.newest())
-        return known[1].copy()
+        before, numbers = self._newest
+        if mark is None or before is None or mark.nodes != before.nodes or mark.done < before.done:
+            numbers = self._indices.newest()
+        elif mark != before:
+            numbers = numbers | self._indices.newest(before.done)
+        self._newest = (mark, numbers)
+        return numbers.copy()
 
     def state(self, name: str) -> SetState:
         """One set. Raises UnknownSet."""
@@ -136,6 +143,10 @@ class ClusterCatalog:
         return self._turn(
             name, lambda turn: cluster_batch.record(turn, self._extents, events, self.limits, now_us, after)
         )
+
+    def look(self, name: str) -> None:
+        """See whether somebody writes to the set: when he is gone, a later call waits for less. Raises UnknownSet."""
+        Turn(self._writer, name).look()
 
     def fence(self, name: str) -> None:
         """Shut out whoever has seen the set before and has not recorded yet: its `record` raises Moved (`after`)."""

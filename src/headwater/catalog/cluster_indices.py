@@ -59,6 +59,48 @@ class _Docs(msgspec.Struct, Generic[T], frozen=True):
     docs: list[_Doc[T]]
 
 
+class _Routing(msgspec.Struct, frozen=True):
+    node: str = ""
+
+
+class _SeqNo(msgspec.Struct, frozen=True):
+    local_checkpoint: int
+
+
+class _Copy(msgspec.Struct, frozen=True):
+    seq_no: _SeqNo
+    routing: _Routing = _Routing()
+
+
+class _IndexStats(msgspec.Struct, frozen=True):
+    shards: dict[str, list[_Copy]]
+    uuid: str = ""
+
+
+class _Stats(msgspec.Struct, frozen=True):
+    indices: dict[str, _IndexStats] = {}
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Up to which operation the copies of the heads' index have done everything, without holes: `copies` by node.
+
+    The highest number that was given out is no such mark: the operation that has it may be seen later.
+    """
+
+    index: str
+    copies: tuple[tuple[str, int], ...]
+
+    @property
+    def nodes(self) -> tuple[str, tuple[str, ...]]:
+        """Where the copies lie: numbers of operations can be compared as long as this is the same."""
+        return self.index, tuple(node for node, _ in self.copies)
+
+    @property
+    def done(self) -> int:
+        """Every copy has done all operations up to this one."""
+        return min(number for _, number in self.copies)
+
+
 class _Written(msgspec.Struct, frozen=True):
     seq_no: int = msgspec.field(name="_seq_no")
     primary_term: int = msgspec.field(name="_primary_term")
@@ -81,6 +123,7 @@ _change_docs = msgspec.json.Decoder(_Docs[ChangeDocument]).decode
 _journal_docs = msgspec.json.Decoder(_Docs[JournalDocument]).decode
 _written = msgspec.json.Decoder(_Written).decode
 _refreshed = msgspec.json.Decoder(_Refreshed).decode
+_stats = msgspec.json.Decoder(_Stats).decode
 
 
 class Indices:
@@ -106,22 +149,33 @@ class Indices:
         """Every set's head, without pages and segments, in the order of their names."""
         return self._heads(_PARTS, 1_000)
 
-    def newest(self) -> dict[str, int]:
-        """The number of the newest change of every open set."""
-        heads = self._heads(_NUMBERS, WINDOW)
+    def newest(self, since: int = -1) -> dict[str, int]:
+        """The number of the newest change of every open set whose head was written by an operation after `since`."""
+        heads = self._heads(_NUMBERS, WINDOW, [{"range": {"_seq_no": {"gt": since}}}] if since >= 0 else [])
         return {head.resource_set: head.last_seq for head in heads if head.opened_us is not None}
 
-    def heads_mark(self) -> str:
-        """Something that is another whenever a head was written since; empty where we may not ask for it."""
-        path = f"/{self.set}/_stats/docs?level=shards&filter_path=indices.*.shards.*.seq_no.max_seq_no"
+    def heads_mark(self) -> Mark | None:
+        """How far the index of the heads is: another mark when a head was written. None where we may not ask for it."""
+        shards = "indices.*.shards.*"
+        only = f"indices.*.uuid,{shards}.routing.node,{shards}.seq_no.local_checkpoint"
+        path = f"/{self.set}/_stats/docs?level=shards&filter_path={only}"
         answer = self.cluster.ask("GET", path, accept=(_FORBIDDEN,))
-        return "" if answer.status == _FORBIDDEN else answer.body
+        found = _Stats() if answer.status == _FORBIDDEN else _stats(answer.body)
+        copies = [
+            (one.uuid, copy) for one in found.indices.values() for copies in one.shards.values() for copy in copies
+        ]
+        if not copies or len(found.indices) != 1:
+            return None
+        return Mark(
+            copies[0][0], tuple(sorted((copy.routing.node, copy.seq_no.local_checkpoint) for _, copy in copies))
+        )
 
-    def _heads(self, parts: object, size: int) -> Iterator[Head]:
+    def _heads(self, parts: object, size: int, wanted: Sequence[dict[str, Any]] = ()) -> Iterator[Head]:
         self.refresh(self.set)
         after: list[object] | None = None
+        filters = [{"exists": {"field": "resource_set"}}, *wanted]
         while True:
-            query = _query([{"exists": {"field": "resource_set"}}], {"resource_set": "asc"}, after, size)
+            query = _query(filters, {"resource_set": "asc"}, after, size)
             found = _heads(self._search(self.set, {**query, "_source": parts})).hits.hits
             yield from (hit.source for hit in found if not hit.source.hidden)
             if len(found) < size:

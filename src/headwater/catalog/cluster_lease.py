@@ -35,22 +35,23 @@ Judgement = Free | Held | Expired
 
 
 class Watch:
-    """What one waiting handle has seen of the head of one set, by its own steady clock."""
+    """What one waiting handle has seen of the head of one set, by its own steady clock. Use from any thread."""
 
     def __init__(self, token: str) -> None:
         self._token = token
-        self._version: tuple[int, int] | None = None
-        self._since = 0.0
+        self._seen: tuple[tuple[int, int], float] | None = None
+        """The version that was found last, and since when."""
 
     def judge(self, head: Head, version: tuple[int, int], now: float) -> Judgement:
         """What to do about the head as it was found at `now`."""
-        if version != self._version:
-            self._version, self._since = version, now
+        seen = self._seen
+        if seen is None or seen[0] != version:
+            self._seen = seen = (version, now)
         if head.lease is None:
             return Free() if head.tail is None else Expired()
         if head.lease.token == self._token:
             return Expired()  # left behind by a call of ours that failed; calls of one handle take turns
-        silence = now - self._since
+        silence = now - seen[1]
         left = head.lease.seconds - silence
         return Held(head.lease.token, left, silence) if left > 0 else Expired()
 

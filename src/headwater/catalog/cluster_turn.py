@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from headwater.catalog.cluster_documents import after_change, redone_operation
 from headwater.catalog.cluster_head import Head, Lease, Tail, overtaken, stamped, valid
 from headwater.catalog.cluster_indices import Indices, Version
-from headwater.catalog.cluster_lease import Expired, Free, Held, Watch, due
+from headwater.catalog.cluster_lease import Expired, Free, Held, Judgement, Watch, due
 from headwater.errors import StoreFault
 from headwater.progress import Listener, Notice
 from headwater.storage.cluster import Body
@@ -56,10 +56,19 @@ class Writer:
         self.listener = listener
         self.token = uuid4().hex
         self._numbers = itertools.count()
+        self._watches: dict[str, Watch] = {}
 
     def stamp(self) -> str:
         """A name for one write of a head, never used again."""
         return f"{self.token}.{next(self._numbers)}"
+
+    def judge(self, name: str, head: Head, version: Version, now: float) -> Judgement:
+        """Who holds a set. What was seen before counts: who has been silent all the while is not waited for anew."""
+        watch = self._watches.setdefault(name, Watch(self.token))
+        judgement = watch.judge(head, version, now)
+        if not isinstance(judgement, Held):
+            self._watches.pop(name, None)
+        return judgement
 
 
 class Turn:
@@ -81,8 +90,9 @@ class Turn:
 
     def edit(self, change: Callable[[Head], Head]) -> Head:
         """Replace the head by what `change` makes of it, while nobody holds the lease; the new head."""
+        started = time.monotonic()
         while True:
-            self._free()
+            self._free(started)
             new = change(self.head)
             if new is self.head:
                 return new
@@ -96,7 +106,7 @@ class Turn:
     def run(self, work: Callable[[], R]) -> R:
         """Do the work while holding the lease; anew when it was lost before anything was committed."""
         while True:
-            self._take()
+            self._take(time.monotonic())
             try:
                 return work()
             except Overtaken:
@@ -179,9 +189,14 @@ class Turn:
         if due(self.writer.lease_seconds, self._beat, time.monotonic()):
             self.put(self.head)
 
-    def _take(self) -> None:
+    def look(self) -> None:
+        """See whether somebody holds the lease: a later wait for that one has begun now. Raises UnknownSet."""
+        self._look()
+        self.writer.judge(self.name, self.head, self._version, time.monotonic())
+
+    def _take(self, started: float) -> None:
         while True:
-            self._free()
+            self._free(started)
             self._wrote = False
             try:
                 self.put(replace(self.head, lease=self._lease()))
@@ -192,14 +207,12 @@ class Turn:
     def _lease(self) -> Lease:
         return Lease(self.writer.token, self.writer.lease_seconds)
 
-    def _free(self) -> None:
+    def _free(self, started: float) -> None:
         """Wait until nobody holds the lease and nothing is left to do. Raises UnknownSet, SetBusy."""
-        watch = Watch(self.writer.token)
-        started = time.monotonic()
         while True:
             self._look()
             now = time.monotonic()
-            judgement = watch.judge(self.head, self._version, now)
+            judgement = self.writer.judge(self.name, self.head, self._version, now)
             if isinstance(judgement, Free):
                 return
             if isinstance(judgement, Expired):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 
 from headwater.catalog.cluster import ClusterCatalog
 from headwater.catalog.cluster_schema import MEMORY
+from headwater.catalog.interface import UnknownSet
 from headwater.ingest.cluster_turn import ClusterTurn, Seen
 from headwater.ingest.dit_pairs import Half, Statement
 from headwater.ingest.memory import (
@@ -70,7 +72,9 @@ class ClusterMemory:
         with self._lock:
             if name not in self._turns:
                 claim = self._catalog.claim(f"feed {name}", self._who)
-                self._turns[name] = ClusterTurn(name, claim, partial(self._finished, name), self._busy_seconds)
+                self._turns[name] = ClusterTurn(
+                    name, claim, partial(self._finished, name), partial(self._look, name), self._busy_seconds
+                )
             return self._turns[name]
 
     def intent(self, name: str) -> Intent | None:
@@ -130,6 +134,11 @@ class ClusterMemory:
         if self._commits % _SWEEP_EVERY == 0:
             self._sweep(name, now)
         self._commits += 1
+
+    def _look(self, name: str) -> None:
+        """While we wait for the turn of a process that may be gone: it may have been writing to the set as well."""
+        with suppress(UnknownSet):
+            self._catalog.look(name)
 
     def _seen(self, name: str) -> Seen:
         """The book as this turn has found or left it."""

@@ -11,9 +11,9 @@ from typing import ClassVar
 from headwater.catalog.claims import Claim
 from headwater.errors import StoreFault
 from headwater.ingest.memory_index import Book, Version
-from headwater.storage.cluster_faults import ClusterFault
+from headwater.storage.cluster_faults import ClusterFault, ClusterUnreachable
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
 
 class IntakeBusy(StoreFault):
@@ -30,13 +30,21 @@ Seen = tuple[Book, Version | None]
 class ClusterTurn:
     """Work on one set that one thread of one process does at a time, wherever the others run.
 
-    `finish` ends what others have left, and gives the book as it is then.
+    `finish` ends what others have left, and gives the book as it is then; `meanwhile` is called while it waits.
     """
 
-    def __init__(self, name: str, claim: Claim, finish: Callable[[], Seen], busy_seconds: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        claim: Claim,
+        finish: Callable[[], Seen],
+        meanwhile: Callable[[], None],
+        busy_seconds: float,
+    ) -> None:
         self._name = name
         self._claim = claim
         self._finish = finish
+        self._meanwhile = meanwhile
         self._busy_seconds = max(busy_seconds, 2 * self._claim.seconds)
         self._thread_lock = threading.RLock()
         self._depth = 0
@@ -55,19 +63,26 @@ class ClusterTurn:
                 self.seen = self._finish()
             self._depth += 1
         except BaseException:
+            if self._claim.holds():
+                self._give_back()
             self._thread_lock.release()
             raise
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         try:
             self._depth -= 1
-            if self._depth == 0:
+            if not isinstance(error, ClusterUnreachable):  # else nobody is there to give it back to
+                self._give_back()
+            elif self._depth == 0:
                 self.seen = None
-            if self._depth == 0 and self._claim.holds():
-                with suppress(ClusterFault):  # then it is over when its time is
-                    self._claim.release()
         finally:
             self._thread_lock.release()
+
+    def _give_back(self) -> None:
+        if self._depth == 0:
+            self.seen = None
+            with suppress(ClusterFault):  # then it is over when its time is
+                self._claim.release()
 
     def check(self) -> None:
         """Make sure that the turn is ours for a while; nobody has it who was not seen. Raises IntakeBusy."""
@@ -89,6 +104,7 @@ class ClusterTurn:
         while not self._take():
             if time.monotonic() > until:
                 raise IntakeBusy(f"{self._claim.holder or 'another process'} is at it", where=self._name)
+            self._meanwhile()
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
