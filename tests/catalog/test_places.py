@@ -19,6 +19,7 @@ from headwater.catalog.places import (
 )
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.storage.cluster import Node
+from headwater.storage.cluster_safety import authorization
 
 ONE = (("search", 9200),)
 PLACES: list[tuple[str, Place]] = [
@@ -81,10 +82,35 @@ def test_credentials_of_the_environment_count_before_those_of_the_url() -> None:
     assert access.nodes == (Node("search", 9200),)
 
 
-def test_a_password_is_not_told() -> None:
+def test_an_api_key_counts_before_a_user() -> None:
+    access = access_of(place_of_cluster("opensearch://u:p@search/x"), Credentials(api_key="a2V5"))
+    assert authorization(access.user, access.password, access.api_key) == "ApiKey a2V5"
+
+
+def place_of_cluster(text: str) -> ClusterPlace:
+    place = place_of(text)
+    assert isinstance(place, ClusterPlace)
+    return place
+
+
+@pytest.mark.parametrize(
+    "password", ["secret", "sec/ret", "sec@ret", "9200?secret", "se?c=ret", "9200#secret", "/secret"]
+)
+def test_a_password_is_not_told(password: str) -> None:
+    """Also where its signs are not encoded, so that the URL means something else."""
     with pytest.raises(BadPlace) as said:
-        place_of("opensearch://u:secret@search/p?x=1")
-    assert "secret" not in str(said.value)
+        place_of(f"opensearch://u:{password}@search/p?x=1")
+    assert "ret" not in f"{said.value}{said.value.todo}{said.value.__cause__}"
+    assert shown(f"opensearch://u:{password}@search/p") == "opensearch://u@search/p"
+
+
+def test_no_secret_is_in_what_repr_tells() -> None:
+    place = place_of_cluster("opensearch://u:secret@search/p")
+    credentials = Credentials(password="secret", api_key="secret")
+    assert "secret" not in repr((place, credentials, access_of(place), access_of(place, credentials)))
+
+
+def test_a_place_is_told_as_it_is() -> None:
     assert shown("opensearch://u:secret@a:1,b:2/p") == "opensearch://u@a:1,b:2/p"
     assert shown("opensearch://a:1,b:2/p") == "opensearch://a:1,b:2/p"
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from headwater.errors import Exit, HeadwaterError
+from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.progress import Notice, Progress
 from headwater.storage.cluster import SLICE_COUNT, SLICE_OCTETS, Access, Body, Cluster, Node, slices
 from headwater.storage.cluster_faults import (
@@ -20,6 +20,7 @@ from headwater.storage.cluster_faults import (
     ClusterReadOnly,
     ClusterRefused,
     ClusterUnreachable,
+    ClusterUnsafe,
     Reason,
     passes,
     reason_of,
@@ -219,7 +220,10 @@ def test_a_ready_body_is_a_request_of_its_own_unless_it_is_too_large() -> None:
     [
         (lambda node: Access(nodes=(node,)), None),
         (lambda node: Access(nodes=(node,), user="us", password="pw"), "Basic dXM6cHc="),
+        (lambda node: Access(nodes=(node,), user="us", password="p\N{EURO SIGN}"), "Basic dXM6cOKCrA=="),
         (lambda node: Access(nodes=(node,), api_key="a2V5"), "ApiKey a2V5"),
+        (lambda node: Access(nodes=(node,), api_key="a2V5\n", user="us"), "ApiKey a2V5"),
+        (lambda node: Access(nodes=(node,), api_key="id:secret"), "ApiKey aWQ6c2VjcmV0"),
     ],
 )
 def test_who_asks(server: Scripted, access: Callable[[Node], Access], said: str | None) -> None:
@@ -227,6 +231,21 @@ def test_who_asks(server: Scripted, access: Callable[[Node], Access], said: str 
     cluster.ask("GET", "/x")
     assert server.requests[0].headers.get("authorization") == said
     cluster.close()
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        Access(nodes=(), api_key="two\nsecrets"),
+        Access(nodes=(), api_key="secret key"),
+        Access(nodes=(), api_key="secret\N{EURO SIGN}"),
+        Access(nodes=(), user="us:er", password="secret"),
+    ],
+)
+def test_what_can_be_no_credentials_is_refused_and_not_told(access: Access) -> None:
+    with pytest.raises(UsageFault) as said:
+        Cluster(access)
+    assert "secret" not in f"{said.value}{said.value.todo}"
 
 
 def test_another_node_is_asked_when_one_is_gone(server: Scripted) -> None:
@@ -238,11 +257,11 @@ def test_another_node_is_asked_when_one_is_gone(server: Scripted) -> None:
     cluster.close()
 
 
-def test_tls_with_nobody_to_trust_is_said_at_once(server: Scripted) -> None:
+def test_tls_to_a_port_without_is_said_at_once(server: Scripted) -> None:
     cluster = Cluster(Access(nodes=(server.node,), tls=True), patience_seconds=30)
-    with pytest.raises(ClusterUnreachable, match="no safe connection") as said:
+    with pytest.raises(ClusterUnsafe, match="does not talk TLS") as said:
         cluster.ask("GET", "/x")
-    assert "ca=FILE" in said.value.todo
+    assert "leave out tls=true" in said.value.todo
     cluster.close()
 
 

@@ -28,7 +28,7 @@ DEFAULT_PREFIX = "headwater"
 _SQLITE = "sqlite:"
 _URL = re.compile(
     r"(?P<engine>opensearch|elasticsearch)://(?:(?P<who>[^@/?#]*)@)?(?P<nodes>[^@/?#]+)"
-    r"(?:/(?P<prefix>[^/?#]*))?/?(?:\?(?P<query>[^#]*))?"
+    r"(?:/(?P<prefix>[^@/?#]*))?/?(?:\?(?P<query>[^@#]*))?"
 )
 _NODE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
@@ -44,11 +44,17 @@ class BadPlace(UsageFault):
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What better stands in the environment than in a URL; it counts before what the URL says."""
+    """What better stands in the environment than in a URL; it counts before what the URL says, an API key before all.
+
+    No secret is in what `repr` tells.
+    """
 
     user: str | None = None
     password: str | None = None
     api_key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Credentials(user={self.user!r}, …)"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +86,7 @@ def credentials_from(environment: Mapping[str, str]) -> Credentials:
     return Credentials(**said)
 
 
+_ENCODE = "Write the signs of a password in a URL as %XX (@ is %40, / is %2F), or give it by the environment."
 Place = Path | ClusterPlace
 NOBODY = Credentials()
 
@@ -90,8 +97,12 @@ def is_cluster(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """The place as it may be told: without a password."""
-    return re.sub(r"(://[^@/:]*):[^@/]*@", r"\1@", text)
+    """The place as it may be told: without a password, also where its signs are not encoded as they must be."""
+    match = _URL.fullmatch(text)
+    if match is None:
+        return re.sub(r"(://[^:@/?#]*)[:/?#].*@", r"\1@", text, flags=re.DOTALL)
+    start, end = match.span("who")
+    return text if match["who"] is None else text[:start] + match["who"].partition(":")[0] + text[end:]
 
 
 def place_of(text: str) -> Place:
@@ -100,7 +111,7 @@ def place_of(text: str) -> Place:
         return Path(text.removeprefix(_SQLITE))
     match = _URL.fullmatch(text)
     if match is None:
-        raise BadPlace("no place of a catalog", where=shown(text))
+        raise BadPlace("no place of a catalog", where=shown(text), advice=_ENCODE if "@" in text else None)
     user, _, password = (match["who"] or "").partition(":")
     return ClusterPlace(
         nodes=tuple(_node(node, text) for node in match["nodes"].split(",")),

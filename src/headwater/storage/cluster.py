@@ -15,22 +15,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.cluster_faults import (
     ClientMissing,
+    ClusterBusy,
     ClusterFault,
     ClusterUnreachable,
     Reason,
     fault_of,
+    fault_of_connection,
+    hung_up,
     passes,
     reason_of,
+    tls_is_wanted,
 )
+from headwater.storage.cluster_safety import authorization, trusting, wants_tls
 
 try:
     from opensearchpy import Transport, Urllib3HttpConnection
     from opensearchpy.exceptions import ConnectionError as NoConnection
-    from opensearchpy.exceptions import SSLError
 except ImportError as cause:  # pragma: no cover - the tests have it
     raise ClientMissing("a catalog on a search cluster needs opensearch-py") from cause
 
@@ -60,7 +63,10 @@ class Node(NamedTuple):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a cluster: its nodes, whether by TLS and trusting which `ca` file, and as whom."""
+    """How to reach a cluster: its nodes, whether by TLS and trusting which `ca` file, and as whom.
+
+    An API key counts before a user. No secret is in what `repr` tells.
+    """
 
     nodes: tuple[Node, ...]
     tls: bool = False
@@ -68,6 +74,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     password: str = ""
     api_key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Access(nodes={self.nodes!r}, tls={self.tls!r}, ca={self.ca!r}, user={self.user!r}, …)"
 
 
 class Answer(NamedTuple):
@@ -108,7 +117,8 @@ class Cluster:
     `request_seconds`: after so long without an answer another node is asked, so it should be well below patience.
 
     What passes (no connection, 429, 502 to 504) is tried again with growing pauses on other nodes, and told to the
-    listener; what does not is raised at once as a `ClusterFault`.
+    listener; what does not is raised at once as a `ClusterFault`. Raises UsageFault for credentials and certificates
+    that can be none.
     """
 
     def __init__(
@@ -122,20 +132,19 @@ class Cluster:
         self.patience_seconds = patience_seconds
         self._listener = listener
         hosts = [{"host": node.host, "port": node.port, "use_ssl": access.tls} for node in access.nodes]
-        headers = {"authorization": f"ApiKey {access.api_key}"} if access.api_key else None
-        try:
-            self._transport = Transport(
-                hosts,
-                connection_class=Urllib3HttpConnection,
-                timeout=request_seconds,
-                pool_maxsize=CONNECTIONS,
-                dead_timeout=1.0,
-                headers=headers,
-                http_auth=(access.user, access.password) if access.user else None,
-                ca_certs=access.ca,
-            )
-        except (OSError, ValueError) as cause:
-            raise UsageFault(f"the connection cannot be set up: {cause}", where=access.ca) from cause
+        known_as = authorization(access.user, access.password, access.api_key)
+        default = Urllib3HttpConnection.default_ca_certs()
+        self._transport = Transport(
+            hosts,
+            connection_class=Urllib3HttpConnection,
+            timeout=request_seconds,
+            pool_maxsize=CONNECTIONS,
+            dead_timeout=1.0,
+            headers={"authorization": known_as} if known_as else None,
+            ssl_context=trusting(access.ca, default) if access.tls else None,
+        )
+        self._tls = access.tls
+        self._answered = False
         self._workers = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="headwater-bulk")
 
     def close(self) -> None:
@@ -151,10 +160,11 @@ class Cluster:
         """The answer to one request: a success, or one whose status is in `accept`. Raises ClusterFault."""
         patience = self.patience()
         while True:
+            connection = self._transport.get_connection()
             try:
-                answer = self._once(method, path, body)
+                answer = self._once(connection, method, path, body)
             except NoConnection as cause:
-                patience.wait(_unreachable(cause, path), cause)
+                patience.wait(self._fault_of(cause, connection, path), cause)
                 continue
             if 200 <= answer.status < 300 or answer.status in accept:
                 return answer
@@ -213,8 +223,7 @@ class Cluster:
                 future.exception()
         return clean
 
-    def _once(self, method: str, path: str, body: bytes | None) -> Answer:
-        connection = self._transport.get_connection()
+    def _once(self, connection: Urllib3HttpConnection, method: str, path: str, body: bytes | None) -> Answer:
         try:
             status, _, text = connection.perform_request(
                 method, path, None, body, headers=_kind_of(path, body), ignore=_ALL
@@ -223,7 +232,15 @@ class Cluster:
             self._transport.mark_dead(connection)
             raise
         self._transport.connection_pool.mark_live(connection)
+        self._answered = True
         return Answer(status, text)
+
+    def _fault_of(self, cause: NoConnection, connection: Urllib3HttpConnection, path: str) -> ClusterFault:
+        where = f"{connection.host}{path}"
+        if not self._tls and not self._answered and hung_up(cause) and wants_tls(connection.hostname, connection.port):
+            return tls_is_wanted(where)
+        said = str(cause.info if cause.info is not None else cause)[:300]
+        return fault_of_connection(cause, said, where)
 
 
 class Patience:
@@ -236,7 +253,7 @@ class Patience:
 
     def wait(self, fault: ClusterFault, cause: Exception | None = None) -> None:
         """Pause before the next attempt, or raise the fault when patience is at its end."""
-        if time.monotonic() + self._pause > self._until or fault.todo != fault.advice:
+        if time.monotonic() + self._pause > self._until or not isinstance(fault, ClusterBusy | ClusterUnreachable):
             raise fault from cause
         self._listener(Notice(fault.code, f"{fault.what}; trying again", fault.where))
         time.sleep(self._pause * random.uniform(0.5, 1.0))
@@ -264,18 +281,6 @@ def slices(operations: Iterator[bytes | Body]) -> Iterator[list[bytes] | Body]:
         octets += len(operation)
     if part:
         yield part
-
-
-def _unreachable(cause: NoConnection, path: str) -> ClusterFault:
-    """Said with other advice when no patience will help."""
-    said = str(cause.info if cause.info is not None else cause)[:300]
-    if isinstance(cause, SSLError):
-        advice = "Name the file of the authority that signed the cluster's certificate: ?tls=true&ca=FILE."
-        return ClusterUnreachable(f"no safe connection: {said}", where=path, advice=advice)
-    if "more than 100 headers" in said:
-        advice = "Report this as a bug: the engine refuses a request with more warnings than can be read."
-        return ClusterUnreachable(said, where=path, advice=advice)
-    return ClusterUnreachable(f"no answer: {said}", where=path)
 
 
 def _kind_of(path: str, body: bytes | None) -> dict[str, str]:
