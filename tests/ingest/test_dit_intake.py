@@ -180,6 +180,14 @@ def test_dit_24_links_of_documents_are_resolved_and_given_back(fed: Fed) -> None
     assert fed.settle() == 0
 
 
+def test_dit_24_a_resource_that_describes_itself_is_no_news_when_it_comes_again(fed: Fed) -> None:
+    own = resource("a", 1, ln=[{"rel": "describedby", "href": {"value": "a", "type": "rel_path"}}])
+    fed.documents(own, change("a", "created", 1))
+    fed.documents(own)
+    assert fed.settle() == 0
+    assert fed.log() == [("created", "a")]
+
+
 @pytest.mark.parametrize("lastmod", ["2026", "2026-01-01", "2026-01-01T00:00Z", "0001-01-01T00:00:00Z", None])
 def test_dit_a5_odd_times_wait_for_their_partner_too(fed: Fed, lastmod: str | None) -> None:
     fed.documents(resource("a", 1, lastmod=lastmod))

@@ -108,3 +108,31 @@ def test_any_order_comes_to_the_same_state(far: int, tmp_path: Path) -> None:
         assert (seed, replayed) == (seed, live)
         assert verify(fed.catalog, "s") == []
         fed.close()
+
+
+SECOND = {
+    "made, removed, made": (["created", "deleted", "created"], True),
+    "removed after it was made twice": (["created", "deleted", "created", "deleted"], False),
+    "made and changed twice": (["created", "updated", "updated"], True),
+    "changed, removed, made, changed": (["created", "updated", "deleted", "created", "updated"], True),
+}
+
+
+@pytest.mark.parametrize(("kinds", "is_live"), SECOND.values(), ids=SECOND)
+@pytest.mark.parametrize("size", [1, 2, 3, 99])
+def test_dit_a6_events_of_one_second_are_all_heard(fed: Fed, kinds: list[str], is_live: bool, size: int) -> None:
+    """However they are cut into batches; sent again as a whole they are no news (DIT-A12)."""
+    documents: list[dict[str, object]] = []
+    for number, kind in enumerate(kinds):
+        documents += [resource("a", 1, md5=f"{number:032x}")] * (kind != "deleted") + [change("a", kind, 1)]
+    state = {"a": f"md5:{len(kinds) - 1:032x}"} if is_live else {}
+    for again in range(2):
+        for start in range(0, len(documents), size):
+            fed.documents(*documents[start : start + size])
+        fed.settle(6)
+        assert (again, fed.state()) == (again, state)
+    log = fed.log()
+    for start in range(0, len(documents), size):
+        fed.documents(*documents[start : start + size])
+    fed.settle(6)
+    assert fed.log() == log

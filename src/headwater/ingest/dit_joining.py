@@ -85,9 +85,12 @@ class _Joining:
             if isinstance(one, State):
                 self._add(one)
         happenings = [*self._recalled, *(one for one in items if isinstance(one, Happening))]
-        happenings = [one for one in happenings if one.again or self._is_first(one)]
-        self._to_come = Counter(one.uri for one in happenings)
+        repeated = {id(one) for one in happenings if not one.again and not self._is_first(one)}
+        self._to_come = Counter(one.uri for one in happenings if id(one) not in repeated)
         for happening in sorted(happenings, key=lambda one: (one.at or self._now, one.order)):
+            if id(happening) in repeated:
+                self._repeat(happening)
+                continue
             self._to_come[happening.uri] -= 1
             if happening.change is Change.DELETED:
                 self._delete(happening)
@@ -229,6 +232,15 @@ class _Joining:
         self._act(Action(uri=uri, metadata=None, statements=(), at=happening.at), happening.line)
         self._present[uri] = None
 
+    def _repeat(self, happening: Happening) -> None:
+        """A deletion that is told again, or another one of the same second: what came before it and waits is gone."""
+        if happening.change is not Change.DELETED:
+            return
+        pool = self._pool.get(happening.uri, [])
+        for state in [one for one in pool if one.order < happening.order and _moment(one) == happening.at]:
+            pool.remove(state)
+            self._tell(state.line, Fate.SUPERSEDED)
+
     def _is_behind(self, present: Present | None, moment: dt.datetime | None) -> bool:
         """Whether this lies before a state that has gone ahead; a `lastmod` that is still to come tells nothing."""
         if present is None or not present.note.ahead or moment is None or present.metadata.lastmod is None:
@@ -242,7 +254,7 @@ class _Joining:
         """
         kept = []
         for state in self._pool.get(one.uri, []):
-            moment = state.stored_at or state.metadata.lastmod
+            moment = _moment(state)
             newer = moment is not None and one.at is not None and moment > one.at
             its_own = one.own is not None and one.at == state.stored_at
             if newer or its_own or state.order > one.order:
@@ -305,15 +317,19 @@ def _agree(one: dt.datetime | None, other: dt.datetime | None) -> bool:
     return one is None or other is None or one == other
 
 
+def _moment(state: State) -> dt.datetime | None:
+    return state.stored_at or state.metadata.lastmod
+
+
 def _age(state: State) -> dt.datetime:
     return state.metadata.lastmod or _NEVER
 
 
 def _is_older(state: State, present: Present | None, gone_us: int) -> bool:
     """Whether a state without its happening is one from before what is known."""
-    if present is None:
-        moment = state.stored_at or state.metadata.lastmod
-        return moment is not None and to_microseconds(moment) <= gone_us
+    if present is None:  # of the same second as the deletion, it is what came after it (DIT-A6)
+        moment = _moment(state)
+        return moment is not None and to_microseconds(moment) < gone_us
     mine, known = state.metadata.lastmod, present.metadata.lastmod
     return mine is not None and known is not None and mine < known
 

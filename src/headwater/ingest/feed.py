@@ -79,7 +79,8 @@ class Feed:
         if not about:
             return [metadata for _, metadata in uri_metadata]
         address = self.locations.absolute
-        return [with_implied(metadata, about.get(uri, ()), address) for uri, metadata in uri_metadata]
+        others = {uri: [one for one in said if one[1] != uri] for uri, said in about.items()}
+        return [with_implied(metadata, others.get(uri, ()), address) for uri, metadata in uri_metadata]
 
     def check(self, uri: str, metadata: Metadata) -> None:
         """Raise Unacceptable for what no document can hold; one of a batch must not cost the others theirs."""
