@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster_turn import SetBusy
+from headwater.catalog.cluster_head import Tail
+from headwater.catalog.cluster_turn import SetBusy, Turn
 from headwater.catalog.verify import verify
-from headwater.storage.cluster_faults import ClusterReadOnly
+from headwater.storage.cluster_faults import ClusterReadOnly, ClusterUnreachable
 from tests.catalog.cluster_ground import Ground
 from tests.catalog.cluster_proxy import Proxy
 from tests.catalog.cluster_writers import Told, WritingProcess, judge, left_by
@@ -177,3 +178,63 @@ def test_requests_and_answers_that_are_lost_are_made_up_for(opensearch: Engine, 
         for catalog in catalogs.values():
             catalog.close()
     assert {"request lost", "answer lost", "busy"} <= set(proxy.faults)
+
+
+def test_who_takes_over_and_is_overtaken_himself_does_not_speak_of_damage(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first had left to do is done, and written over by what came next, when the second wakes up."""
+    first, second, third = (ground.open() for _ in range(3))
+    first.create("s")
+    first.open("s", START)
+    first.record("s", batch("w", 0), START)
+    memos = [(f"w/0/{number}", b"memo") for number in range(5)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Turn, "finish", killed)
+        with pytest.raises(ClusterUnreachable):
+            first.remember("s", memos)
+    left = Turn._left
+    paused: list[Turn] = []
+
+    def slowly(turn: Turn, tail: Tail) -> Iterator[bytes]:
+        if not paused:
+            paused.append(turn)
+            third.remember("s", [(uri, b"third") for uri, _ in memos])
+        yield from left(turn, tail)
+
+    monkeypatch.setattr(Turn, "_left", slowly)
+    second.mark("s", START)
+    assert paused
+    assert {one.memo for one in second.get("s", [uri for uri, _ in memos]).values()} == {b"third"}
+    assert verify(second, "s") == []
+    for catalog in (first, second, third):
+        catalog.close()
+
+
+def killed(_turn: Turn, _operations: Iterator[bytes]) -> None:
+    """The writer ends, and keeps its lease."""
+    raise ClusterUnreachable("killed")
+
+
+def test_two_who_wait_for_a_dead_writer_wait_for_it_once(ground: Ground) -> None:
+    place = ground.place.replace("lease_seconds=1.0", "lease_seconds=3")
+    with WritingProcess(place, "w", hold="commit 3") as dead:
+        dead.until("held").kill()
+    catalogs = [ground.open(place) for _ in range(3)]
+    took: list[float] = []
+
+    def write(number: int) -> None:
+        began = time.monotonic()
+        catalogs[number].record("s", batch(f"x{number}", 0), START)
+        took.append(time.monotonic() - began)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(took) == 3
+    assert max(took) < 5
+    judge(catalogs[0], dead, unsaid=3)
+    for catalog in catalogs:
+        catalog.close()

@@ -5,12 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 from tools.engines.engine import Engine
 
+from headwater.catalog.cluster import ClusterCatalog
+from headwater.catalog.cluster_head import Head
+from headwater.catalog.cluster_turn import Turn
 from headwater.catalog.contract.cases import START, at
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
+from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.catalog.clusters import ClusterBackend
 
 URIS = [f"r{number:02}" for number in range(40)]
@@ -132,3 +137,27 @@ def test_a_reader_sees_one_state_while_memos_are_replaced(
 
 def void(_: object) -> None:
     """What a write returns is not looked at."""
+
+
+def test_what_a_killed_writer_left_in_the_log_is_not_taken_for_damage(
+    on_opensearch: ClusterBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search may still show it where the numbers have been given to other changes since."""
+    catalog = on_opensearch.fresh()
+    catalog.create("s")
+    catalog.open("s", START)
+    killed = on_opensearch.again(catalog)
+    with monkeypatch.context() as patch:
+        patch.setattr(Turn, "commit", killed_here)
+        with pytest.raises(ClusterUnreachable):
+            killed.record("s", [Upsert(f"void{number}", Metadata()) for number in range(1_200)], at(1))
+    inner = cast("ClusterCatalog", vars(killed)["catalog"])
+    inner.cluster.ask("POST", f"/{inner.prefix}-change/_refresh")
+    killed.record("s", [Upsert(f"r{number}", Metadata()) for number in range(1_300)], at(2))
+    assert [one.uri for one in catalog.changes("s")] == [f"r{number}" for number in range(1_300)]
+    on_opensearch.end()
+
+
+def killed_here(_turn: Turn, _head: Head) -> bool:
+    """The writer ends, and keeps its lease."""
+    raise ClusterUnreachable("killed")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from headwater.catalog.contract import CatalogContract, machine_for
-from headwater.catalog.interface import Catalog, Limits, Metadata, UnknownSet, Upsert
+from headwater.catalog.interface import Catalog, Limits
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.storage.schema import Durability
 
@@ -64,18 +63,3 @@ TestMachine = machine_for(machine_backend).TestCase
 TestMachine.settings = settings(
     max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-
-
-def test_memos_are_those_of_the_resources(tmp_path: Path) -> None:
-    with closing(SqliteCatalog(tmp_path / "catalog.db", durability=Durability.NORMAL)) as catalog:
-        catalog.create("s")
-        uris = ["a", "a b", "a/b", "z", "é", "\uffee", "\U0001f600"]
-        catalog.load("s", [Upsert(uri, Metadata(length=1), uri.encode()[:-1]) for uri in uris])
-        expected = [(one.uri, one.memo) for one in catalog.resources("s")]
-        assert catalog.memos("s") == expected
-        assert len(expected) == len(uris)
-        assert expected[0] == ("a", b"")
-        assert catalog.memos("s", "a/", 2) == expected[2:4]
-        assert catalog.memos("s", "\U0001f600") == catalog.memos("s", "", 0) == catalog.memos("s", "", -1) == []
-        with pytest.raises(UnknownSet):
-            catalog.memos("nowhere")

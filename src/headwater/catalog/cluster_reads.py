@@ -87,21 +87,22 @@ class Reads:
         found: list[Recorded] = []
         while first <= last:
             end = min(last, first + WINDOW - 1)
-            for seq, document in enumerate(self._log(name, first, end), first):
+            for seq, document in enumerate(self._log(head, first, end), first):
                 if document is None or not valid(head, document.rev):
                     raise ClusterDamaged(f"change {seq} is missing, the set says {head.last_seq}", where=name)
                 found.append(document.recorded)
             first = end + 1
         return found
 
-    def _log(self, name: str, first: int, last: int) -> list[ChangeDocument | None]:
+    def _log(self, head: Head, first: int, last: int) -> list[ChangeDocument | None]:
         """By search what the engine has refreshed, one by one the rest, which is the newest."""
+        name = head.resource_set
         if last - first < _MOST_SINCE:
             return self._indices.changes_of(name, first, last)
         found: list[ChangeDocument | None] = []
         for document in self._indices.log(name, first, last):
-            if document.seq != first + len(found):
-                break
+            if document.seq != first + len(found) or not valid(head, document.rev):
+                break  # not refreshed since it was written, or since it took the place of a dead writer's
             found.append(document)
         return found + self._indices.changes_of(name, first + len(found), last)
 

@@ -125,13 +125,8 @@ class Turn:
 
     def write_ahead(self, index: str, operations: Iterator[bytes | Body]) -> None:
         """Send what the next commit makes valid. Raises Overtaken: only an overtaker has written newer ones."""
-        if self.write(index, operations):
-            return
-        before = self.head.stamps[-1]
-        self._look()
-        if self.head.stamps[-1] == before:
-            raise ClusterDamaged("documents are newer than the head of their set", where=self.name)
-        raise Overtaken(False)
+        if not self.write(index, operations):
+            raise self._damage("documents are newer than the head of their set")
 
     def commit(self, head: Head) -> bool:
         """Replace the head; False: it was, but we have been overtaken since. Raises Overtaken: it was not."""
@@ -236,16 +231,23 @@ class Turn:
         if tail.journal:
             for number, entry in enumerate(self.indices.journal_of(self.name, tail)):
                 if entry is None or entry.rev != tail.rev + number:
-                    raise ClusterDamaged(f"entry {number} of the journal is missing", where=self.name)
+                    raise self._damage(f"entry {number} of the journal is missing")
                 yield redone_operation(entry.redo)
             return
         changes = self.indices.changes_of(self.name, tail.first, tail.first + tail.count - 1)
         for number, change in enumerate(changes):
             if change is None or change.rev != tail.rev + number:
-                raise ClusterDamaged(f"change {tail.first + number} is missing", where=self.name)
+                raise self._damage(f"change {tail.first + number} is missing")
             document = after_change(change)
             if document is not None:
                 yield redone_operation(document)
+
+
+    def _damage(self, what: str) -> Overtaken | ClusterDamaged:
+        """What cannot be while we hold the lease: have we lost it?"""
+        before = self.head.stamps[-1]
+        self._look()
+        return ClusterDamaged(what, where=self.name) if self.head.stamps[-1] == before else Overtaken(False)
 
 
 def _busy(held: Held, seconds: float) -> str:

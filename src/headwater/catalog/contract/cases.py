@@ -139,6 +139,8 @@ UNKNOWN: list[tuple[str, Callable[[Catalog], object]]] = [
     ("remember", lambda c: c.remember("nowhere", [("a", b"")])),
     ("get", lambda c: c.get("nowhere", ["a"])),
     ("resources", lambda c: c.resources("nowhere")),
+    ("memos", lambda c: c.memos("nowhere")),
+    ("memos of nothing", lambda c: c.memos("nowhere", "", 0)),
     ("pages", lambda c: c.pages("nowhere")),
     ("page", lambda c: list(c.page("nowhere", 0))),
     ("rendered", lambda c: c.rendered("nowhere", [])),

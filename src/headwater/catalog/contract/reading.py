@@ -94,6 +94,18 @@ class ReadingContract:
         assert small.resources("s", "\U0001f600") == []
         assert small.resources("s", "", 0) == small.resources("s", "", -1) == []
 
+    def test_memos_are_those_of_the_resources(self, small: Catalog) -> None:
+        uris = ["a", "a b", "a/b", "z", "é", "\uffee", "\U0001f600"]
+        opened(small, [Upsert(uri, BARE, uri.encode()[:-1]) for uri in [*uris, "gone"]])
+        small.record("s", [Delete("gone"), Upsert("z", BARE, b"anew")], at(1))
+        small.remember("s", [("a b", b"\x00\xff")])
+        expected = [(one.uri, one.memo) for one in small.resources("s")]
+        assert small.memos("s") == expected
+        assert expected[:4] == [("a", b""), ("a b", b"\x00\xff"), ("a/b", b"a/"), ("z", b"anew")]
+        assert [uri for uri, _ in expected] == uris
+        assert small.memos("s", "a/", 2) == expected[2:4]
+        assert small.memos("s", "\U0001f600") == small.memos("s", "", 0) == small.memos("s", "", -1) == []
+
     def test_remember_changes_only_memos(self, small: Catalog) -> None:
         opened(small, [Upsert("a", BARE, b"old"), up("b")])
         before = observed(small, "s")

@@ -33,6 +33,8 @@ from headwater.catalog.interface import (
     Delete,
     Event,
     Metadata,
+    Moved,
+    Rendered,
     Unacceptable,
     Upsert,
 )
@@ -155,6 +157,26 @@ class RecordingContract:
         assert {uri: r.memo for uri, r in catalog.get(name, texts).items()} == {text: text.encode() for text in texts}
         listed = [resource.uri for resource in catalog.resources(name)]
         assert listed == sorted(set(texts), key=str.encode)
+
+    def test_a_batch_for_a_state_that_is_past_is_refused_as_a_whole(self, catalog: Catalog) -> None:
+        """What is decided by what the set holds must not be recorded when that has changed meanwhile."""
+        opened(catalog, [up("a")])
+        seen = catalog.state("s")
+        assert catalog.record("s", [up("b")], at(1), after=seen) == Accepted(1, 1)
+        before = observed(catalog, "s")
+        for events in ([up("c"), Delete("a")], [Delete("nothing")], []):
+            with pytest.raises(Moved):
+                catalog.record("s", events, at(2), after=seen)
+        assert observed(catalog, "s") == before
+        seen = catalog.state("s")
+        catalog.mark("s", at(7))  # none of these is a change
+        catalog.close_segment("s", at(8))
+        catalog.note("s", b"note")
+        catalog.remember("s", [("a", b"memo")])
+        catalog.rendered("s", [Rendered(0, 1, at(9), at(9))])
+        assert catalog.record("s", [Delete("nothing")], at(9), after=seen) == Accepted(0, 0, ("nothing",))
+        assert catalog.record("s", [up("c")], at(9), after=seen) == Accepted(2, 2)
+        assert verify(catalog, "s") == []
 
     def test_mark_draws_a_line(self, catalog: Catalog) -> None:
         opened(catalog)
