@@ -164,7 +164,8 @@ class RecordingContract:
         seen = catalog.state("s")
         assert catalog.record("s", [up("b")], at(1), after=seen) == Accepted(1, 1)
         before = observed(catalog, "s")
-        for events in ([up("c"), Delete("a")], [Delete("nothing")], []):
+        refused: list[list[Event]] = [[up("c"), Delete("a")], [Delete("nothing")], []]
+        for events in refused:
             with pytest.raises(Moved):
                 catalog.record("s", events, at(2), after=seen)
         assert observed(catalog, "s") == before
