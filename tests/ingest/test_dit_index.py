@@ -187,6 +187,29 @@ def test_dit_a11_an_audit_repairs_what_no_document_told(cluster: Cluster, tmp_pa
     fed.close()
 
 
+def test_dit_a11_an_audit_believes_the_snapshot(cluster: Cluster, tmp_path: Path) -> None:
+    """DIT-03, DIT-04: also where a change says more than came of it, once that is long ago."""
+    harvester = Harvester(cluster, "harvest-mismatch", "modern", 1)
+    fed = Fed(tmp_path)
+    for path in ("kept", "other"):
+        harvester.post(resource(path, 5), change(path, "created", 5))
+    harvester.post(
+        change("kept", "deleted", 6), change("other", "updated", 6)
+    )  # and their resources stayed as they are
+    harvester.refresh()
+    follower = followed(fed, harvester)
+    follower.poll()
+    fed.settle(6)
+    assert fed.state() == {"other": None}
+    assert audit(follower, 1.0).repaired == 0  # it may be on its way
+    fed.later(3_600)
+    assert audit(follower, 1.0) == Audited(resources=2, repaired=2, deleted=0, held_back=None)
+    assert fed.state() == dict.fromkeys(["kept", "other"], "md5:" + "a" * 32)
+    assert audit(follower, 1.0).repaired == 0
+    assert follower.poll() == 0
+    fed.close()
+
+
 @pytest.mark.parametrize("mapping", ["modern", "dynamic", "text"])
 def test_a_set_asks_for_its_own_documents_where_the_engine_can_tell(
     cluster: Cluster, tmp_path: Path, mapping: str

@@ -69,7 +69,7 @@ def _compared(follower: DitFollower) -> array[int]:
         while found := follower.index.page(shard, position, until, follower.resource_sets):
             position = ShardPosition(found[-1].number + 1)  # in one look at what is there, nothing is under way
             documents = [one for one in follower.documents(found) if isinstance(one[1], ResourceDocument)]
-            take_documents(follower.feed, documents)
+            take_documents(follower.feed, documents, snapshot=True)
             marks.extend(_marks(follower.feed, documents))
     return array("Q", sorted(set(marks)))
 

@@ -45,11 +45,13 @@ def take_documents(
     *,
     positions: Mapping[str, bytes] | None = None,
     patience: dt.timedelta = PATIENCE,
+    snapshot: bool = False,
 ) -> Taken:
     """Record what the documents say as one batch; those without their partner wait up to `patience`.
 
     Lines count from 1. `positions` of feeds are kept together with the batch. While the set is loading, `resource`
-    documents are its snapshot (DIT-03), and `change` documents are history. Raises what catalog and memory raise; then
+    documents are its snapshot (DIT-03), and `change` documents are history; with `snapshot` they are that in an open
+    set, too, and nothing waits. Raises what catalog and memory raise; then
     nothing was recorded, and the same may be taken again.
     """
     taken = Taken()
@@ -66,7 +68,8 @@ def take_documents(
         if feed.next_seq() is None:
             _load(feed, items, effects, taken)
         else:
-            joined = join(_effective(feed, items), _known(feed, items), feed.clock(), patience=patience)
+            known, now = _known(feed, items), feed.clock()
+            joined = join(_effective(feed, items), known, now, patience=patience, final=snapshot, snapshot=snapshot)
             _record(feed, joined, effects, taken)
     taken.outcomes.sort(key=lambda one: one.line)
     said: dict[int, tuple[str, ...]] = {}

@@ -21,6 +21,8 @@ from headwater.ingest.dit_pairs import Action, Fate, Half, Happening, Joined, Kn
 from headwater.spec.moments import to_microseconds
 from headwater.spec.records import Change, Link
 
+SETTLED = dt.timedelta(minutes=10)
+"""After so long no copy of a shard shows what was before."""
 CLOCK_SKEW = dt.timedelta(hours=1)
 """How far a harvester's clock may be ahead of ours."""
 
@@ -42,12 +44,14 @@ def join(
     *,
     patience: dt.timedelta = dt.timedelta(seconds=5),
     final: bool = False,
+    snapshot: bool = False,
 ) -> Joined:
     """What the documents do to the set, together with what waits for them.
 
-    With `final` nothing waits any longer: `items` may then be empty, and every half of `known` goes as it is.
+    With `final` nothing waits any longer: `items` may then be empty, and every half of `known` goes as it is. With
+    `snapshot` states are what is there now (DIT-03), also those that look older than what was known long ago.
     """
-    joining = _Joining(known, now, patience)
+    joining = _Joining(known, now, patience, snapshot=snapshot)
     taken = list(items)
     for uri in dict.fromkeys([*known.halves] if final else [one.uri for one in taken]):
         if half := known.halves.get(uri):
@@ -60,8 +64,9 @@ def join(
 class _Joining:
     """One batch under way."""
 
-    def __init__(self, known: Known, now: dt.datetime, patience: dt.timedelta) -> None:
+    def __init__(self, known: Known, now: dt.datetime, patience: dt.timedelta, *, snapshot: bool) -> None:
         self.joined = Joined()
+        self._settled_us = to_microseconds(now - SETTLED) if snapshot else NEVER_US
         self._known = known
         self._now = now
         self._patience = patience
@@ -167,7 +172,7 @@ class _Joining:
         """A state whose happening has not come: it is applied, and the happening is not logged again when it comes."""
         present = self._held(state.uri)
         at_us = present.note.at_us if present is not None else self._gone(state.uri)
-        if _is_older(state, present, at_us):
+        if at_us >= self._settled_us and _is_older(state, present, at_us):
             self._tell(state.line, Fate.SUPERSEDED)
             return
         self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
