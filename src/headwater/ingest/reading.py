@@ -353,7 +353,7 @@ def _exactly(stream: IO[bytes], octets: int) -> bytes | None:
 
 def send(stream: IO[bytes], value: Any) -> None:
     """Give one value to the other process."""
-    body = marshal.dumps(value)
+    body = marshal.dumps(value, 2)  # later versions look for values that occur twice: a third more to read
     view = memoryview(len(body).to_bytes(4, "little") + body)
     while view:
         view = view[stream.write(view) :]
