@@ -19,8 +19,10 @@ from pathlib import Path
 from bench.rows import Row, in_turns, row
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite import SqliteCatalog
+from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
+from headwater.server.source import utc_now
 from headwater.storage.folder import FolderStore
 
 BASE = "http://localhost/data"
@@ -111,9 +113,10 @@ class Bench:
 def _pages(count: int) -> Row:
     """1,000 neighbouring changes among many resources: only their page, the open list and indexes are written."""
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as name:
-        catalog = SqliteCatalog(Path(name) / "catalog.sqlite")
+        place = Path(name) / "catalog.sqlite"
+        catalog = SqliteCatalog(place)
         store = FolderStore(Path(name) / "documents")
-        publisher = Publisher(catalog, store, Site(base_url=BASE), lambda: dt.datetime.now(dt.UTC))
+        publisher = Publisher(catalog, store, Site(base_url=BASE), utc_now, printers=Printers(place))
         catalog.create("files")
         for first in range(0, count, 10_000):
             catalog.load("files", [_event(number, 0) for number in range(first, min(first + 10_000, count))])
