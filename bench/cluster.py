@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from tools.engines.engine import Engine
 from tools.engines.errors import Unavailable
 
-from bench.catalog import BATCH, START, clocked, event
+from bench.catalog import START, clocked, event
 from bench.rows import Row, in_turns, row
 from headwater.catalog import ledger
 from headwater.catalog.cluster import ClusterCatalog
@@ -53,8 +53,9 @@ def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
         catalog.close()
 
     def load(catalog: ClusterCatalog) -> None:
-        for start in range(0, size, BATCH):
-            catalog.load("s", events[start : start + BATCH])
+        batch = catalog.load_batch
+        for start in range(0, size, batch):
+            catalog.load("s", events[start : start + batch])
         catalog.open("s", START)
 
     def ours() -> float:

@@ -16,7 +16,7 @@ from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Notice, Progress, silent
 from headwater.simulate.clock import Clock
-from headwater.simulate.feed import BATCH, OtherSimulation, SetFeed
+from headwater.simulate.feed import OtherSimulation, SetFeed
 from headwater.simulate.resources import Filler
 from headwater.simulate.settings import Course, Mix, Sizes, World
 from headwater.simulate.simulation import Simulation, share
@@ -78,7 +78,8 @@ def test_every_listed_resource_is_the_one_that_would_be_made(catalog: SqliteCata
 
 
 def test_a_load_that_was_broken_off_goes_on(catalog: SqliteCatalog, tmp_path: Path) -> None:
-    world = World(resources=2 * BATCH + 5, sets=("files",), sizes=Sizes(0, 0))
+    batch = catalog.load_batch
+    world = World(resources=2 * batch + 5, sets=("files",), sizes=Sizes(0, 0))
     feed = SetFeed(catalog, world, "files", Filler(0, world.hashes))
     seen: list[int] = []
 
@@ -88,10 +89,10 @@ def test_a_load_that_was_broken_off_goes_on(catalog: SqliteCatalog, tmp_path: Pa
 
     with pytest.raises(Interrupted):
         feed.prepare(START, hear, lambda: bool(seen))
-    assert catalog.state("files").count == BATCH
+    assert catalog.state("files").count == batch
     assert catalog.state("files").opened_at is None
     feed.prepare(START, hear)
-    assert seen == [BATCH, 2 * BATCH, 2 * BATCH + 5]
+    assert seen == [batch, 2 * batch, 2 * batch + 5]
     assert catalog.state("files").count == world.resources
     assert catalog.state("files").opened_at == START
 

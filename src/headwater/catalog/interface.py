@@ -236,6 +236,8 @@ class Catalog(Protocol):
     limits: Limits
     is_remote: bool
     """Whether a read may wait for the network, so that an event loop leaves it to a thread."""
+    load_batch: int
+    """So many events at a time are loaded fastest; more cost memory only, about 600 octets each."""
 
     def sets(self) -> list[SetState]:
         """Every set, by name."""

@@ -68,6 +68,7 @@ class SqliteCatalog:
     """
 
     is_remote = False
+    load_batch = 10_000
 
     def __init__(
         self,

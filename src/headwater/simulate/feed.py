@@ -20,7 +20,7 @@ from headwater.simulate.settings import Mix, World
 from headwater.spec.records import Change
 
 BATCH = 10_000
-"""So many resources or changes are recorded together at most."""
+"""So many changes are recorded together at most."""
 
 
 class OtherSimulation(UsageFault):
@@ -95,10 +95,11 @@ class SetFeed:
             yield self.resources.event(*happened, step, now)
 
     def _load(self, first: int, start: dt.datetime, listener: Listener, stop: Callable[[], bool]) -> None:
-        for number in range(first, self._initial, BATCH):
+        batch = self._catalog.load_batch
+        for number in range(first, self._initial, batch):
             if stop():
                 raise Interrupted("interrupted")
-            end = min(number + BATCH, self._initial)
+            end = min(number + batch, self._initial)
             self._catalog.load(self.name, self.resources.initial(range(number, end), start))
             listener(Progress(self.name, end, self._initial))
 
