@@ -15,7 +15,7 @@ from headwater.catalog.cluster_indices import Indices
 from headwater.catalog.cluster_schema import remove
 from headwater.catalog.contract import CatalogContract, machine_for
 from headwater.catalog.contract.cases import START, opened, up
-from headwater.catalog.interface import NewerSchema, Unacceptable
+from headwater.catalog.interface import Delete, NewerSchema, Unacceptable
 from headwater.errors import UsageFault
 from headwater.storage.cluster import Answer, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
@@ -181,3 +181,33 @@ def test_what_not_every_copy_has_done_is_looked_at_again(stats: dict[str, int], 
 
     mark = Indices(Told(), "p").heads_mark()  # type: ignore[arg-type]
     assert (mark and mark.done) == done
+
+
+@pytest.mark.parametrize("engine", ["opensearch", "elasticsearch"])
+@pytest.mark.parametrize("priority", [500, 1_000])
+def test_templates_of_others_do_not_change_our_indices(
+    engine: str, priority: int, request: pytest.FixtureRequest
+) -> None:
+    """One for all indices, of the same priority as ours or before it, with other mappings and a pipeline of its own."""
+    running: Engine = request.getfixturevalue(engine)
+    name = prefix()
+    cluster = Cluster(access(running))
+    foreign = {
+        "settings": {"index.final_pipeline": name, "index.refresh_interval": "7s"},
+        "mappings": {"dynamic": True, "properties": {"rev": {"type": "text"}, "resource_set": {"type": "text"}}},
+    }
+    template = {"index_patterns": [f"{name}-*"], "priority": priority, "template": foreign}
+    step = [{"set": {"field": "seen", "value": "now"}}] if engine == "opensearch" else []  # the other is bare of them
+    cluster.ask("PUT", f"/_ingest/pipeline/{name}", json.dumps({"processors": step}).encode())
+    cluster.ask("PUT", f"/_index_template/{name}", json.dumps(template).encode())
+    catalog = ClusterCatalog(access(running), name, layout=LAYOUT)
+    opened(catalog, [up("a")])
+    assert catalog.record("s", [up("b"), Delete("a")], START).last == 2
+    assert [one.uri for one in catalog.resources("s")] == ["b"]
+    assert catalog.newest() == {"s": 2}
+    catalog.close()
+    ClusterCatalog(access(running), name, layout=LAYOUT).close()  # it knows its own indices again
+    remove(cluster, name)
+    cluster.ask("DELETE", f"/_index_template/{name}")
+    cluster.ask("DELETE", f"/_ingest/pipeline/{name}")
+    cluster.close()

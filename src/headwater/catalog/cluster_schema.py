@@ -22,6 +22,7 @@ SET, RESOURCE, CHANGE, MEMORY = "set", "resource", "change", "memory"
 KINDS = (SET, RESOURCE, CHANGE, MEMORY)
 _MOST_LINKS = 1_000_000
 _ALREADY, _NOT_FOUND = 400, 404
+_PRIORITY, _PRIORITIES = 500, 20
 
 _KEYWORD = {"type": "keyword", "ignore_above": 8191}
 _KEPT = {"type": "keyword", "index": False, "doc_values": False}
@@ -104,12 +105,12 @@ class _Index(msgspec.Struct, frozen=True):
 _indices_of = msgspec.json.Decoder(dict[str, _Index]).decode
 
 
-def template(prefix: str, kind: str, layout: Layout) -> dict[str, Any]:
+def template(prefix: str, kind: str, layout: Layout, priority: int = _PRIORITY) -> dict[str, Any]:
     """The index template of one kind: a new version of it takes the place of the old one, never of a newer one."""
     return {
         "index_patterns": [f"{prefix}-{kind}-v{VERSION}"],
         "version": VERSION,
-        "priority": 500,
+        "priority": priority,
         "_meta": {"headwater": {"schema": VERSION}},
         "template": {
             "settings": {
@@ -120,6 +121,9 @@ def template(prefix: str, kind: str, layout: Layout) -> dict[str, Any]:
                 # What a crash has left undone is done later, and must not bring back what was removed meanwhile.
                 **({"index.gc_deletes": "1h"} if kind == MEMORY else {}),
                 "index.mapping.nested_objects.limit": _MOST_LINKS,
+                # Nothing that others have set for all indices may change our documents.
+                "index.default_pipeline": "_none",
+                "index.final_pipeline": "_none",
             },
             "mappings": {"_meta": {"headwater": {"schema": VERSION}}, **_MAPPINGS[kind]},
             "aliases": {f"{prefix}-{kind}": {"is_write_index": True}},
@@ -133,13 +137,26 @@ def prepare(cluster: Cluster, prefix: str, layout: Layout) -> None:
         raise UsageFault(f"no prefix for indices: {prefix!a}", advice="Use lower-case letters, digits, - and _.")
     missing = _missing(cluster, prefix)
     for kind in missing:
-        body = msgspec.json.encode(template(prefix, kind, layout))
-        cluster.ask("PUT", f"/_index_template/{prefix}-{kind}", body)
-    for kind in missing:
+        _put_template(cluster, prefix, kind, layout)
+    for kind in missing:  # said once more: a template of others that counts before ours would make another index
         path = f"/{prefix}-{kind}-v{VERSION}"
-        answer = cluster.ask("PUT", path, accept=(_ALREADY,))
+        body = msgspec.json.encode(template(prefix, kind, layout)["template"])
+        answer = cluster.ask("PUT", path, body, accept=(_ALREADY,))
         if answer.status == _ALREADY and "resource_already_exists_exception" not in answer.body:
             raise ClusterDamaged(answer.body[:1000], where=path)
+
+
+def _put_template(cluster: Cluster, prefix: str, kind: str, layout: Layout) -> None:
+    """Two templates that match one index must not have the same priority: then ours has the next one."""
+    path = f"/_index_template/{prefix}-{kind}"
+    for priority in range(_PRIORITY, _PRIORITY + _PRIORITIES):
+        body = msgspec.json.encode(template(prefix, kind, layout, priority))
+        answer = cluster.ask("PUT", path, body, accept=(_ALREADY,))
+        if answer.status != _ALREADY:
+            return
+        if "same priority" not in answer.body:
+            break
+    raise ClusterDamaged(answer.body[:1000], where=path)
 
 
 def is_prepared(cluster: Cluster, prefix: str) -> bool:

@@ -242,7 +242,6 @@ class Turn:
             if document is not None:
                 yield redone_operation(document)
 
-
     def _damage(self, what: str) -> Overtaken | ClusterDamaged:
         """What cannot be while we hold the lease: have we lost it?"""
         before = self.head.stamps[-1]
