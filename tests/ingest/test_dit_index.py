@@ -12,9 +12,10 @@ import pytest
 
 from headwater.ingest.dit_audit import Audited, audit
 from headwater.ingest.dit_follower import DitFollower
-from headwater.ingest.dit_index import BadIndex, Index, OddAnswer
+from headwater.ingest.dit_index import BadIndex, Index, OddAnswer, fitting
 from headwater.ingest.index_place import index_at
 from headwater.ingest.index_positions import ShardPosition, read_position
+from headwater.progress import Notice
 from headwater.storage.cluster import Access, Answer, Cluster, Node
 from tests.ingest.fed import Fed, change, resource
 
@@ -30,6 +31,7 @@ MAPPINGS = {
     },
     "dynamic": {"dynamic": True},
     "none": {},
+    "anything": {"enabled": False},
     "text": {"dynamic": True, "properties": {"resource_set": {"type": "text"}}},
 }
 
@@ -273,6 +275,50 @@ def test_an_index_that_is_not_there_is_said(cluster: Cluster) -> None:
         Index(cluster, "harvest-nowhere").shards()
 
 
+ODD: list[tuple[str, dict[str, Any], bool]] = [
+    ("nothing", {}, True),
+    ("no location", {"resource_set": "s"}, True),
+    ("a location that is a number", {"resource_set": "s", "location": 7}, True),
+    ("a location that leads out", resource("a/../b", 1), True),
+    ("a change of no kind", change("odd", "moved", 1), True),
+    ("a change that is null", {**resource("odd", 1), "change": None}, True),
+    ("the name of no set", resource("odd", 1, resource_set=["s"]), True),
+    ("many levels", {"more": [[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]}, True),
+    ("fields of a wrapper", {"_source": resource("odd", 1)}, True),
+    ("what looks like an answer", {"hits": {"hits": [resource("odd", 1)]}}, True),
+    ("odd fields", resource("forgiven", 1, length=-1, md5={"a": 1}, ln="x", mime=[1], lastmod="?"), False),
+    ("a large document", resource("large", 1, note="x" * 3_000_000), False),
+]
+
+
+def test_odd_documents_of_an_index_hold_up_no_good_one(cluster: Cluster, tmp_path: Path) -> None:
+    """Each with its reason, and all others taken, though an answer with them is long."""
+    harvester = Harvester(cluster, "harvest-odd", "anything", 1)
+    for number, (_, odd, _refused) in enumerate(ODD):
+        cluster.ask("POST", f"/{harvester.name}/_doc", msgspec.json.encode(odd))
+        harvester.post(resource(f"r{number}", 1), change(f"r{number}", "created", 1))
+    harvester.refresh()
+    fed = Fed(tmp_path)
+    told: list[object] = []
+    follower = DitFollower(fed.feed, Index(cluster, harvester.name), frozenset({"s"}), listener=told.append)
+    while follower.poll():
+        pass
+    fed.settle()
+    refused = [name for name, _, is_refused in ODD if is_refused]
+    assert follower.tally.rejected == len(refused)
+    assert sum(isinstance(one, Notice) and "was refused" in one.message for one in told) == len(refused)
+    assert set(fed.state()) == {"forgiven", "large", *(f"r{number}" for number in range(len(ODD)))}
+    fed.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "octets", "following"),
+    [(1_000, 10, 1_000), (1_000, 32 << 20, 500), (1, 99 << 20, 1), (8, 100, 16), (900, 1, 1_000)],
+)
+def test_large_documents_are_asked_for_a_few_at_a_time(size: int, octets: int, following: int) -> None:
+    assert fitting(size, octets) == following
+
+
 class Liar:
     """A server that answers with something else."""
 
@@ -323,9 +369,11 @@ def test_documents_that_are_none_are_refused_and_passed(tmp_path: Path) -> None:
         {"_seq_no": 2, "_id": "3", "_source": change("a", "created", 1)},
     ]
     page = msgspec.json.encode({"hits": {"hits": hits}}).decode()
-    follower = DitFollower(fed.feed, Index(Liar(SHARDS, page, '{"hits":{"hits":[]}}'), "i"), None)
+    told: list[object] = []
+    follower = DitFollower(fed.feed, Index(Liar(SHARDS, page, '{"hits":{"hits":[]}}'), "i"), None, listener=told.append)
     follower.poll()
     assert (follower.tally.rejected, fed.log()) == (1, [("created", "a")])
+    assert ["(_id '1')" in one.message for one in told if isinstance(one, Notice)] == [True]
     fed.close()
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from headwater.errors import UsageFault
 from headwater.ingest.dit_documents import DitDocument, read_document
 from headwater.ingest.dit_exports import Wrapped
@@ -117,9 +119,19 @@ class DitFollower:
         documents, refused, foreign = sort_out([one.wrapped for one in found], self.resource_sets)
         positions = {shard.feed: write_position(position)}
         taken = take_documents(self.feed, documents, positions=positions, patience=self._patience)
-        self.tally.count([*refused, *taken.outcomes], foreign=foreign)
-        self.tally.complain([*refused, *taken.outcomes], self._listener)
+        outcomes = [*refused, *taken.outcomes]
+        self.tally.count(outcomes, foreign=foreign)
+        self.tally.complain(_named(outcomes, found), self._listener)
         self.tally.notice(taken, self._listener)
+
+
+def _named(outcomes: Sequence[Outcome], found: Sequence[Found]) -> list[Outcome]:
+    """The refused ones with the ids by which the index knows the documents."""
+    return [
+        replace(one, reason=f"{one.reason} (_id {found[one.line - 1].wrapped.id!a:.80})")
+        for one in outcomes
+        if one.status >= 400
+    ]
 
 
 def sort_out(

@@ -18,7 +18,9 @@ from headwater.ingest.dit_exports import Unwrapper, Wrapped
 from headwater.ingest.index_positions import ShardPosition
 
 PAGE: Final = 1_000
-"""Documents of one search."""
+"""Documents of one search, at most …"""
+PAGE_OCTETS: Final = 16 << 20
+"""… and what its answer should not be much longer than."""
 
 _NAME = re.compile(r"[^\\/*?\"<>| #A-Z:][^\\/?\"<>| #A-Z:]{0,254}\Z")
 
@@ -91,6 +93,7 @@ class Index:
             raise BadIndex(f"not the name of an index: {name[:200]!a}")
         self._server = server
         self._name = name
+        self._size = PAGE
 
     def shards(self) -> list[Shard]:
         """Every shard of every index behind the name. Raises BadIndex when there is none."""
@@ -131,7 +134,7 @@ class Index:
         if position.gaps:
             wanted.append({"terms": {"_seq_no": sorted(position.gaps)}})
         query = {"filter": [{"bool": {"should": wanted}}], "must_not": _of_others(shard.set_field, sets)}
-        body = {"query": {"bool": query}, "sort": _sorted("asc"), "size": PAGE}
+        body = {"query": {"bool": query}, "sort": _sorted("asc"), "size": self._size}
         return [one for one in self._search(shard, body) if position.is_new(one.number)]
 
     def pages(
@@ -169,7 +172,15 @@ class Index:
         asked = {"seq_no_primary_term": True, "track_total_hits": False, **body}
         only = f"preference=_shards:{shard.number}&allow_partial_search_results=false"
         path = f"/{quote(shard.index, safe='')}/_search?{only}"
-        return _decoded(self._server.ask("POST", path, msgspec.json.encode(asked)).body)
+        text = self._server.ask("POST", path, msgspec.json.encode(asked)).body
+        if "_source" not in body:
+            self._size = fitting(self._size, len(text))
+        return _decoded(text)
+
+
+def fitting(size: int, octets: int) -> int:
+    """How many documents to ask for next, when so many came to so much: documents may be as large as they like."""
+    return max(1, size * PAGE_OCTETS // octets) if octets > PAGE_OCTETS else min(PAGE, size * 2)
 
 
 def _sorted(order: str) -> list[dict[str, Any]]:
