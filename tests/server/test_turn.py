@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tools.engines.engine import Engine
@@ -19,12 +20,16 @@ from tools.engines.engine import Engine
 from headwater.catalog.claims import Claiming
 from headwater.catalog.cluster import ClusterCatalog
 from headwater.catalog.cluster_schema import Layout, remove
+from headwater.catalog.interface import Accepted, Moved
 from headwater.progress import Notice, Progress
+from headwater.publish.publisher import Publisher
 from headwater.server.config import SetConfig, SourceConfig
-from headwater.server.source import Source
+from headwater.server.set_source import SetSource, folder_of
+from headwater.server.source import Source, utc_now
 from headwater.server.turn import NotOurTurn, Turn
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
+from headwater.storage.folder import FolderStore
 from tests.catalog.clusters import access, prefix
 from tests.publish.world import look
 from tests.server.serving import until
@@ -314,3 +319,69 @@ def test_a_single_publication_does_not_cut_in(place: str, tmp_path: Path) -> Non
         )
         with Source(config) as source, pytest.raises(NotOurTurn, match=r"process \d+ on"):
             source.run_once()
+
+
+def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] = lambda: None) -> SetSource:
+    config = SetConfig(files=str(base / "files"))
+    site = SourceConfig(state=str(base / "state"), base_url=BASE, sets=(config,)).site()
+    publisher = Publisher(catalog, FolderStore(base / "documents"), site, utc_now)
+    folder = folder_of(config, site, base / "state", None)
+    return SetSource(catalog, publisher, "files", folder, utc_now, state=base / "state", may_record=may_record)
+
+
+@pytest.mark.parametrize("meanwhile", ["other content", "the old content", "back"])
+def test_what_a_scan_had_in_hand_is_refused_when_another_one_has_scanned_since(
+    place: str, opensearch: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """RS-RL-09, RS-CL-10: paused before it records, it would have said what no longer was, till the next full scan."""
+    name = place.rpartition("/")[2].partition("?")[0]
+    catalogs = [ClusterCatalog(access(opensearch), name, lease_seconds=LEASE) for _ in range(2)]
+    one, two = (_worker(catalog, tmp_path) for catalog in catalogs)
+    file, aside = tmp_path / "files" / "f", tmp_path / "aside"
+    file.parent.mkdir()
+    file.write_text("1")
+    (tmp_path / "files" / "other").write_text("so that deletions are believed")
+    os.link(file, aside)
+    one.full()
+    record = catalogs[0].record
+
+    def wake_up_late(*args: Any, **options: Any) -> Accepted:
+        monkeypatch.undo()
+        os.replace(aside, file) if meanwhile == "the old content" else file.write_text("333")
+        two.full()
+        return record(*args, **options)
+
+    monkeypatch.setattr(catalogs[0], "record", wake_up_late)
+    file.unlink()
+    if meanwhile != "back":
+        file.write_text("22")
+    with pytest.raises(Moved):
+        one.full()
+    lengths = [one.metadata.length for one in catalogs[1].changes("files")]
+    assert lengths == ([] if meanwhile == "the old content" else [3])
+    one.full()
+    assert [one.metadata.length for one in catalogs[1].changes("files")] == lengths
+    file.write_text("4444")
+    one.hinted([b"f"])
+    assert catalogs[1].get("files", ["f"])["f"].metadata.length == 4
+    for catalog in catalogs:
+        catalog.close()
+
+
+def test_nothing_is_read_into_the_catalog_when_it_is_not_our_turn(
+    place: str, opensearch: Engine, tmp_path: Path
+) -> None:
+    catalog = ClusterCatalog(access(opensearch), place.rpartition("/")[2].partition("?")[0], lease_seconds=LEASE)
+    allowed = iter([None, None])  # for the fence, and for the beginning of the load
+
+    def may_record() -> None:
+        if next(allowed, 0) is not None:
+            raise NotOurTurn("somebody else publishes this source")
+
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "f").write_text("1")
+    with pytest.raises(NotOurTurn):
+        _worker(catalog, tmp_path, may_record).full()
+    assert catalog.get("files", ["f"]) == {}
+    assert catalog.state("files").opened_at is None
+    catalog.close()

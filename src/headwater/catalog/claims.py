@@ -43,3 +43,10 @@ class Claiming(Protocol):
     def claim(self, role: str, who: str) -> Claim:
         """The claim to `role`, not asked for yet; `who` tells people which process this is."""
         ...
+
+    def fence(self, name: str) -> int:
+        """Shut out whoever has seen the set before: the `fence` of its state from now on (`record`, `after`).
+
+        Raises UnknownSet and the catalog's StoreFaults.
+        """
+        ...

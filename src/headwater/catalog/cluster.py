@@ -148,9 +148,9 @@ class ClusterCatalog:
         """See whether somebody writes to the set: when he is gone, a later call waits for less. Raises UnknownSet."""
         Turn(self._writer, name).look()
 
-    def fence(self, name: str) -> None:
+    def fence(self, name: str) -> int:
         """Shut out whoever has seen the set before and has not recorded yet: its `record` raises Moved (`after`)."""
-        self._edit(name, lambda head: replace(head, fence=head.fence + 1))
+        return self._edit(name, lambda head: replace(head, fence=head.fence + 1)).fence
 
     def mark(self, name: str, now: dt.datetime) -> dt.datetime:
         """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""

@@ -23,7 +23,7 @@ from typing import ClassVar
 import msgspec
 
 from headwater import notices
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Unacceptable
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Unacceptable
 from headwater.catalog.weights import weight
 from headwater.errors import UsageFault
 from headwater.ingest.belonging import Belonging
@@ -83,7 +83,8 @@ class FolderScanner:
     """Scans one folder into one set, one pass at a time.
 
     `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
-    `before_change` is called before anything is placed or recorded.
+    `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
+    when something is recorded (`Catalog.record`, `after`); None: whatever it is.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class FolderScanner:
         stop: Callable[[], bool] = lambda: False,
         breathe: Callable[[], None] = lambda: None,
         before_change: Callable[[], None] = lambda: None,
+        seen: Callable[[], SetState | None] = lambda: None,
     ) -> None:
         self._catalog = catalog
         self._name = name
@@ -106,6 +108,7 @@ class FolderScanner:
         self._stop = stop
         self._breathe = breathe
         self._before_change = before_change
+        self._seen = seen
         self._remarks = Remarks(listener)
         self._belonging = Belonging(folder.root, folder.selection, folder.avoid)
         self._device: int | None = None
@@ -308,7 +311,7 @@ class FolderScanner:
         if not events:
             return ()
         self._before_change()
-        return self._catalog.record(self._name, events, self._clock()).ignored
+        return self._catalog.record(self._name, events, self._clock(), after=self._seen()).ignored
 
     def _hold_back(self, reason: Reason, vanished: int, total: int, result: Pass) -> None:
         result.held_back = HeldBack(reason, vanished, total)
@@ -331,6 +334,7 @@ class FolderScanner:
                 seen = walk.everything()
                 candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)
                 for batch in self._intake.batches(candidates, lambda _uris: {}, LOAD_BATCH):
+                    self._before_change()
                     self._catalog.load(self._name, batch.events)
                     result.add(batch)
                     self._listener(Progress("read", result.read, None, result.octets))

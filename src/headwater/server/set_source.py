@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog
+from headwater.catalog.claims import Claiming
+from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import UsageFault
 from headwater.ingest.folder import Folder, FolderScanner
 from headwater.ingest.passes import Pass
@@ -94,7 +95,12 @@ def folder_of(config: SetConfig, site: Site, state: Path, tree: Tree | None, doc
 
 
 class SetSource:
-    """Does the work of one set when told to. One thread at a time."""
+    """Does the work of one set when told to. One thread at a time.
+
+    `may_record` is called before anything is placed or recorded, and raises when this process must not any more. Where
+    others may have taken the work over without our knowing, a scan begins with a fence: what an older one still has in
+    hand is refused by the catalog (Moved).
+    """
 
     def __init__(
         self,
@@ -108,7 +114,10 @@ class SetSource:
         listener: Listener = silent,
         stop: Callable[[], bool] = lambda: False,
         breathe: Callable[[], None] = lambda: None,
+        may_record: Callable[[], None] = lambda: None,
     ) -> None:
+        self._may_record = may_record
+        self._fence: int | None = None
         self.name = name
         self.folder = folder
         self._catalog = catalog
@@ -117,8 +126,7 @@ class SetSource:
         if folder.place is not None:
             note = state / f"{name}.placed"
             self._placement = Placement(catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
-        begin = self._placement.begin if self._placement is not None else lambda: None
-        options = {"listener": listener, "stop": stop, "before_change": begin}
+        options = {"listener": listener, "stop": stop, "before_change": self._before_change, "seen": self._seen}
         self._scanner = FolderScanner(catalog, name, folder, clock, breathe=breathe, **options)  # type: ignore[arg-type]
         # A pass over hints may come in the middle of a full one, so it has a scanner of its own.
         self._hinted = FolderScanner(catalog, name, folder, clock, **options)  # type: ignore[arg-type]
@@ -144,6 +152,7 @@ class SetSource:
     def full(self, *, force_pages: bool = False) -> Worked:
         """Scan the whole folder and publish. Raises what the scanner, the catalog and the store raise."""
         before = self._catalog.create(self.name)
+        self._put_up_fence()
         turned = self._publisher.rotate(self.name) if before.opened_at is not None else None
         scanned = self._scanner.scan()
         if scanned.at is not None:
@@ -154,10 +163,27 @@ class SetSource:
     def hinted(self, paths: Iterable[bytes]) -> Worked:
         """Scan these relative paths and publish when something changed."""
         before = self._catalog.state(self.name).last_seq
+        if self._fence is None:
+            self._put_up_fence()
         scanned = self._hinted.rescan(paths)
         if not scanned.changes:
             return Worked(name=self.name, scanned=scanned, published=None)
         return self._publish(scanned, before, force_pages=False, verify=False)
+
+    def _put_up_fence(self) -> None:
+        if isinstance(self._catalog, Claiming):
+            self._may_record()
+            self._fence = self._catalog.fence(self.name)
+
+    def _before_change(self) -> None:
+        self._may_record()
+        if self._placement is not None:
+            self._placement.begin()
+
+    def _seen(self) -> SetState | None:
+        if self._fence is None:
+            return None
+        return msgspec.structs.replace(self._catalog.state(self.name), fence=self._fence)
 
     def publish(self) -> Published:
         """Publish what is recorded, and restore documents that are lost or damaged. The set is open."""

@@ -177,6 +177,7 @@ class Source:
             listener=of_set(self._listener, config.name),
             stop=stop,
             breathe=breathe,
+            may_record=self.turn.check,
         )
 
     def survey(self, name: str) -> Survey:
