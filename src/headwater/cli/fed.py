@@ -34,7 +34,9 @@ def feeding(function: Command) -> Command:
         click.option("--resource-root", metavar="DIR", help="The folder that absolute paths in records are below."),
         click.option("--url-prefix", metavar="URL", help="The URL that paths in records are below."),
         click.option(
-            "--catalog", metavar="PLACE", help="The catalog: a file or a cluster's URL.  [default: in the state folder]"
+            "--catalog",
+            metavar="PLACE",
+            help="The catalog: a file, or a cluster as opensearch://HOST:9200/PREFIX.  [default: in the state folder]",
         ),
         click.option(
             "--state",

@@ -44,7 +44,9 @@ profile_option = click.option(
     help="Write ResourceSync 1.1, or so that clients of 1.0 understand changes as well.  [default: 1.1]",
 )
 catalog_option = click.option(
-    "--catalog", metavar="PLACE", help="The catalog: a file or a cluster's URL.  [default: in the state folder]"
+    "--catalog",
+    metavar="PLACE",
+    help="The catalog: a file, or a cluster as opensearch://HOST:9200/PREFIX.  [default: in the state folder]",
 )
 
 _DESCRIBING = (

@@ -169,7 +169,7 @@ class Cluster:
             if 200 <= answer.status < 300 or answer.status in accept:
                 return answer
             reason = reason_of(answer.body)
-            fault = fault_of(answer.status, reason, path)
+            fault = fault_of(answer.status, reason, f"{connection.host}{path}")
             if not passes(answer.status, reason):
                 raise fault
             patience.wait(fault)
