@@ -93,7 +93,49 @@ HOSTILE = [
     ("a control character", {"uri": "http://a/\u0000"}, 422),
     ("a very long name", {"uri": "http://a/" + "x" * 10_000}, 422),
     ("a name that grows by encoding", {"path": "ü" * 3_000}, 422),
+    ("nothing", b"null", 400),
+    ("two on one line", b'{"path":"a"}{"path":"b"}', 400),
+    ("a comma too much", b'{"path":"a",}', 400),
+    ("not a number", b'{"path":"a","length":NaN}', 400),
+    ("half a surrogate", rb'{"path":"\ud800"}', 400),
+    ("a field of documents", {"path": "a", "datetime": "2026-01-01T00:00:00Z"}, 400),
+    ("a list of digests", {"path": "a", "md5": ["a" * 32]}, 400),
+    ("a prefix where none belongs", {"path": "a", "md5": "md5:" + "a" * 32}, 400),
+    ("half a digest", {"path": "a", "hash": "md5:" + "a" * 31}, 400),
+    ("a part of an octet", {"path": "a", "length": 1.5}, 400),
+    ("a time that is a number", {"path": "a", "lastmod": 1_767_225_600_000}, 400),
+    ("a time that is none", {"path": "a", "lastmod": ""}, 400),
+    ("a change in capitals", {"path": "a", "change": "Created"}, 400),
+    ("links that are one", {"path": "a", "links": {"rel": "up", "href": "http://x/"}}, 400),
+    ("a link with a password", {"path": "a", "links": [{"rel": "up", "href": "http://u:p@x/"}]}, 422),
+    ("a path by backslashes", {"path": "a\\..\\b"}, 422),
+    ("no address", {"uri": "a/b"}, 422),
+    ("an empty name", {"path": ""}, 422),
 ]
+
+
+ODD = [
+    (
+        "nothing stated, at length",
+        {"uri": None, "lastmod": None, "md5": None, "length": None, "type": None, "links": None},
+    ),
+    ("a year", {"lastmod": "2026"}),
+    ("a zone of the seed", {"lastmod": "2026-01-01T00:00:00+0000"}),
+    ("digests in capitals", {"hash": "MD5:" + "A" * 32 + " urn:sha1:" + "B" * 40, "md5": "a" * 32}),
+    ("spaces around", {"md5": " " + "a" * 32, "type": " text/plain ", "lastmod": " 2026-01-01T00:00:00Z "}),
+    ("a whole address", {"links": [{"rel": "up", "href": PREFIX + "ü b"}]}),
+]
+
+
+@pytest.mark.parametrize("fields", [case[1] for case in ODD], ids=[case[0] for case in ODD])
+def test_odd_lines_that_can_be_understood_are_taken(fed: Fed, fields: dict[str, object]) -> None:
+    assert [one.status for one in fed.events({"path": "a", **fields})] == [200]
+    assert fed.log() == [("created", "a")]
+
+
+def test_the_last_of_two_values_counts(fed: Fed) -> None:
+    assert fed.events(b'{"path":"a","length":1,"path":"b","length":2}')[0].status == 200
+    assert [(one.uri, one.metadata.length) for one in fed.catalog.resources("s")] == [("b", 2)]
 
 
 @pytest.mark.parametrize(("line", "status"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.cli import run
 from tests.ingest.fed import change, resource
+from tests.server.serving import until
 from tests.server.test_intake import OTHER, PREFIX, Fed, said, serving
 
 
@@ -203,3 +206,42 @@ def test_a_body_that_cannot_be_unpacked_says_what_was_taken(running: Fed, cut: s
     assert (answered.status, told["error"]["code"][:6]) == (400, "HW-DOC")
     assert told["waiting"] == len(told["results"]) > 1_000
     assert said(running.post("/ingest/dit", whole, OTHER))["waiting"] == 3_000
+
+
+def test_a_load_of_documents_into_an_open_set_is_refused(running: Fed) -> None:
+    running.post("/ingest/dit", GOOD.replace(b'"@"', b'"opening"'), OTHER)
+    answered = running.post("/ingest/dit?load", GOOD.replace(b'"@"', b'"loaded"') + b"{}", OTHER)
+    results: Any = said(answered)["results"]
+    assert [(one["status"], one["code"]) for one in results] == [(422, "HW-CAT-02")] * 2 + [(422, "HW-ING-41")]
+    assert running.source.catalog.get("d", ["loaded"]) == {}
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["pairs", "halves"])
+def test_documents_that_several_post_at_once_are_taken_once(running: Fed, apart: bool) -> None:
+    """DIT-A11, DIT-A12: the same pairs, or the two kinds by ways of their own, each of them twice."""
+    paths = [f"at-once-{apart}/{number}" for number in range(200)]
+    resources = b"".join(json.dumps(resource(path, 1)).encode() + b"\n" for path in paths)
+    changes = b"".join(json.dumps(change(path, "created", 1)).encode() + b"\n" for path in paths)
+    bodies = [resources, changes] * 2 if apart else [resources + changes] * 4
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda body: running.post("/ingest/dit", body, OTHER).status, bodies))
+    assert answers == [200] * 4
+    until(lambda: [running.log("d").count(("created", path)) for path in paths] == [1] * 200, what="each change once")
+    held = running.source.catalog.get("d", paths).values()
+    assert [one.metadata.hash for one in held] == ["md5:" + "a" * 32] * 200
+
+
+def test_a_body_that_breaks_off_loses_nothing_that_was_taken(running: Fed) -> None:
+    """And what came after it can be sent again as a whole."""
+    lines = [line.replace(b'"@"', b'"broken/%d"' % number) for number in range(1_500) for line in (R, C)]
+    body = b"\n".join(lines)
+    head = b"POST /ingest/dit HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\n" % OTHER.encode()
+    head += b"content-length: %d\r\n\r\n" % len(body)
+    with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), 5) as client:
+        client.sendall(head + body[: len(body) * 2 // 3])
+        until(lambda: ("created", "broken/100") in running.log("d"), what="the first batch")
+    answered = said(running.post("/ingest/dit", body, OTHER))
+    assert (answered["documents"], answered["rejected"], answered["waiting"]) == (3_000, 0, 0)
+    assert sorted(uri for _, uri in running.log("d") if uri.startswith("broken/")) == sorted(
+        f"broken/{number}" for number in range(1_500)
+    )

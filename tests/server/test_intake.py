@@ -199,6 +199,8 @@ def test_a_key_survives_a_restart(tmp_path: Path) -> None:
 def test_gzip_and_chunks_are_understood(running: Fed) -> None:
     body = gzip.compress(b'{"path":"zipped"}\n')
     assert running.post("/s/changes", body, content_encoding="gzip").status == 200
+    marked = b'\xef\xbb\xbf{"path":"marked"}\r\n\r\n'
+    assert running.post("/s/changes", marked, content_type="Application/JSON").status == 200
     head = b"POST /s/changes HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n"
     with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), 5) as client:
         client.sendall(head + b"authorization: bearer %b\r\n\r\n" % TOKEN.encode())
@@ -206,7 +208,7 @@ def test_gzip_and_chunks_are_understood(running: Fed) -> None:
             client.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
         client.sendall(b"0\r\n\r\n")
         assert drain(client).startswith(b"HTTP/1.1 200")
-    assert {uri for _, uri in running.log()} >= {"zipped", "chunked", "last"}
+    assert {uri for _, uri in running.log()} >= {"zipped", "marked", "chunked", "last"}
 
 
 SMALL = IntakeLimits(

@@ -68,7 +68,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     type: str | None = None
     encoding: str | None = None
     changefreq: str | None = None
-    links: tuple[AnnouncedLink, ...] = ()
+    links: tuple[AnnouncedLink, ...] | None = None
 
 
 class Announced(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +94,9 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
     uri = locations.url(told.uri) if told.uri is not None else locations.relative_path(told.path or "")
     if told.change is Change.DELETED:
         return Announced(uri=uri, change=told.change, metadata=None)
-    if len(told.links) > MOST_LINKS:
+    if len(told.links or ()) > MOST_LINKS:
         raise BadEvent(f"more than {MOST_LINKS} links")
-    links = tuple(_link(one, locations) for one in told.links)
+    links = tuple(_link(one, locations) for one in told.links or ())
     metadata = Metadata(
         lastmod=_time(told.lastmod),
         hash=_digests(told),

@@ -188,11 +188,17 @@ class Intake:
             return _crowded()
         loading = "load" in parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
+        ready: set[str] = set()
+
         def route(resource_set: str | None) -> Feed:
-            desk = _routed(resource_set, desks, mine)
-            if not loading:
-                _open(desk.feed)
-            return desk.feed
+            feed = _routed(resource_set, desks, mine).feed
+            if feed.name not in ready:
+                if not loading:
+                    _open(feed)
+                elif feed.is_open:
+                    raise WrongPhase("the set is open: its first load is over", where=feed.name)
+                ready.add(feed.name)
+            return feed
 
         patience = min(one.patience for one in desks)
         submission = DitSubmission(route, self._limits.submission, patience=patience)
