@@ -40,5 +40,15 @@ def of_set(listener: Listener, name: str) -> Listener:
     return hear
 
 
+def notices_of(listener: Listener) -> Listener:
+    """A listener that passes notices on and keeps progress to itself: of many jobs at once it says nothing."""
+
+    def hear(event: Progress | Notice) -> None:
+        if isinstance(event, Notice):
+            listener(event)
+
+    return hear
+
+
 def silent(_event: Progress | Notice) -> None:
     """The listener of a caller that does not listen."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.simulate.chance import Chance, key_of
@@ -34,6 +34,7 @@ def test_who_takes_up_the_log_goes_on_as_if_nothing_had_been(mix: Mix, initial: 
     assert again.count == whole.count
 
 
+@example(mix=Mix(created=5e-324), initial=0)
 @given(MIXES, st.integers(0, 20))
 def test_only_what_is_there_changes_and_only_what_is_not_is_created(mix: Mix, initial: int) -> None:
     population, alive = Population(KEY, initial), set(range(initial))

@@ -118,7 +118,7 @@ def command(
         simulation = Simulation(opened, world, course, listener)
         if no_serve:
             return _feed(simulation, as_json=as_json)
-        site = _Place(host, port, base_url, folder)
+        site = _Place(host, port, base_url, folder, state is not None)
         return _serve(simulation, site, listener, quiet=quiet, log_format=log_format, as_json=as_json)
 
 
@@ -129,6 +129,7 @@ class _Place(NamedTuple):
     port: int
     base_url: str | None
     state: Path
+    is_kept: bool
 
 
 def _feed(simulation: Simulation, *, as_json: bool) -> Exit:
@@ -201,10 +202,11 @@ def _serve(
     with listen(place.host, place.port) as address:
         url = place.base_url or _own_url(place.host, address_url(address))
         site = Site(base_url=url, sets=tuple(SetSettings(name=name) for name in simulation.world.sets))
+        heard = _heard(listener, log)
         with _stopping() as (stop, _signals):
             simulation.prepare(stop.is_set)
-        source = SimulatedSource(simulation, site, place.state / DOCUMENTS, _heard(listener, log))
-        source.publish()
+            source = SimulatedSource(simulation, site, place.state / DOCUMENTS, heard, durable=place.is_kept)
+            source.publish(stop.is_set)
         app = Application(source, {}, contents=simulation, on_served=None if quiet else log.served, on_fault=log.fault)
         server = make_server(app, on_ready=lambda: _announce(log, simulation, url, place, as_json=as_json))
         try:

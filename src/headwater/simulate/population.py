@@ -57,9 +57,9 @@ class Population:
 
     def _kind(self, step: int, mix: Mix) -> Change:
         place = self._chance.share(step * _DRAWS) * (mix.created + mix.updated + mix.deleted)
-        if place < mix.created:
-            return Change.CREATED
         # Rounding must not give what the mix excludes.
+        if place < mix.created or not (mix.updated or mix.deleted):
+            return Change.CREATED
         return (
             Change.UPDATED if (place < mix.created + mix.updated and mix.updated) or not mix.deleted else Change.DELETED
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from io import BufferedReader
 
 from headwater.catalog.interface import Catalog
-from headwater.progress import Listener, Progress, silent
+from headwater.progress import Listener, Notice, Progress, silent
 from headwater.server.contents import Content
 from headwater.server.source import utc_now
 from headwater.simulate.clock import Clock
@@ -20,7 +20,8 @@ from headwater.simulate.resources import ContentFile, Filler, read_version
 from headwater.simulate.settings import Course, World
 
 CHANGES = "changes"
-"""The phase by which progress is told."""
+LOADED = "resources"
+"""The phases by which progress is told."""
 PORTION = 1_000
 """So many changes at once, over all sets, where time does not limit them."""
 _LEAST_PAUSE = 0.2
@@ -46,11 +47,23 @@ class Simulation:
 
     def prepare(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Load the sets, or take up what is there; time goes on from there. Raises OtherSimulation, Interrupted."""
+        before = 0
         for feed in self._feeds.values():
-            feed.prepare(self._start, self._listener, stop)
+            feed.prepare(self._start, self._loading(before), stop)
+            before += self.world.share(feed.name)
         reached = [state.last_at for state in self.catalog.sets() if state.last_at and state.name in self._feeds]
         start = self.course.start or utc_now()  # a load takes its time
         self.clock = Clock(max(start, *reached), self.course.warp, time.monotonic)
+
+    def _loading(self, before: int) -> Listener:
+        """Progress of one set as that of all."""
+
+        def hear(event: Progress | Notice) -> None:
+            if isinstance(event, Progress):
+                event = Progress(LOADED, before + event.done, self.world.resources)
+            self._listener(event)
+
+        return hear
 
     def begin(self) -> None:
         """Count what is due from now on: what was done since `prepare` took time, too."""

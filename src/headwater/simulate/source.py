@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
-from headwater.errors import HeadwaterError
-from headwater.progress import Listener, Notice, silent
-from headwater.publish.publisher import Publisher
+from headwater.errors import HeadwaterError, Interrupted
+from headwater.progress import Listener, Notice, Progress, notices_of, silent
+from headwater.publish.publisher import Published, Publisher
 from headwater.publish.site import Site
 from headwater.simulate.simulation import Simulation
 from headwater.storage.folder import FolderStore
@@ -19,6 +20,11 @@ from headwater.storage.folder import FolderStore
 _LEAST_PAUSE, _MOST_PAUSE = 0.5, 60.0
 _TURN_SECONDS = 1.0
 """So often one more set is published though nothing has changed in it: its pages may be due."""
+_PUBLISHING = 8
+"""Sets that are published at once: of what that takes, most is waiting for the disk."""
+
+PUBLISHED = "sets published"
+"""The phase by which progress is told at the beginning."""
 
 
 class Doing(msgspec.Struct, kw_only=True):
@@ -32,18 +38,34 @@ class Doing(msgspec.Struct, kw_only=True):
 
 
 class SimulatedSource:
-    """What `headwater simulate` serves. One thread lets things happen and publishes them, until `stop`."""
+    """What `headwater simulate` serves. One thread lets things happen and has them published, until `stop`.
 
-    def __init__(self, simulation: Simulation, site: Site, documents: Path, listener: Listener = silent) -> None:
+    Documents that are not `durable` are not kept from a power cut.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        site: Site,
+        documents: Path,
+        listener: Listener = silent,
+        *,
+        durable: bool = True,
+    ) -> None:
         self.site = site
         self.catalog = simulation.catalog
-        self.store = FolderStore(documents)
-        self.publisher = Publisher(self.catalog, self.store, site, lambda: simulation.clock(), listener)
+        self.store = FolderStore(documents, durable=durable)
+        heard = listener if len(site.sets) == 1 else notices_of(listener)
+        self.publisher = Publisher(self.catalog, self.store, site, lambda: simulation.clock(), heard)
         self._simulation = simulation
         self._listener = listener
         self._doing = Doing()
+        self._due: dict[str, None] = {}
+        """Sets with changes that are not published."""
         self._left: set[str] = set()
+        """Sets with pages that are due."""
         self._turn = 0
+        self._pool = ThreadPoolExecutor(_PUBLISHING, thread_name_prefix="headwater-publish")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="headwater-simulate", daemon=True)
 
@@ -67,10 +89,13 @@ class SimulatedSource:
         """How the simulation is; how the sets are is read from the catalog."""
         return {"simulation": msgspec.to_builtins(self._doing), "sets": []}
 
-    def publish(self) -> None:
-        """Bring all documents up to date. Raises what the publisher raises."""
-        for one in self.site.sets:
-            self._publish(one.name)
+    def publish(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Bring all documents up to date. Raises what the publisher raises, and Interrupted."""
+        names = [one.name for one in self.site.sets]
+        for done, _ in enumerate(self._published(names, pages=True), 1):
+            self._listener(Progress(PUBLISHED, done, len(names)))
+            if stop():
+                raise Interrupted("interrupted")
 
     def start(self) -> None:
         """Let things happen, in a thread."""
@@ -80,6 +105,7 @@ class SimulatedSource:
     def stop(self, timeout: float = 30.0) -> bool:
         """End the thread; True when it has ended in time. What was recorded and published is safe either way."""
         self._stopping.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -98,13 +124,16 @@ class SimulatedSource:
                 continue
             pause = _LEAST_PAUSE
             self._doing.error = self._doing.error_code = None
-            self._stopping.wait(self._simulation.pause() if not self._left else 0.0)
+            self._stopping.wait(0.0 if self._left or self._due else self._simulation.pause())
 
     def _round(self) -> None:
         changed = self._simulation.advance() if not self._simulation.is_over else []
         self._doing.changes = self._simulation.done
-        for name in {*changed, *self._left, *self._next_in_turn()}:
-            self._publish(name)
+        self._due.update(dict.fromkeys(changed))
+        for name in self._published(list(self._due), pages=False):
+            del self._due[name]
+        for _ in self._published({*self._next_in_turn(), *list(self._left)[:_PUBLISHING]}, pages=True):
+            pass
 
     def _next_in_turn(self) -> list[str]:
         turn = int(time.monotonic() / _TURN_SECONDS)
@@ -113,13 +142,32 @@ class SimulatedSource:
         self._turn = turn
         return [self.site.sets[turn % len(self.site.sets)].name]
 
-    def _publish(self, name: str) -> None:
-        published = self.publisher.publish(name, self._simulation.clock())
-        self._doing.publications += 1
-        if published.pages_left:
-            self._left.add(name)
-        else:
-            self._left.discard(name)
+    def _published(self, names: Iterable[str], *, pages: bool) -> Iterator[str]:
+        """Publish these sets, and yield each that is. Raises the first fault when the others are published."""
+
+        def publish(name: str) -> Published:
+            return self.publisher.publish(name, self._simulation.clock(), pages=pages)
+
+        futures = [self._pool.submit(publish, name) for name in names]
+        failed: Exception | None = None
+        try:
+            for future in futures:
+                try:
+                    published = future.result()
+                except Exception as fault:  # noqa: BLE001 - raised when the others are published
+                    failed = failed or fault
+                    continue
+                self._doing.publications += 1
+                if published.pages_left:
+                    self._left.add(published.name)
+                else:
+                    self._left.discard(published.name)
+                yield published.name
+        finally:
+            for future in futures:
+                future.cancel()
+        if failed is not None:
+            raise failed
 
     def _failed(self, fault: Exception) -> None:
         doing = self._doing

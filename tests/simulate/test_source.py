@@ -1,0 +1,73 @@
+"""A simulated source of many sets: published side by side, and no set is forgotten because another one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.sqlite import SqliteCatalog
+from headwater.errors import Interrupted
+from headwater.progress import Notice, Progress
+from headwater.publish.site import SetSettings, Site
+from headwater.simulate.settings import Course, World
+from headwater.simulate.simulation import Simulation
+from headwater.simulate.source import PUBLISHED, SimulatedSource
+from tests.server.serving import until
+
+NAMES = tuple(f"s{number:02d}" for number in range(30))
+
+
+@contextmanager
+def simulated(folder: Path, heard: list[Notice | Progress], rate: float = 200.0) -> Iterator[SimulatedSource]:
+    catalog = SqliteCatalog(folder / "catalog.sqlite")
+    world = World(resources=90, sets=NAMES)
+    simulation = Simulation(catalog, world, Course(rate=rate), heard.append)
+    simulation.prepare()
+    site = Site(base_url="http://source.example", sets=tuple(SetSettings(name=name) for name in NAMES))
+    source = SimulatedSource(simulation, site, folder / "documents", heard.append, durable=False)
+    yield source
+    assert source.stop()
+    catalog.close()
+
+
+def shown(source: SimulatedSource, name: str) -> int:
+    held = source.store.open(f"{name}/changelist.xml")
+    assert held is not None
+    with held[1] as file:
+        return file.read().count(b"<url>")
+
+
+def test_all_sets_are_published_and_progress_is_told_of_all_together(tmp_path: Path) -> None:
+    heard: list[Notice | Progress] = []
+    with simulated(tmp_path, heard, rate=0.0) as source:
+        source.publish()
+        assert source.is_site_published()
+        assert all(source.is_published(name) for name in NAMES)
+    phases = {one.phase: one for one in heard if isinstance(one, Progress)}
+    assert phases == {"resources": Progress("resources", 90, 90), PUBLISHED: Progress(PUBLISHED, 30, 30)}
+
+
+def test_publishing_ends_when_it_is_told(tmp_path: Path) -> None:
+    heard: list[Notice | Progress] = []
+    with simulated(tmp_path, heard, rate=0.0) as source:
+        with pytest.raises(Interrupted):
+            source.publish(lambda: True)
+        assert not source.is_site_published()
+
+
+def test_a_set_that_fails_is_told_and_loses_no_change_of_any_set(tmp_path: Path) -> None:
+    heard: list[Notice | Progress] = []
+    with simulated(tmp_path, heard) as source:
+        source.publish()
+        folder = tmp_path / "documents" / NAMES[3] / "changelist"
+        folder.rename(folder.with_name("aside"))
+        folder.write_text("a file where a folder belongs")
+        source.start()
+        until(lambda: any(isinstance(one, Notice) for one in heard), what="the fault")
+        until(lambda: all(shown(source, name) for name in NAMES if name != NAMES[3]), what="the others")
+        folder.unlink()
+        until(lambda: all(shown(source, name) for name in NAMES), what="the changes of all sets")
+        until(lambda: source.health()["simulation"]["error"] is None, what="its health")  # type: ignore[index]
