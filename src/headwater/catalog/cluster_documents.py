@@ -144,7 +144,12 @@ def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator
 
 def resource_operation(name: str, put: Put, rev: int) -> bytes:
     """The bulk operation that writes one resource as the ledger has placed it."""
-    return redone_operation(_resource(name, rev, put.seq, put.event, put.place))
+    return redone_operation(resource_document(name, put, rev))
+
+
+def resource_document(name: str, put: Put, rev: int) -> ResourceDocument:
+    """One resource as the ledger has placed it, or as it was elsewhere."""
+    return _resource(name, rev, put.seq, put.event, put.place)
 
 
 def redone_operation(document: ResourceDocument) -> bytes:

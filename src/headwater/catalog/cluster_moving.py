@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from headwater.catalog.cluster_documents import logged_operation, resource_operation
+from headwater.catalog.cluster_bodies import resource_bodies
+from headwater.catalog.cluster_documents import logged_operation, resource_document
 from headwater.catalog.cluster_head import Head, PageBook, RunBook, stamped
 from headwater.catalog.cluster_turn import Overtaken, Turn
 from headwater.catalog.interface import Contradiction, SetExists, UnknownSet
@@ -51,7 +52,8 @@ def _restored(turn: Turn, restoring: Restoring) -> Head | None:
     first = turn.head.rev + 1
     try:
         puts = enumerate(restoring.resources(), first)
-        turn.write_ahead(turn.indices.resource, (resource_operation(name, put, rev) for rev, put in puts))
+        documents = (resource_document(name, put, rev) for rev, put in puts)
+        turn.write_ahead(turn.indices.resource, resource_bodies(name, documents))
         pages = restoring.pages()
         _count(turn, pages, first)
         changes = enumerate(restoring.changes(), first + books.state.count)
