@@ -248,6 +248,24 @@ def test_a_file_that_vanishes_before_it_is_read_is_passed_over(world: World, mon
     assert world.notices == []
 
 
+@pytest.mark.parametrize("outcome", [reading.VANISHED, reading.SPECIAL])
+def test_a_known_file_that_vanishes_before_it_is_read_is_looked_at_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, outcome: int
+) -> None:
+    """Its last change was never seen, and no hint may come: it is not left to the next full scan."""
+    for name in "abc":
+        world.put(name)
+    world.scan()
+    world.put("b", b"changed")
+    monkeypatch.setattr(intake, "Readers", _readings({b"b": (outcome, 0, (0, 0, 0, 0), 0, 0, "")}))
+    done = world.scan()
+    assert (done.unsettled, done.kept) == ([b"b"], 1)
+    monkeypatch.undo()
+    world.remove("b")
+    world.rescan(*done.unsettled)
+    assert world.told() == [("deleted", "b")]
+
+
 def test_a_file_that_is_back_before_its_deletion_is_recorded_is_not_deleted(world: World) -> None:
     """A file that is being replaced by rename may be missed by the listing: it is looked at once more."""
     world.put("a", b"old")

@@ -117,6 +117,8 @@ class Intake:
         if outcome != reading.READ:
             batch.kept += known is not None
             self._not_read(one, outcome, error, batch)
+            if known is not None and outcome in (reading.VANISHED, reading.SPECIAL):
+                batch.unsettled.append(path_of(one.uri))  # gone since it was found: another look judges deletions
             return
         batch.read += 1
         batch.octets += state[0]
