@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from headwater.catalog.interface import SetState
 from headwater.catalog.sqlite import SqliteCatalog
+from headwater.publish import plan
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import BadSite, SetSettings, Site
 from headwater.server.routes import DocumentRoute, NoRoute, route
@@ -81,6 +83,33 @@ def test_fewer_sets_are_one_description_again(world: World) -> None:
     assert document.kind is Kind.SOURCE_DESCRIPTION
     assert len(entries) == 2
     assert world.look("s1").state == world.truth("s1")
+    parts = world.folder / "documents/sourcedescription"
+    assert len([*parts.glob("*.xml")]) == 3, "AMB-63: who holds the index may still come for them"
+    world.publisher.publish_site()
+    assert len([*parts.glob("*.xml")]) == 3
+    past = world.now().timestamp() - plan.GRACE_SECONDS
+    held = world.store.get(".well-known/resourcesync")
+    assert held is not None
+    os.utime(held.path, (past, past))
+    Publisher(world.catalog, world.store, world.site, world.now).publish_site()
+    assert [*parts.iterdir()] == []
+    assert _read(world, WELL_KNOWN)[1] == entries
+
+
+def test_parts_of_a_site_that_is_still_large_go_alone(world: World) -> None:
+    world.site = msgspec.structs.replace(world.site, sets=world.site.sets[:4])
+    for past in (world.now().timestamp(), world.now().timestamp() - plan.GRACE_SECONDS):
+        world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+        world.publisher.publish_site()
+        held = world.store.get(".well-known/resourcesync")
+        assert held is not None
+        os.utime(held.path, (past, past))
+    Publisher(world.catalog, world.store, world.site, world.now).publish_site()
+    assert sorted(one.name for one in (world.folder / "documents/sourcedescription").glob("*.xml")) == [
+        "00000.xml",
+        "00001.xml",
+    ]
+    assert len(_read(world, WELL_KNOWN)[1]) == 2
 
 
 @pytest.mark.parametrize(

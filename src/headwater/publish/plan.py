@@ -235,6 +235,11 @@ def must_close(segment: Segment, settings: SetSettings, now: dt.datetime) -> boo
     return (now - segment.from_).total_seconds() >= settings.segment_seconds
 
 
+def is_over(since: dt.datetime, now: dt.datetime) -> bool:
+    """Whether the grace of what nothing names since then is over."""
+    return (now - since).total_seconds() >= GRACE_SECONDS
+
+
 def expired(retired: Sequence[tuple[str, dt.datetime]], now: dt.datetime) -> tuple[str, ...]:
     """Retired documents whose grace is over."""
-    return tuple(name for name, since in retired if (now - since).total_seconds() >= GRACE_SECONDS)
+    return tuple(name for name, since in retired if is_over(since, now))

@@ -79,6 +79,20 @@ class Press:
         yield from blocks
         self._may_write()  # the store puts the document in its place next
 
+    def says(self, name: str, blocks: Iterable[bytes]) -> bool:
+        """Whether the stored document says just this."""
+        held = self._store.open(name)
+        if held is None:
+            return False
+        with held[1] as file:
+            return file.read() == b"".join(blocks)
+
+    def sweep(self, prefix: str, live: set[str]) -> None:
+        """Remove the documents whose names begin with `prefix`, but for those that are `live`."""
+        for name in set(self._store.names(prefix)) - live:
+            self._may_write()
+            self._store.remove(name)
+
     def copy(self, source: str, name: str) -> None:
         """Write under `name` what the document `source` says."""
         held = self._store.open(source)

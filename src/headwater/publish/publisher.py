@@ -33,6 +33,7 @@ from headwater.publish.press import Press, Store
 from headwater.publish.printers import Printers
 from headwater.publish.resource_lists import ResourceLists
 from headwater.publish.site import (
+    DESCRIPTION_PARTS,
     ROBOTS,
     SOURCE_DESCRIPTION,
     SetSettings,
@@ -165,8 +166,12 @@ class Publisher:
             unnamed = frozenset(self._unnamed)
             published = self._published_names()
             press = self._press()
-            for name, head, entries in documents.source_descriptions(self._site, published):
+            descriptions = list(documents.source_descriptions(self._site, published))
+            for name, head, entries in descriptions:
                 press.document(name, head, entries)
+            top = self._store.get(SOURCE_DESCRIPTION)
+            if top is not None and plan.is_over(top.modified, self._clock()):  # parts of what was a larger site
+                press.sweep(DESCRIPTION_PARTS, {name for name, _head, _entries in descriptions})
             if self._owns_robots():
                 press.blocks(ROBOTS, [documents.robots(self._site, published)])
             else:
@@ -196,7 +201,7 @@ class Publisher:
 
     def is_published(self, name: str) -> bool:
         """Whether the set may be shown: its documents are there, and the Source Description names it."""
-        return self._has_documents(name) and (self._named is None or name in self._named)
+        return self.has_documents(name) and (self._named is None or name in self._named)
 
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
@@ -204,7 +209,11 @@ class Publisher:
             return self._named is not None
         return name in self._published and (self._named is None or name in self._named)
 
-    def _has_documents(self, name: str) -> bool:
+    def is_known_whole(self, name: str) -> bool:
+        """Whether it is known, without asking the catalog, that all documents of the set are there."""
+        return name in self._published
+
+    def has_documents(self, name: str) -> bool:
         """Whether all documents of the set are in the store, in the shape that this site gives them."""
         if name in self._published:
             return True
@@ -241,19 +250,11 @@ class Publisher:
             press = self._press()
             names = self._published_names()
             if all(
-                self._says(name, press.whole(head, entries))
+                press.says(name, press.whole(head, entries))
                 for name, head, entries in documents.source_descriptions(self._site, names)
             ):
                 self._named = frozenset(names)
         return self._named is not None
-
-    def _says(self, name: str, blocks: Iterator[bytes]) -> bool:
-        """Whether the stored document says just this."""
-        held = self._store.open(name)
-        if held is None:
-            return False
-        with held[1] as file:
-            return file.read() == b"".join(blocks)
 
     def _is_description_sound(self, name: str) -> bool:
         """Whether what names this set is there; the publications of the others see to theirs."""
@@ -291,7 +292,7 @@ class Publisher:
 
     def _is_whole(self) -> bool:
         sets = self._site.sets
-        while self._found < len(sets) and self._has_documents(sets[self._found].name):
+        while self._found < len(sets) and self.has_documents(sets[self._found].name):
             self._found += 1
         return len(self._published) == len(sets)
 
