@@ -385,3 +385,34 @@ def test_nothing_is_read_into_the_catalog_when_it_is_not_our_turn(
     assert catalog.get("files", ["f"]) == {}
     assert catalog.state("files").opened_at is None
     catalog.close()
+
+
+def test_who_stands_by_shows_every_set_that_the_other_one_has_named_since(tmp_path: Path) -> None:
+    """RS-SD-05: fed sets are named one by one; those that came later were answered with 503 until its own turn came."""
+    sets = tuple(SetConfig(name=name, feed="events", resource_base="http://f.example/") for name in ("a", "b", "c"))
+
+    def source(machine: str) -> Source:
+        return Source(
+            SourceConfig(
+                state=str(tmp_path / machine),
+                catalog=str(tmp_path / "catalog.sqlite"),
+                documents=str(tmp_path / "documents"),
+                base_url=BASE,
+                sets=sets,
+            )
+        )
+
+    with source("one") as one, source("two") as two:
+        two.turn = Turn(FakeClaim(Role(), "two"))
+        assert not two.is_site_published()
+        for name in ("a", "b"):
+            assert not two.is_published(name)
+            one.feeds.by_set[name].open()
+            one.publisher.publish(name, utc_now())
+            one.publisher.name_published()
+            assert two.is_site_published()
+            assert two.is_published(name)
+            assert two.is_known_published(name)
+            assert two.is_known_published(None)
+        assert not two.is_published("c"), "it is not there"
+        assert not two.is_known_published("c")

@@ -27,6 +27,7 @@ from headwater.ingest.survey import Survey, survey
 from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
+from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.feeds import Feeds
 from headwater.server.lock import StateLock
@@ -126,15 +127,21 @@ class Source:
 
     def is_published(self, name: str) -> bool:
         """Whether the set's documents may be shown."""
-        return self.publisher.is_published(name)
+        if self.turn.is_ours:
+            return self.publisher.is_published(name)
+        return self.is_site_published() and self.publisher.has_documents(name)
 
     def is_site_published(self) -> bool:
-        """Whether the Source Description may be shown."""
-        return self.publisher.is_site_published()
+        """Whether the Source Description may be shown. While we stand by, another process knows what it has to say."""
+        if self.turn.is_ours:
+            return self.publisher.is_site_published()
+        return self.store.get(SOURCE_DESCRIPTION) is not None
 
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
-        return self.publisher.is_known_published(name)
+        if self.turn.is_ours:
+            return self.publisher.is_known_published(name)
+        return self.is_site_published() and (name is None or self.publisher.is_known_whole(name))
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path; what they no longer take is not served either."""
