@@ -63,6 +63,23 @@ def test_whoever_was_overtaken_has_no_valid_revision_left(rev: int, ahead: int) 
     assert valid(replace(after, rev=after.rev + 1), after.rev + 1)
 
 
+def test_taking_over_again_and_again_takes_no_room_and_forgets_nothing() -> None:
+    """What cannot be applied is tried for as long as the index is read-only."""
+    first = overtaken(replace(HEAD, rev=5))
+    committed = replace(first, rev=first.rev + 2)
+    head = overtaken(committed)
+    sent = [head.rev + 1]
+    for _ in range(100):
+        head = overtaken(head)
+        sent.append(head.rev + 1)
+    assert len(head.dead) == 2
+    assert [rev for rev in (5, 6, first.rev + 1, committed.rev, committed.rev + 1, *sent) if valid(head, rev)] == [
+        5,
+        first.rev + 1,
+        committed.rev,
+    ]
+
+
 def test_no_two_heads_have_the_same_last_stamp_and_the_newest_are_kept() -> None:
     head = HEAD
     for number in range(1, 3 * STAMPS):

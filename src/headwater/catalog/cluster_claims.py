@@ -55,7 +55,7 @@ class ClusterClaim:
         self._role = role
         self._who = who
         self._token = uuid4().hex
-        self._path = f"/{indices.set}/{{}}/{short('claim', role)}"
+        self._path = f"/{indices.set}/{{}}/claim-{short(role)}"
         self._seen: tuple[Version, float] | None = None
         self._until = 0.0
         self._beat = 0

@@ -117,10 +117,13 @@ def short_each(first: str, texts: Iterable[str]) -> list[str]:
 
 def valid(head: Head, rev: int) -> bool:
     """Whether what has this revision was committed: not ahead of the head, and of no writer that was overtaken."""
-    if rev > head.rev:
-        return False
+    return rev <= head.rev and not void(head, rev)
+
+
+def void(head: Head, rev: int) -> bool:
+    """Whether what has this revision was sent by a writer that was overtaken, and never will count."""
     before = bisect_left(head.dead, (rev, 0)) - 1
-    return before < 0 or rev >= head.dead[before][1]
+    return before >= 0 and rev < head.dead[before][1]
 
 
 def stamped(head: Head, stamp: str) -> Head:
@@ -131,7 +134,10 @@ def stamped(head: Head, stamp: str) -> Head:
 def overtaken(head: Head) -> Head:
     """Whatever the last holder of the lease has sent, or still sends, beyond the head's revision is void."""
     until = ((head.rev >> TERM_BITS) + 2) << TERM_BITS
-    return replace(head, rev=until, dead=(*head.dead, (head.rev, until)), lease=None)
+    dead, since = head.dead, head.rev
+    if dead and dead[-1][1] == since:  # nothing was committed in between: one that fails again and again takes no room
+        dead, since = dead[:-1], dead[-1][0]
+    return replace(head, rev=until, dead=(*dead, (since, until)), lease=None)
 
 
 def applied(head: Head) -> int:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from headwater.catalog.cluster_documents import ChangeDocument, ResourceDocument, after_change
-from headwater.catalog.cluster_head import Head, applied, only_recorded, valid
+from headwater.catalog.cluster_head import Head, applied, only_recorded, valid, void
 from headwater.catalog.cluster_indices import WINDOW, Indices
 from headwater.catalog.cluster_turn import Turn
 from headwater.catalog.interface import Recorded, Resource
@@ -38,7 +38,7 @@ class Reads:
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
         """The live resources among `uris`."""
-        found, since = self._read(name, lambda: self._indices.resources_of(name, uris), searched=False)
+        found, since = self._read(name, lambda _head: self._indices.resources_of(name, uris), searched=False)
         asked = set(uris)
         documents = {document.uri: document for document in found}
         documents.update((uri, document) for uri, document in since.items() if uri in asked)
@@ -46,7 +46,7 @@ class Reads:
 
     def page(self, name: str, number: int) -> list[Resource]:
         """The live resources of one page in slot order."""
-        found, since = self._read(name, lambda: self._indices.on_page(name, number), searched=True)
+        found, since = self._read(name, lambda _head: self._indices.on_page(name, number), searched=True)
         kept = [document for document in found if document.uri not in since] if since else found
         come = [document for document in since.values() if document.live and document.page == number]
         if come:
@@ -59,9 +59,9 @@ class Reads:
         while True:
             ended = False
 
-            def fetch(size: int = size) -> Documents:
+            def fetch(head: Head, size: int = size) -> Documents:
                 nonlocal ended
-                documents = self._by_uri(name, after, size)
+                documents = self._by_uri(head, after, size)
                 ended = len(documents) < size
                 return documents
 
@@ -77,7 +77,7 @@ class Reads:
                 kept = sorted(kept + come, key=lambda document: document.uri)
             if ended or len(kept) >= limit:
                 return [document.resource for document in kept[:limit]]
-            size = 2 * size + len(since)  # some of what was found is gone, or was never committed
+            size = 2 * size + len(since)  # some of what was found is gone
 
     def changes(self, name: str, after: int, limit: int) -> list[Recorded]:
         """Up to `limit` changes with seq > `after`. Raises ClusterDamaged when one is missing."""
@@ -106,23 +106,25 @@ class Reads:
             found.append(document)
         return found + self._indices.changes_of(name, first + len(found), last)
 
-    def _by_uri(self, name: str, after: str, size: int) -> Documents:
+    def _by_uri(self, head: Head, after: str, size: int) -> Documents:
+        """Fewer than `size` at the end only. What a dead writer has left, perhaps a whole load, takes no room."""
         found: Documents = []
         while size > len(found):
             wanted = min(WINDOW, size - len(found))
-            more = self._indices.by_uri(name, found[-1].uri if found else after, wanted)
-            found += more
+            more = self._indices.by_uri(head.resource_set, after, wanted)
+            found += [document for document in more if not void(head, document.rev)]
             if len(more) < wanted:
                 break
+            after = more[-1].uri
         return found
 
-    def _read(self, name: str, fetch: Callable[[], Documents], *, searched: bool) -> tuple[Documents, Since]:
+    def _read(self, name: str, fetch: Callable[[Head], Documents], *, searched: bool) -> tuple[Documents, Since]:
         """Documents that `fetch` finds and what changes have made of others: together one committed state."""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 time.sleep(_PAUSE * 2**attempt)
             before = self._before(name, searched)
-            found = fetch()
+            found = fetch(before)
             head, _ = self._indices.head(name)
             since = self._since(before, head)
             if since is not None:
@@ -131,7 +133,7 @@ class Reads:
         def work(turn: Turn) -> Documents:
             if searched:
                 self._indices.refresh(self._indices.resource)
-            found = _committed(turn.head, fetch())
+            found = _committed(turn.head, fetch(turn.head))
             turn.release()
             return found
 
