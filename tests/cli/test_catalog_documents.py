@@ -15,9 +15,9 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.contract.cases import opened, up
 from headwater.catalog.interface import Catalog, Metadata
-from headwater.catalog.places import open_catalog
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.errors import Exit
+from headwater.storage.cluster import Access, Cluster, Node
 from tests.ingest.fed import PREFIX, Fed, change, resource
 from tests.server.test_intake import OTHER, serving
 
@@ -108,14 +108,23 @@ def test_a_load_takes_the_resources_and_logs_nothing(world: Fed, tmp_path: Path)
 
 
 def test_a_cluster_gives_the_same_lines(world: Fed, tmp_path: Path, opensearch: Engine) -> None:
-    """DIT-A20: nothing depends on how many results a search may have."""
-    place = f"opensearch://127.0.0.1:{opensearch.port}/documents"
-    dump = tmp_path / "dump"
-    headwater("catalog", "export", world.folder, "-o", dump)
-    headwater("catalog", "import", dump, place)
+    """DIT-A20: nothing depends on how many results a search may have; and an index of them is the same snapshot."""
+    host = f"127.0.0.1:{opensearch.port}"
+    headwater("catalog", "export", world.folder, "-o", tmp_path / "dump")
+    headwater("catalog", "import", tmp_path / "dump", f"opensearch://{host}/documents")
     out, _ = exported(world, tmp_path)
-    assert headwater("catalog", "export", place, "--format", "dit").stdout == out.read_bytes()
-    open_catalog(place).close()
+    lines = headwater("catalog", "export", f"opensearch://{host}/documents", "--format", "dit").stdout
+    assert lines == out.read_bytes()
+    cluster = Cluster(Access(nodes=(Node("127.0.0.1", opensearch.port),)), patience_seconds=20)
+    bulk = b"".join(b'{"index":{}}\n' + line for line in lines.splitlines(keepends=True))
+    assert b'"errors":false' in cluster.ask("POST", "/harvested/_bulk?refresh=true", bulk).body.encode()
+    cluster.close()
+    state = tmp_path / "again"
+    taking = ("--set", "s", "--state", state, "--url-prefix", PREFIX, "--once")
+    headwater("ingest", "dit", f"http://{host}/harvested", *taking)
+    again = SqliteCatalog(state / "catalog.sqlite")
+    assert (live(again), log(again)) == (live(world.catalog), [])
+    again.close()
 
 
 def test_what_cannot_be_written_is_told(world: Fed, tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from headwater.ingest.dit_harvest import Harvest, Manner, NoPath, change_source,
 from headwater.ingest.dit_intake import settle
 from headwater.ingest.dit_notes import read_note
 from headwater.ingest.dit_submission import DitSubmission
+from headwater.ingest.locations import Location, Locations
 from headwater.spec.records import Change, Link
+from headwater.spec.uris import quote_path
 from tests.ingest.fed import PREFIX, START, Fed, change, resource
 
 EXACT, SEED = Manner(), Manner(seed_dates=True)
@@ -114,7 +116,18 @@ def test_dit_06_a_change_in_the_seeds_shape() -> None:
     assert sorted(gone) == ["change", "datetime", "location", "resource_set", "seq", "timestamp"]
 
 
-@pytest.mark.parametrize("uri", ["a%0Ab", "%FF"])
+@given(st.lists(st.binary(max_size=6) | st.sampled_from([b".", b"..", b"...", b".a"]), min_size=1, max_size=4))
+def test_a_path_in_a_document_is_the_uri_it_was_made_of(segments: list[bytes]) -> None:
+    """Or there is none: never another one (DIT-07, DIT-A10)."""
+    uri = quote_path(b"/".join(segments))
+    try:
+        written = EXACT.location(uri)
+    except NoPath:
+        return
+    assert Locations(PREFIX).resolve(Location(**written)) == uri
+
+
+@pytest.mark.parametrize("uri", ["a%0Ab", "%FF", "a/../b", "./a", "a//b", "/a", "a/"])
 def test_a_name_that_no_path_can_say_is_not_lost_but_refused(uri: str) -> None:
     with pytest.raises(NoPath):
         EXACT.location(uri)

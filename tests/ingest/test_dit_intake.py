@@ -266,6 +266,19 @@ def test_lines_are_named_as_they_came_in_every_batch(fed: Fed) -> None:
     assert "at line 1003:" in said[-1]
 
 
+def test_a_dry_run_names_lines_as_they_came(fed: Fed) -> None:
+    submission = DitSubmission(lambda _name: fed.feed, dry_run=True)
+    bad = resource("../a", 1)
+    submission.push(b"\n" + msgspec.json.encode(resource("a", 1)) + b"\n\n" + msgspec.json.encode([bad, bad]))
+    submission.finish()
+    assert [(one.line, one.item, one.status) for one in submission.outcomes] == [
+        (2, None, 200),
+        (4, 1, 422),
+        (4, 2, 422),
+    ]
+    assert fed.state() == {}
+
+
 def test_documents_of_one_line_count_as_lines_do(fed: Fed) -> None:
     submission = DitSubmission(lambda _name: fed.feed, SubmissionLimits(lines=10))
     submission.push(msgspec.json.encode([resource(f"r{n}", 1) for n in range(9)]) + b"\n")
