@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from headwater.ingest.memory import SqliteMemory
 from headwater.ingest.submission import SubmissionLimits
 from headwater.server.app import Application
 from headwater.server.config import SetConfig, SourceConfig
+from headwater.server.feeds import MEMORY
 from headwater.server.intake import Intake, IntakeLimits
 from headwater.server.run import address_url, listen, make_server
 from headwater.server.source import Source
@@ -270,6 +272,26 @@ def test_dit_21_a_provider_that_dawdles_keeps_no_other_one_waiting(tmp_path: Pat
                 assert fed.post(other, b"", others).status == 200
             until(lambda: fed.intake._under_way == 0, what="its end")
             assert fed.post(target.decode(), b"", token).status == 200
+
+
+def test_dit_21_a_set_that_is_busy_elsewhere_keeps_no_other_one_waiting(tmp_path: Path) -> None:
+    """Another process has the turn of a set, or was killed in it: who announces to that set waits, and nobody else."""
+    with serving(tmp_path) as fed:
+        assert fed.post("/s/changes", [{"path": "a"}]).status == 200
+        memory = SqliteMemory(tmp_path / MEMORY)
+        threads = [threading.Thread(target=fed.post, args=("/s/changes", [{"path": f"{n}"}])) for n in range(6)]
+        with memory.turn("s"):
+            for thread in threads:
+                thread.start()
+            until(lambda: fed.intake._seats["s"] == 6, what="six requests that wait")
+            began = time.monotonic()
+            documents = [resource("r", 1), change("r", "created", 1)]
+            assert fed.post("/ingest/dit", documents, OTHER).status == 200
+            assert time.monotonic() - began < 5
+        for thread in threads:
+            thread.join()
+        memory.close()
+        assert {uri for _, uri in fed.log()} == {"a", *"012345"}
 
 
 def test_documents_of_the_dit_es_protocol_by_http(tmp_path: Path) -> None:

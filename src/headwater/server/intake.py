@@ -107,7 +107,8 @@ class Intake:
         self._under_way = 0
         self._seats: Counter[str] = Counter()
         self._keys: set[tuple[str, bytes | None]] = set()
-        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="headwater-intake")
+        # One each: a request may wait for the turn of its set for as long as a killed process is waited for.
+        self._pool = ThreadPoolExecutor(max_workers=self._limits.at_once, thread_name_prefix="headwater-intake")
 
     def close(self) -> None:
         """Give up the threads, once what is under way is written."""
