@@ -206,3 +206,18 @@ def test_an_import_that_is_killed_leaves_no_half_of_a_set(large: Path, tmp_path:
     assert sets(tmp_path / "new.db") == []
     headwater("catalog", "import", "-", tmp_path / "new.db", octets=dump)
     assert sets(tmp_path / "new.db") == ["s"]
+
+
+def test_thousands_of_sets_are_told_as_sums(tmp_path: Path) -> None:
+    state, dump, other = tmp_path / "catalog.sqlite", tmp_path / "dump", tmp_path / "other"
+    catalog = SqliteCatalog(state)
+    for number in range(30):
+        catalog.create(f"s{number:02d}")
+        catalog.load(f"s{number:02d}", [up("a")])
+        catalog.open(f"s{number:02d}", START)
+    catalog.close()
+    sums = b"30 sets: 30 resources, 0 changes"
+    assert headwater("catalog", "export", state, "-o", dump).stderr.startswith(b"exported " + sums + b"\n")
+    assert headwater("catalog", "import", dump, other).stderr.startswith(b"imported " + sums + b"\n")
+    assert headwater("catalog", "verify", other).stdout.startswith(sums + b"; they agree with their books\nsound")
+    assert b"s19 and 10 more" in headwater("catalog", "verify", other, "--set", "nope", status=2).stderr

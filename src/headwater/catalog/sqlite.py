@@ -59,6 +59,9 @@ from headwater.storage.database import Database
 from headwater.storage.faults import SchemaTooNew
 from headwater.storage.schema import Durability
 
+_LARGE = 100_000
+"""A set of so many resources and changes leaves a WAL file that is emptied at once."""
+
 
 class SqliteCatalog:
     """A catalog in the file at `path`, created and migrated as needed; use from any thread.
@@ -304,7 +307,8 @@ class SqliteCatalog:
         """Make a set of its parts, in one transaction: other writers wait for it, and the WAL file grows by the set."""
         with self._database.write() as transaction:
             state = write_parts(transaction, parts)
-        self._database.checkpoint()
+        if state.count + state.last_seq >= _LARGE:  # of thousands of small ones, each would wait for the disk
+            self._database.checkpoint()
         return state
 
     def check(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from headwater.cli.face import human_octets, human_seconds, json_document, json_option, listening, printable
+from headwater.cli.face import human_octets, human_seconds, json_document, json_option, listening, printable, some_of
 from headwater.errors import Exit, HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 _TOLD = 10_000
+_NAMED = 20
+"""Of more sets than these only the sums are told, and what is wrong with some."""
 
 sets_option = click.option("--set", "names", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 
@@ -221,10 +223,18 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
         return Exit.DONE if sound else Exit.FINDINGS
     for line in broken[:_SHOWN]:
         click.echo(f"the file itself: {printable(line)}")
-    for one in states:
+    named = [one for one in states if len(states) <= _NAMED or found[one.name]]
+    for one in named:
         _tell_found(one.name, one.count, one.last_seq, [str(each) for each in found[one.name]])
+    if silent := [one for one in states if len(states) > _NAMED and not found[one.name]]:
+        told = _counts(len(silent), sum(one.count for one in silent), sum(one.last_seq for one in silent))
+        click.echo(f"{told}; they agree with their books")
     click.echo(("sound" if sound else "NOT sound") + f" ({human_seconds(seconds)})")
     return Exit.DONE if sound else Exit.FINDINGS
+
+
+def _counts(sets: int, resources: int, changes: int) -> str:
+    return f"{sets:,} sets: {resources:,} resources, {changes:,} changes"
 
 
 def _tell_found(name: str, resources: int, changes: int, found: Sequence[str]) -> None:
@@ -243,7 +253,7 @@ def _chosen(catalog: Catalog, names: Sequence[str]) -> list[str]:
 def _among(held: Sequence[str], names: Sequence[str], whole: str) -> list[str]:
     """The sets to work on, in the order of `held`: all, when none is named."""
     if unknown := [name for name in names if name not in held]:
-        raise UsageFault(f"the {whole} has no set {unknown[0]!r}", advice=f"It has: {', '.join(held) or 'no sets'}.")
+        raise UsageFault(f"the {whole} has no set {unknown[0]!r}", advice=f"It has: {some_of(held, 20) or 'no sets'}.")
     return [name for name in held if not names or name in names]
 
 
@@ -257,7 +267,10 @@ def _tell_moved(verb: str, moved: Sequence[Moved | Harvest], more: str) -> None:
     """Say on standard error what has moved: standard output may be the dump."""
     from headwater.catalog.dump_file import Moved
 
-    for one in moved:
+    if len(moved) > _NAMED:
+        told = _counts(len(moved), sum(one.resources for one in moved), sum(one.changes for one in moved))
+        click.echo(f"{verb} {told}", err=True)
+    for one in moved if len(moved) <= _NAMED else ():
         pages = f" (pages {one.pages:,})" if isinstance(one, Moved) else ""
         segments = f" (segments {one.segments:,})" if isinstance(one, Moved) else ""
         words = f"resources {one.resources:,}{pages}, changes {one.changes:,}{segments}"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 JSON_BEGUN = "headwater.json begun"
+_MOST_BARS = 8
 _REDRAW_SECONDS = 0.1  # a bar that moves more often only costs time
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON on standard output.")
@@ -95,6 +96,8 @@ def _bars() -> Iterator[Listener]:
             if event.phase not in tasks:
                 tasks[event.phase] = bars.add_task(event.phase, total=event.total, count="")
             bars.update(tasks[event.phase], completed=event.done, total=event.total, count=_count(event))
+            if finished and len(tasks) > _MOST_BARS:
+                bars.remove_task(tasks.pop(event.phase))
 
         yield show
 

@@ -22,11 +22,11 @@ from headwater.server.health import Reported
 
 _STYLE = """
 :root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 18%,transparent)}
-body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:3rem auto;padding:0 1rem}
+body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:3rem auto;padding:0 1rem}
 h1{font-size:1.6rem;margin:0 0 .25rem}p{margin:.25rem 0 1.5rem}
 table{border-collapse:collapse;width:100%}
 td,th{text-align:left;padding:.5rem .75rem;border-bottom:1px solid var(--line)}
-th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}
+th{font-weight:600}td+td,th{white-space:nowrap}.n{text-align:right;font-variant-numeric:tabular-nums}
 code{background:var(--line);padding:.1rem .35rem;border-radius:.25rem}a{color:inherit}
 footer{margin-top:2rem;font-size:.875rem;opacity:.75}
 """

@@ -105,9 +105,9 @@ class SimulatedSource:
     def stop(self, timeout: float = 30.0) -> bool:
         """End the thread; True when it has ended in time. What was recorded and published is safe either way."""
         self._stopping.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
         if self._thread.ident is not None:
             self._thread.join(timeout)
+        self._pool.shutdown(wait=False, cancel_futures=True)
         return not self._thread.is_alive()
 
     def _work(self) -> None:
@@ -152,6 +152,8 @@ class SimulatedSource:
         failed: Exception | None = None
         try:
             for future in futures:
+                if self._stopping.is_set():
+                    return
                 try:
                     published = future.result()
                 except Exception as fault:  # noqa: BLE001 - raised when the others are published
