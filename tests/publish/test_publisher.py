@@ -291,6 +291,31 @@ def test_lost_and_damaged_documents_are_restored_by_a_new_process_or_a_check(wor
         assert world.look().state == world.truth()
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after a turn of somebody else's"])
+def test_what_another_process_had_in_hand_is_replaced_by_the_next_check(world: World, again: bool) -> None:
+    """RS-CL-14, RS-TIME-09: overtaken between its last question and the rename, it puts an older document there."""
+    world.begin(10)
+    world.publish()
+    world.record(*(put(f"r{number}", 1) for number in range(2)))
+    world.publish()
+    early = {name: (world.store.root / name).read_bytes() for name in world.store.names("files/")}
+    world.record(*(put(f"r{number}", 2) for number in range(9)))
+    world.publish(force=True)
+    late = {name: (world.store.root / name).read_bytes() for name in early}
+    if again:
+        world.publisher.begin()
+        world.publish()
+    changed = [name for name in early if early[name] != late[name]]
+    assert len(changed) > 3
+    for name in changed:
+        FolderStore(world.store.root).write(name, [early[name]])
+        world.publisher.publish("files", world.now(), check=True)
+        if "changelist" in name:  # a page says the same of a later moment
+            assert (world.store.root / name).read_bytes() == late[name]
+        assert world.look().state == world.truth()
+        assert world.publisher.publish("files", world.now(), check=True).written == ()
+
+
 def test_new_base_url_or_profile_writes_every_document_again(world: World) -> None:
     world.begin(9)
     world.publish()

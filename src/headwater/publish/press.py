@@ -34,6 +34,10 @@ class Store(Protocol):
         """Whether the document is there and looks whole, told without reading it."""
         ...
 
+    def told(self, name: str) -> str | None:
+        """The digest of a sound document, told without reading it; None when it is not sound."""
+        ...
+
     def open(self, name: str, *, coded: bool = False) -> tuple[Stored, BinaryIO] | None:
         """The document with a file that goes on giving its octets whatever is published meanwhile."""
         ...
@@ -48,13 +52,23 @@ class Store(Protocol):
 
 
 class Press:
-    """Writes documents of one profile into a store; `written` are the names of those whose octets changed."""
+    """Writes documents of one profile into a store; `written` are the names of those whose octets changed.
 
-    def __init__(self, store: Store, profile: Profile, may_write: Callable[[], None] = lambda: None) -> None:
+    `etags` is told the digests of all that were written or found to say this already.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        profile: Profile,
+        may_write: Callable[[], None] = lambda: None,
+        etags: dict[str, str] | None = None,
+    ) -> None:
         self._may_write = may_write
         self._store = store
         self.profile = profile
         self.written: dict[str, None] = {}
+        self._etags = {} if etags is None else etags
 
     def writer(self, head: Document) -> DocumentWriter:
         """The writer of one document in this press's profile."""
@@ -71,6 +85,7 @@ class Press:
     def blocks(self, name: str, blocks: Iterable[bytes]) -> Stored:
         """Write a document that is octets already."""
         stored = self._store.write(name, self._allowed(blocks))
+        self._etags[name] = stored.etag
         if stored.written:
             self.written[name] = None
         return stored

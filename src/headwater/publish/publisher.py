@@ -28,6 +28,7 @@ from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.publish import documents, plan
 from headwater.publish.change_lists import ChangeLists
+from headwater.publish.holdings import Holdings
 from headwater.publish.note import Note, fingerprint, read_note, write_note
 from headwater.publish.press import Press, Store
 from headwater.publish.printers import Printers
@@ -111,6 +112,12 @@ class Publisher:
         self._unnamed: set[str] = set()
         self._looked = False
         self._checked: set[str] = set()
+        self._holdings = Holdings(store)
+
+    def begin(self) -> None:
+        """Others may have published since: the next publication of each set looks at its documents again."""
+        self._holdings.forget()
+        self._checked.clear()
 
     def publish(
         self, name: str, at: dt.datetime, *, pages: bool = True, force_pages: bool = False, check: bool = False
@@ -227,22 +234,10 @@ class Publisher:
         name = state.name
         if read_note(state.notes).fingerprint != fingerprint(self._site, self._site.settings(name)):
             return False
-        if not all(self._store.is_sound(one) or self._is_complete(one) for one in top_names(name)):
+        if not all(self._store.is_sound(one) or self._holdings.is_complete(one) for one in top_names(name)):
             return False
         self._published.add(name)
         return True
-
-    def _is_complete(self, name: str) -> bool:
-        """Whether a document whose compressed form is another's is whole: a crash fell between the two.
-
-        It is shown as it is, and written again by the next publication.
-        """
-        held = self._store.open(name)
-        if held is None:
-            return False
-        with held[1] as file:
-            file.seek(max(0, held[0].octets - len(documents.ENDINGS[0]) - 1))
-            return file.read().rstrip().endswith(documents.ENDINGS)
 
     def is_site_published(self) -> bool:
         """Whether the Source Description in the store is one of this site."""
@@ -288,7 +283,7 @@ class Publisher:
                     self._listener(Notice(notices.OTHER_BASE, text))
 
     def _press(self) -> Press:
-        return Press(self._store, self._site.profile, self._may_write)
+        return Press(self._store, self._site.profile, self._may_write, self._holdings.etags)
 
     def _is_whole(self) -> bool:
         sets = self._site.sets
@@ -326,6 +321,7 @@ class Publisher:
         removed = plan.expired(retired, now)
         for gone in removed:
             self._store.remove(gone)
+            self._holdings.etags.pop(gone, None)
         self._may_write()
         if done.rendered:
             self._catalog.rendered(name, done.rendered)
@@ -380,7 +376,7 @@ class Publisher:
             change_segment_name(name, number) for number in numbers if note.open.first <= number <= note.open.number
         ]
         names = (*tops, open_change_list_name(name), *pages, *segments)
-        return not all(self._store.is_sound(one) for one in names)
+        return not all(self._holdings.is_as_left(one) for one in names)
 
     def _retired(
         self, note: Note, live: set[str], name: str, now: dt.datetime, forgotten: set[str], *, sweep: bool

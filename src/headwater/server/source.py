@@ -215,6 +215,7 @@ class Source:
 
     def _begin(self) -> None:
         self.store.clean()
+        self.publisher.begin()
         self._followers = [self._follower(one) for one in self.config.sets if one.feed is None]
         self._feeding = self.feeds.feeding(self.publisher, self._listener, self._announce, self._name_the_published)
         for worker in self._workers:

@@ -142,20 +142,26 @@ class FolderStore:
 
     def is_sound(self, name: str) -> bool:
         """Whether both forms are there and belong together, told by the label and the sizes: no octets are hashed."""
+        return self.told(name) is not None
+
+    def told(self, name: str) -> str | None:
+        """The digest that the label of a sound document tells; None when it is not sound."""
         path = self._path(name)
         try:
             octets = path.stat().st_size
             with _gzip_path(path).open("rb") as file:
                 label = read_label(file.read(11 + LABEL_OCTETS))
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return None
         except OSError as cause:
             raise CannotRead(f"cannot read the document: {cause.strerror}", where=str(path)) from cause
         with self._lock:
             known = self._known.get(name)
         if known is not None and known.octets == octets and label != _label(known.etag, octets):
-            return False
-        return label is not None and label.startswith("headwater ") and label.endswith(f" {octets:020d}")
+            return None
+        if label is None or not label.startswith("headwater ") or not label.endswith(f" {octets:020d}"):
+            return None
+        return label.split(" ")[1]
 
     def _inspect(self, name: str, path: Path) -> Stored | None:
         try:
