@@ -9,6 +9,7 @@ import pytest
 
 from headwater.publish.site import BadSite
 from headwater.server.config import BadConfiguration, SetConfig, SourceConfig, read_config
+from headwater.server.fed_config import BadFeed
 from headwater.spec.writer import Profile
 
 MANUAL = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -59,13 +60,18 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ('state = "s"', "set"),
         ('state = "s"\nset = []', "no set"),
         ('state = "s"\nhots = "h"\n[[set]]\nfiles = "f"', "hots"),
-        ('state = "s"\n[[set]]\nfiles = "f"\n[[set]]\nfiles = "f"\nrefesh = 1', "$.set[1]"),
-        ('state = "s"\nport = 70000\n[[set]]\nfiles = "f"', "$.port"),
-        ('state = "s"\nport = "x"\n[[set]]\nfiles = "f"', "$.port"),
-        ('state = "s"\n[[set]]\nfiles = "f"\nmax_delete = 2', "$.set[0].max_delete"),
-        ('state = "s"\n[[set]]\nfiles = "f"\nrescan_seconds = 0', "$.set[0].rescan_seconds"),
-        ('state = "s"\npage_entries = 50001\n[[set]]\nfiles = "f"', "$.page_entries"),
-        ('state = "s"\nprofile = "1.0"\n[[set]]\nfiles = "f"', "$.profile"),
+        ('state = "s"\n[[set]]\nfiles = "f"\n[[set]]\nfiles = "f"\nrefesh = 1', "source.toml, [[set]] 2 'files'"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nrefresh_second = 1', "(did you mean refresh_seconds?)"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nretention = 1', "(did you mean retention_seconds?)"),
+        ('state = "s"\nset = 3', "set: expected a list, got a whole number"),
+        ('state = "s"\nset = [3]', "source.toml, [[set]] 1"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nwatch = "yes"', "watch: expected true or false, got text"),
+        ('state = "s"\nport = 70000\n[[set]]\nfiles = "f"', "port: expected a whole number <= 65535"),
+        ('state = "s"\nport = "x"\n[[set]]\nfiles = "f"', "port: expected a whole number, got text"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nmax_delete = 2', "max_delete: expected a number <= 1.0"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nrescan_seconds = 0', "rescan_seconds: expected a number > 0.0"),
+        ('state = "s"\npage_entries = 50001\n[[set]]\nfiles = "f"', "page_entries: expected a whole number <= 50000"),
+        ('state = "s"\nprofile = "1.0"\n[[set]]\nfiles = "f"', "profile: invalid enum value"),
     ],
 )
 def test_wrong_configurations(tmp_path: Path, text: str, words: str) -> None:
@@ -76,8 +82,28 @@ def test_wrong_configurations(tmp_path: Path, text: str, words: str) -> None:
 
 @pytest.mark.parametrize("line", ['name = "Bad"', 'describedby = "nowhere"', 'resource_base = "ftp://x"'])
 def test_wrong_names_are_told_when_the_file_is_read(tmp_path: Path, line: str) -> None:
-    with pytest.raises(BadSite):
+    with pytest.raises(BadSite, match=r"source.toml, \[\[set\]\] 1"):
         read_config(write(tmp_path, f'state = "s"\n[[set]]\nfiles = "f"\n{line}\n'))
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('files = "f"\nfeed = "events"', "either files or a feed"),
+        ("", "either files or a feed"),
+        ('files = "f"\ntoken = "0123456789abcdef"', "token belongs to a set that is fed"),
+        ('files = "f"\npoll_seconds = 3', "poll_seconds belongs to a set that is fed"),
+        ('feed = "events"\ninclude = ["*.pdf"]', "include belongs to a set that has a folder"),
+        ('feed = "dit"\nhashes = ["sha-512"]', "hashes belongs to a set that has a folder"),
+        ('feed = "events"\nindex = "http://h:9200/i"', 'only a set with feed = "dit"'),
+    ],
+)
+def test_settings_that_contradict_each_other_are_told_with_the_set(tmp_path: Path, lines: str, words: str) -> None:
+    first = 'state = "s"\n[[set]]\nname = "a"\nfiles = "a"\n'
+    with pytest.raises(BadFeed) as refused:
+        read_config(write(tmp_path, f'{first}[[set]]\nname = "b"\n{lines}\n'))
+    assert words in refused.value.what
+    assert str(refused.value.where).endswith("source.toml, [[set]] 2 'b'")
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

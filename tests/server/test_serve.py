@@ -195,7 +195,7 @@ REFUSED = [
     (("{config}", "--hash", "md5"), 2, "--hash belongs to one set"),
     (("{config}", "--set", "one"), 2, "--set belongs to one set"),
     (("--files", "{files}", "--hash", "crc32"), 2, "crc32"),
-    (("{config}",), 2, "unknown field"),
+    (("{config}",), 2, "unknown key"),
 ]
 
 

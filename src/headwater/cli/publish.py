@@ -152,6 +152,10 @@ def _publish(config: SourceConfig, tree: Tree | None, as_json: bool, *, whole: b
     else:
         for one, count in zip(worked, counts, strict=True):
             click.echo(_told(one, count, where, seconds))
+        if fed := len(config.sets) - len(worked):
+            click.echo(
+                f"{counted(fed, 'fed set')} left to `publish --watch` and `serve`, which follow what is announced"
+            )
     return Exit.TRANSFERS_FAILED if any(_is_incomplete(one) for one in worked) else Exit.DONE
 
 

@@ -5,11 +5,15 @@ Unknown keys are refused with their path, so that a misspelt key never passes fo
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import FieldInfo
 
 from headwater.catalog.places import is_cluster, place_of
 from headwater.errors import UsageFault
@@ -19,6 +23,9 @@ from headwater.spec.writer import Profile
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
+
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_KINDS = {"float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list"}
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -108,6 +115,9 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         )
 
 
+Config = TypeVar("Config", SetConfig, SourceConfig)
+
+
 def read_config(path: Path) -> SourceConfig:
     """Read a TOML configuration; relative paths in it are relative to its own folder. Raises BadConfiguration."""
     try:
@@ -116,11 +126,42 @@ def read_config(path: Path) -> SourceConfig:
         raise BadConfiguration(f"cannot be read: {cause.strerror}", where=str(path)) from cause
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
         raise BadConfiguration(f"not TOML: {cause}", where=str(path)) from cause
+    for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
+        name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
+        _read_set(table, f"{path}, [[set]] {number} {name!r}")
+    return _anchored(_read(data, SourceConfig, str(path)), path.absolute().parent)
+
+
+def _read_set(table: object, where: str) -> None:
+    one = _read(table, SetConfig, where)
     try:
-        config = msgspec.convert(data, SourceConfig)
+        Site(base_url="http://localhost", sets=(one.settings(),))
+    except UsageFault as fault:
+        fault.where = where
+        raise
+
+
+def _read(data: object, kind: type[Config], where: str) -> Config:
+    """A record of this kind; whatever is wrong is said with its place. Raises UsageFault."""
+    try:
+        return msgspec.convert(data, kind)
     except msgspec.ValidationError as cause:
-        raise BadConfiguration(str(cause), where=str(path)) from cause
-    return _anchored(config, path.absolute().parent)
+        raise BadConfiguration(refusal(str(cause), msgspec.structs.fields(kind)), where=where) from cause
+    except UsageFault as fault:
+        fault.where = f"{where}: {fault.where}" if fault.where else where
+        raise
+
+
+def refusal(words: str, known: Iterable[FieldInfo]) -> str:
+    """What was wrong with a table, in the words of its writer: the key first, and the one that was probably meant."""
+    what, _, key = words.partition(" - at `$.")
+    if unknown := _UNKNOWN.match(what):
+        names = [one.encode_name for one in known]
+        meant = get_close_matches(unknown[1], names, 1) or [one for one in names if one.startswith(unknown[1])]
+        return f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else "")
+    for kind, name in _KINDS.items():
+        what = what.replace(f"`{kind}`", name)
+    return f"{key.rstrip('`')}: {what[:1].lower()}{what[1:]}" if key else what
 
 
 def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:

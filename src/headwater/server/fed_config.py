@@ -16,6 +16,20 @@ from headwater.server.tokens import Gate, read_gate
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
+OF_FED_SETS = (
+    "index",
+    "pair_seconds",
+    "poll_seconds",
+    "resource_root",
+    "resource_sets",
+    "token",
+    "token_env",
+    "token_file",
+)
+OF_FOLDERS = ("include", "exclude", "hashes", "watch", "rescan_seconds", "max_delete")
+"""Keys of one kind of set that mean nothing to the other."""
+
+
 class BadFeed(UsageFault):
     """A set that has neither a folder nor a feed, or both, or a setting of the other kind."""
 
@@ -40,9 +54,10 @@ class FedConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if bool(self.files) == (self.feed is not None):
             raise BadFeed("a set has either files or a feed")
-        own = {"resource_root", "token", "token_file", "token_env", "resource_sets", "index"}
-        if self.feed is None and (wrong := next((one for one in sorted(own) if getattr(self, one)), None)):
-            raise BadFeed(f"{wrong} belongs to a set that is fed")
+        other, whose = (OF_FED_SETS, "is fed") if self.feed is None else (OF_FOLDERS, "has a folder")
+        defaults = {one.name: one.default for one in msgspec.structs.fields(self)}
+        if wrong := next((one for one in other if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
+            raise BadFeed(f"{wrong} belongs to a set that {whose}")
         if self.index is not None and self.feed != "dit":
             raise BadFeed('only a set with feed = "dit" follows an index')
 

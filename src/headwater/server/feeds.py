@@ -14,6 +14,7 @@ from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
 from headwater.server.config import SetConfig
 from headwater.server.set_source import Publication
+from headwater.server.tokens import BadToken, Gate
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
     from headwater.ingest.dit_follower import DitFollower
@@ -30,6 +31,14 @@ INDEX_PATIENCE_SECONDS = 3.0
 """How long one look at an index is tried: the next one comes soon enough, and publishing waits meanwhile."""
 
 
+def _gate(config: SetConfig) -> Gate:
+    try:
+        return config.gate()
+    except BadToken as fault:
+        fault.where = f"{fault.where} of set {config.name!r}" if fault.where else f"set {config.name!r}"
+        raise
+
+
 class Feeds:
     """The fed sets among `sets`; nothing is made on disk when there are none."""
 
@@ -39,7 +48,7 @@ class Feeds:
         self._catalog = catalog
         self._clock = clock
         self._configs = {one.name: one for one in sets if one.feed is not None}
-        self._gates = {name: one.gate() for name, one in self._configs.items()}
+        self._gates = {name: _gate(one) for name, one in self._configs.items()}
         self._memory: Memory | None = None
         self._feeding: Feeding | None = None
         self.by_set: dict[str, Feed] = {}
