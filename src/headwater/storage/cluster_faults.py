@@ -52,7 +52,7 @@ class ClusterRefused(ClusterFault):
     code: ClassVar[str] = "HW-CLU-05"
     advice: ClassVar[str] = (
         "Give this user or API key, on the indices PREFIX-*, the privileges read, write, view_index_metadata, "
-        "maintenance and monitor; to make the catalog also create_index, and manage_index_templates of the cluster "
+        "maintenance and monitor; to make the catalog also manage, and manage_index_templates of the cluster "
         "(docs/operations.md has this as a role, for OpenSearch, too)."
     )
 
