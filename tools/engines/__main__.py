@@ -82,6 +82,9 @@ def status() -> int:
         print(f"{artifact.name} {artifact.version}: {home or 'not fetched yet'}")
         lacking += home is None
     print(f"Maven: {shutil.which('mvn') or 'missing (needed only to fetch): apt-get install maven'}")
+    openssl = shutil.which("openssl")
+    print(f"openssl: {openssl or 'missing (needed for the secured ones): apt-get install openssl'}")
+    lacking += openssl is None
     try:
         found = java.find(oldest_java())
         print(f"Java: {found.release} in {found.home}")
