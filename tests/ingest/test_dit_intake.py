@@ -266,6 +266,17 @@ def test_lines_are_named_as_they_came_in_every_batch(fed: Fed) -> None:
     assert "at line 1003:" in said[-1]
 
 
+def test_many_documents_of_one_line_are_taken_in_batches(fed: Fed) -> None:
+    """And an action that nothing follows is named by its line."""
+    submission = DitSubmission(lambda _name: fed.feed)
+    submission.push(b"\n" + msgspec.json.encode([resource(f"r{n}", 1) for n in range(2_500)]) + b"\n\n")
+    assert len(submission.outcomes) == 2_000
+    submission.push(b'{"index":{}}\n')
+    submission.finish()
+    told = sorted((one.line, one.item or 0, one.status) for one in submission.outcomes)
+    assert told == [(2, item, 202) for item in range(1, 2_501)] + [(4, 0, 422)]
+
+
 def test_a_dry_run_names_lines_as_they_came(fed: Fed) -> None:
     submission = DitSubmission(lambda _name: fed.feed, dry_run=True)
     bad = resource("../a", 1)

@@ -66,6 +66,7 @@ class DitSubmission:
         self._batches: dict[str, tuple[Feed, list[tuple[int, DitDocument]]]] = {}
         self._origin: list[tuple[int, int | None]] = [(0, None)]
         """Line and item of each document, by the number that it goes by until it is recorded."""
+        self._number = 0
         self._count = 0
         self._octets = 0
         self._keep = keep
@@ -93,7 +94,7 @@ class DitSubmission:
         try:
             self._unwrapper.finish()
         except BadDocument as fault:
-            self._tell([refusal(self._count, fault)])
+            self._tell([refusal(self._number, fault)])
         self.flush()
 
     def flush(self) -> None:
@@ -134,6 +135,7 @@ class DitSubmission:
         if self._count >= self._limits.lines:
             self.flush()
             raise TooManyLines(f"more than {self._limits.lines:,} lines or documents")
+        self._number = line.number
         self._octets += len(line.text or b"")
         try:
             if line.text is None:
@@ -156,8 +158,8 @@ class DitSubmission:
             raise TooManyLines(f"more than {self._limits.lines:,} lines or documents")
         for item, one in enumerate(found, 1):
             self._add(line.number, item if len(found) > 1 else None, one)
-        if self._octets >= BATCH_OCTETS or sum(len(batch) for _, batch in self._batches.values()) >= BATCH:
-            self.flush()
+            if self._octets >= BATCH_OCTETS or len(self._origin) > BATCH:
+                self.flush()
 
     def _add(self, line: int, item: int | None, wrapped: Wrapped) -> None:
         try:
