@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from headwater.catalog import cluster_batch, cluster_head, cluster_moving
+from headwater.catalog.books import Books
 from headwater.catalog.claims import Claim
 from headwater.catalog.cluster_batch import Extents
 from headwater.catalog.cluster_claims import ClusterClaim
@@ -97,6 +98,16 @@ class ClusterCatalog:
     def sets(self) -> list[SetState]:
         """Every set, by name."""
         return [state_of(head) for head in self._indices.heads()]
+
+    def books(self) -> Iterator[Books]:
+        """Every set with its pages and segments, by name."""
+        for head in self._indices.heads(whole=True):
+            pages = [page_of(number, book) for number, book in enumerate(head.pages)]
+            yield Books(state_of(head), pages, [segment_of(number, book) for number, book in enumerate(head.runs)])
+
+    def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
+        """When the change of this number happened, for each set that has it."""
+        return {change.resource_set: change.recorded.at for change in self._indices.changes_in(wanted)}
 
     def newest(self) -> dict[str, int]:
         """The number of the newest change of every open set, by name. One small request when nothing has happened.

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Page, SetState
+from headwater.catalog.books import Books, books_of, times_of
+from headwater.catalog.interface import Catalog, Page
 from headwater.publish.note import Note, read_note
 from headwater.publish.plan import is_stale
 
@@ -63,18 +64,21 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def standings(catalog: Catalog, now: dt.datetime, names: Sequence[str] = ()) -> list[Standing]:
-    """How the sets stand, by name; all, when none is named. A set that is not there is left out."""
-    return [standing(catalog, state, now) for state in catalog.sets() if not names or state.name in names]
+    """How the sets stand, by name; all, when none is named. A set that is not there is left out.
+
+    Reads books, and of each set with changes that wait the oldest; what comes meanwhile may or may not show.
+    """
+    wanted = frozenset(names)
+    found = [(books, read_note(books.state.notes)) for books in books_of(catalog, wanted)]
+    oldest = {books.state.name: note.open.seq + 1 for books, note in found if books.state.last_seq > note.open.seq}
+    since = times_of(catalog, oldest) if oldest else {}
+    return [_standing(books, note, since.get(books.state.name), now) for books, note in found]
 
 
-def standing(catalog: Catalog, state: SetState, now: dt.datetime) -> Standing:
-    """How one set stands. Reads its books and one change at most; what comes meanwhile may or may not show."""
-    note = read_note(state.notes)
-    pages = catalog.pages(state.name)
-    segments = catalog.segments(state.name)
+def _standing(books: Books, note: Note, waiting_since: dt.datetime | None, now: dt.datetime) -> Standing:
+    state, pages, segments = books.state, books.pages, books.segments
     last = segments[-1] if segments else None
     stale = [page for page in pages if is_stale(page)]
-    waiting = max(0, state.last_seq - note.open.seq)
     return Standing(
         name=state.name,
         phase="loading" if state.opened_at is None else "open",
@@ -83,8 +87,8 @@ def standing(catalog: Catalog, state: SetState, now: dt.datetime) -> Standing:
         last_at=state.last_at,
         published=not note.is_first,
         published_seq=note.open.seq,
-        changes_waiting=waiting,
-        changes_lag_seconds=_changes_lag(catalog, state, note, now) if waiting else 0.0,
+        changes_waiting=max(0, state.last_seq - note.open.seq),
+        changes_lag_seconds=0.0 if waiting_since is None else _seconds(now, waiting_since),
         pages=len(pages),
         pages_stale=len(stale),
         pages_pending=len(note.pending),
@@ -97,11 +101,6 @@ def standing(catalog: Catalog, state: SetState, now: dt.datetime) -> Standing:
         if last is None
         else OpenSegment(number=last.number, changes=last.last - last.first + 1, octets=last.weight, from_=last.from_),
     )
-
-
-def _changes_lag(catalog: Catalog, state: SetState, note: Note, now: dt.datetime) -> float:
-    oldest = catalog.changes(state.name, note.open.seq, 1)
-    return _seconds(now, oldest[0].at) if oldest else 0.0
 
 
 def _pages_lag(stale: Sequence[Page], now: dt.datetime) -> float:
