@@ -130,6 +130,20 @@ def test_from_sqlite_to_a_cluster_and_back_nothing_is_another(
     remover.close()
 
 
+def test_a_fence_is_no_change_of_the_set(make: Callable[..., ClusterCatalog]) -> None:
+    """Whoever scans or feeds puts one up now and then: a dump goes on meanwhile, and none of it goes elsewhere."""
+    catalog, other = make(), make()
+    opened(catalog, [up("a"), up("b")])
+    other.fence("s")
+    parts = catalog.dump("s")
+    books = next(parts)
+    assert isinstance(books, Books)
+    assert books.state.fence == 0
+    other.fence("s")
+    assert len(list(parts)) == 2
+    assert catalog.state("s").fence == 2
+
+
 def test_a_restore_that_was_killed_is_void_when_its_lease_is_over(
     make: Callable[..., ClusterCatalog], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

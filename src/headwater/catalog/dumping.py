@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.catalog.interface import Books, Catalog, Part, Portable, SetMoved
+from msgspec.structs import replace
+
+from headwater.catalog.interface import Books, Catalog, Part, Portable, SetMoved, SetState
 
 _BATCH = 10_000
 
@@ -27,7 +29,7 @@ def _read(catalog: Catalog, books: Books) -> Iterator[Part]:
     yield books
     for page in books.pages:
         yield from catalog.page(name, page.number)
-        if catalog.state(name) != books.state:
+        if _state(catalog, name) != books.state:
             raise SetMoved("the set changed while it was dumped", where=name)
     seq = 0
     while seq < books.state.last_seq:
@@ -38,6 +40,11 @@ def _read(catalog: Catalog, books: Books) -> Iterator[Part]:
         raise SetMoved("the set changed while it was dumped", where=name)
 
 
+def _state(catalog: Catalog, name: str) -> SetState:
+    """What belongs to the set: who was shut out of this catalog is no matter of another, and no change."""
+    return replace(catalog.state(name), fence=0)
+
+
 def _books(catalog: Catalog, name: str) -> Books:
-    state = catalog.state(name)
+    state = _state(catalog, name)
     return Books(state=state, pages=tuple(catalog.pages(name)), segments=tuple(catalog.segments(name)))
