@@ -298,6 +298,14 @@ def test_a_large_set_is_written_in_bounded_pieces(tmp_path: Path) -> None:
     fed.close()
 
 
+def test_a_set_that_is_loading_is_written_as_far_as_it_is(tmp_path: Path) -> None:
+    fed = Fed(tmp_path, loading=True)
+    fed.documents(resource("a", 1))
+    (line,) = Harvest(name="s").lines(fed.catalog, EXACT)
+    assert "timestamp" not in json.loads(line)
+    fed.close()
+
+
 def test_dit_a19_unknown_fields_are_renewed_without_an_event(tmp_path: Path) -> None:
     fed = Fed(tmp_path)
     fed.documents(resource("a", 1, licence="CC0"), change("a", "created", 1))

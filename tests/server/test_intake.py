@@ -285,7 +285,7 @@ def test_dit_21_a_set_that_is_busy_elsewhere_keeps_no_other_one_waiting(tmp_path
                 thread.start()
             until(lambda: fed.intake._seats["s"] == 6, what="six requests that wait")
             began = time.monotonic()
-            documents = [resource("r", 1), change("r", "created", 1)]
+            documents: list[object] = [resource("r", 1), change("r", "created", 1)]
             assert fed.post("/ingest/dit", documents, OTHER).status == 200
             assert time.monotonic() - began < 5
         for thread in threads:
