@@ -26,7 +26,9 @@ from headwater.catalog.cluster_head import (
     valid,
 )
 from headwater.catalog.cluster_lease import Expired, Free, Held, Judgement, Watch, due
+from headwater.catalog.cluster_turn import Writer
 from headwater.catalog.interface import Limits, WrongPhase
+from headwater.progress import silent
 
 HEAD = Head(resource_set="s", stamps=("0",))
 LEASE = Lease("other", 10.0)
@@ -146,6 +148,17 @@ LOOKS: list[tuple[str, list[tuple[Head, tuple[int, int], float]], Judgement]] = 
 def test_who_waits_judges_by_its_own_clock(looks: list[tuple[Head, tuple[int, int], float]], said: Judgement) -> None:
     watch = Watch(ME)
     assert [watch.judge(*look) for look in looks][-1] == said
+
+
+def test_who_has_been_silent_for_long_enough_is_not_waited_for_anew() -> None:
+    """Whoever only looks, while it waits for something else, has waited as well: also when it looks once too often."""
+    writer = Writer(None, lease_seconds=30, busy_seconds=60, listener=silent)  # type: ignore[arg-type]
+    looks = [(HELD, (1, 1), 0), (HELD, (1, 1), 9), (HELD, (1, 1), 10), (HELD, (1, 1), 10.1)]
+    assert [type(writer.judge("s", *look)) for look in looks] == [Held, Held, Expired, Expired]
+    assert writer.judge("s", HELD, (2, 1), 11) == Held(OTHER, 10, 0)
+    assert writer.judge("t", HELD, (2, 1), 11) == Held(OTHER, 10, 0)
+    assert writer.judge("s", HEAD, (3, 1), 12) == Free()
+    assert writer.judge("s", HELD, (3, 1), 13) == Held(OTHER, 10, 0)
 
 
 def test_a_lease_is_renewed_when_a_third_of_it_has_passed() -> None:

@@ -66,7 +66,7 @@ class Writer:
         """Who holds a set. What was seen before counts: who has been silent all the while is not waited for anew."""
         watch = self._watches.setdefault(name, Watch(self.token))
         judgement = watch.judge(head, version, now)
-        if not isinstance(judgement, Held):
+        if isinstance(judgement, Free):
             self._watches.pop(name, None)
         return judgement
 
