@@ -78,7 +78,7 @@ def read_while(catalog: Catalog, write: Callable[[int], None], read: Callable[[C
 
     thread = threading.Thread(target=writer)
     thread.start()
-    seen = []
+    seen: list[int] = []
     try:
         began = time.monotonic()
         while (took := time.monotonic() - began) < SECONDS or (len(set(seen)) <= 2 and took < 20 * SECONDS):
