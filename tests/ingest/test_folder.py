@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headwater.catalog.interface import Moved
 from headwater.catalog.sqlite import SqliteCatalog
 from headwater.catalog.weights import LONGEST_URI as LONGEST_ACCEPTABLE
 from headwater.errors import Exit
 from headwater.ingest import folder as folder_module
 from headwater.ingest import intake, reading
-from headwater.ingest.folder import LONG_URI, LONGEST_URI, FolderUnusable
+from headwater.ingest.folder import LONG_URI, LONGEST_URI, Folder, FolderScanner, FolderUnusable
 from headwater.ingest.guard import Reason
 from headwater.ingest.hints import meant, topmost
 from headwater.ingest.passes import Pass
@@ -24,7 +25,7 @@ from headwater.ingest.patterns import Selection
 from headwater.ingest.readers import Readers, Stopped
 from headwater.ingest.walk import quote
 from tests.ingest.test_walk import ODD_NAMES
-from tests.ingest.world import SET, World, hashes, settle
+from tests.ingest.world import SET, World, hashes, now, settle
 
 
 @pytest.fixture
@@ -246,6 +247,22 @@ def test_a_file_that_vanishes_before_it_is_read_is_passed_over(world: World, mon
     monkeypatch.setattr(intake, "Readers", _readings({b"b": (reading.VANISHED, 0, (0, 0, 0, 0), 0, 0, "")}))
     assert counts(world.scan()) == (0, 0, 0, 1)
     assert world.notices == []
+
+
+def test_nothing_is_recorded_in_a_set_that_is_no_longer_what_was_seen(world: World) -> None:
+    """Somebody else scans it now: what was read before that is not news any more."""
+    for name in "abc":
+        world.put(name)
+    world.scan()
+    seen = world.catalog.state(SET)
+    scanner = FolderScanner(world.catalog, SET, Folder(root=world.root), now, seen=lambda: seen)
+    world.put("a", b"changed")
+    assert scanner.scan().updated == 1
+    for change in (lambda: world.put("b", b"changed"), lambda: world.remove("c")):
+        change()
+        with pytest.raises(Moved):
+            scanner.scan()
+    assert len(world.log()) == 1
 
 
 @pytest.mark.parametrize("outcome", [reading.VANISHED, reading.SPECIAL])
