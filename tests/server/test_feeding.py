@@ -156,6 +156,27 @@ def test_news_overtake_sets_of_which_nothing_new_is_known(tmp_path: Path, monkey
         until(lambda: len({name for name, _ in done}) == COUNT, what="the others")
 
 
+def test_news_do_not_wait_for_a_catalog_that_is_slow_to_say_what_others_have_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    with at_work(tmp_path) as source:
+        begin(source, *NAMES)
+        until(source.is_site_published, what="the first publication")
+        usual = source.catalog.newest
+
+        def slow() -> dict[str, int]:
+            answers.wait(60)
+            return usual()
+
+        monkeypatch.setattr(source.catalog, "newest", slow)
+        record(source, "s07", "news")
+        assert source._feeding is not None
+        source._feeding.news("s07")
+        until(lambda: says(source, "s07", "news"), what="what was announced to this process")
+        answers.set()
+
+
 def test_pages_that_are_due_wait_for_a_thread_of_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish_plan, "SHARE", 1_000.0)  # rounds are never too dear
     sets = (SetConfig(name="s", feed="events", resource_base="http://f.example/", refresh_seconds=0.0),)

@@ -76,7 +76,6 @@ class Feeding:
         self._name_others = name_others
         self._stopping = threading.Event()
         self._wake = threading.Condition()
-        self._news: dict[str, None] = {}
         self._by_age: OrderedDict[str, None] = OrderedDict()
         """The sets that were published, the longest ago first."""
         self._is_naming = self._is_ticking = self._is_blind = False
@@ -121,10 +120,8 @@ class Feeding:
         return [one.health for one in self._sets.values()]
 
     def news(self, name: str) -> None:
-        """Something was recorded in the set: publish it."""
-        with self._wake:
-            self._news[name] = None
-            self._wake.notify_all()
+        """Something was recorded in the set: publish it, also while a look at all sets waits for the catalog."""
+        self._want(self._sets[name], Line.SOON)
 
     # Deciding what is to be done: one thread
 
@@ -139,11 +136,8 @@ class Feeding:
                     self._to_follow.put(lambda one=one: self._poll(one))  # type: ignore[misc]
             self._tick(now)
             with self._wake:
-                if not self._news and not self._stopping.is_set():
+                if not self._stopping.is_set():
                     self._wake.wait(self._wait_seconds(time.monotonic()))
-                news, self._news = self._news, {}
-            for name in news:
-                self._want(self._sets[name], Line.SOON)
         for one in self._sets.values():
             one.health.phase = "stopped"
 
