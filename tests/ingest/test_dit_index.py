@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.ingest.dit_audit import Audited, audit
+from headwater.ingest.dit_audit import Audited, _delete, audit
 from headwater.ingest.dit_follower import DitFollower
 from headwater.ingest.dit_index import BadIndex, Index, OddAnswer, fitting
 from headwater.ingest.index_place import index_at
@@ -383,3 +383,13 @@ def test_documents_that_are_none_are_refused_and_passed(tmp_path: Path) -> None:
 def test_addresses_of_no_index(text: str) -> None:
     with pytest.raises(BadIndex):
         index_at(text)
+
+
+def test_an_audit_deletes_nothing_that_was_announced_meanwhile(tmp_path: Path) -> None:
+    """Between the list of what is missing and its deletion others may record (the index was only late)."""
+    fed = Fed(tmp_path)
+    fed.events({"path": "a"}, {"path": "b"})
+    fed.events({"path": "b", "change": "updated"})
+    _delete(fed.feed, ["a", "b", "c"], 2)
+    assert set(fed.state()) == {"b"}
+    fed.close()

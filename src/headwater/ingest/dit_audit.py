@@ -55,7 +55,7 @@ def audit(follower: DitFollower, max_delete: float) -> Audited:
     held_back = judge(after.count, len(vanished), len(found), max_delete)
     if held_back is None:
         for start in range(0, len(vanished), BATCH):
-            _delete(feed, vanished[start : start + BATCH])
+            _delete(feed, vanished[start : start + BATCH], before)
     recorded = feed.catalog.state(feed.name).last_seq - before
     deleted = 0 if held_back else len(vanished)
     return Audited(resources=len(found), repaired=recorded, deleted=deleted, held_back=held_back)
@@ -101,10 +101,11 @@ def _uris_until(feed: Feed, seq: int) -> Iterator[str]:
         after = rows[-1].uri
 
 
-def _delete(feed: Feed, uris: Sequence[str]) -> None:
+def _delete(feed: Feed, uris: Sequence[str], seq: int) -> None:
+    """Delete those that have not changed since; others may announce meanwhile what was found missing."""
     now_us = to_microseconds(feed.clock())
     with feed.turn:
         feed.recover()
         held = feed.held(uris)
-        drafts = [Draft(uri=uri, metadata=None, statements=()) for uri in uris if uri in held]
+        drafts = [Draft(uri=uri, metadata=None, statements=()) for uri in uris if uri in held and held[uri].seq <= seq]
         feed.write(drafts, Effects(gone={one.uri: now_us for one in drafts}))
