@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -37,6 +38,12 @@ class BadFeed(UsageFault):
     advice: ClassVar[str] = 'Give a set `files = "DIR"`, or `feed = "events"` or "dit" and what belongs to it.'
 
 
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> Mapping[str, object]:
+    """What each key is when it is not given; to find that out takes as long as to read the set."""
+    return {one.name: one.default for one in msgspec.structs.fields(kind)}
+
+
 class FedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of a `[[set]]` that is fed: where its resources lie, who may announce, which index is followed."""
 
@@ -55,7 +62,7 @@ class FedConfig(msgspec.Struct, frozen=True, kw_only=True):
         if bool(self.files) == (self.feed is not None):
             raise BadFeed("a set has either files or a feed")
         other, whose = (OF_FED_SETS, "is fed") if self.feed is None else (OF_FOLDERS, "has a folder")
-        defaults = {one.name: one.default for one in msgspec.structs.fields(self)}
+        defaults = _defaults(type(self))
         if wrong := next((one for one in other if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
             raise BadFeed(f"{wrong} belongs to a set that {whose}")
         if self.index is not None and self.feed != "dit":
