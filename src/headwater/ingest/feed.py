@@ -133,16 +133,15 @@ class Feed:
     def recover(self) -> None:
         """Finish what a crash has cut in two, here or in another process: call it first in a `turn`.
 
-        The catalog tells whether the batch under way was recorded. One that was not will not be: who began it may
-        only have been paused.
+        The catalog tells whether the batch under way was recorded. One that was not will not be: who began it may only
+        have been paused. And what is seen of one that was stays: a node of a cluster may show what it then loses.
         """
         if not self._created:
             self._state()
         intent = self.memory.intent(self.name)
         if intent is None:
             return
-        if self._state().last_seq <= intent.before:
-            self.memory.shut_out(self.name)
+        self.memory.shut_out(self.name)
         if self._state().last_seq > intent.before:
             self.memory.commit(self.name, intent.effects, self.clock())
         else:
