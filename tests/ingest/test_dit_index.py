@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from headwater.catalog.places import Credentials
 from headwater.ingest.dit_audit import Audited, _delete, audit
 from headwater.ingest.dit_follower import DitFollower
 from headwater.ingest.dit_index import BadIndex, Index, OddAnswer, fitting
@@ -383,6 +384,23 @@ def test_documents_that_are_none_are_refused_and_passed(tmp_path: Path) -> None:
 def test_addresses_of_no_index(text: str) -> None:
     with pytest.raises(BadIndex):
         index_at(text)
+
+
+@pytest.mark.parametrize(
+    ("address", "who"),
+    [
+        ("http://u:p@host/i", ("u", "p", None)),
+        ("http://u@host/i", ("v", "q", "k")),
+        ("http://host/i", ("v", "q", "k")),
+    ],
+)
+def test_a_password_of_an_index_counts_before_those_of_the_catalog(
+    address: str, who: tuple[str, str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[Access] = []
+    monkeypatch.setattr("headwater.storage.cluster.Cluster", lambda access, **_: ways.append(access))
+    index_at(address, credentials=Credentials(user="v", password="q", api_key="k"))
+    assert [(way.user, way.password, way.api_key) for way in ways] == [who]
 
 
 def test_an_audit_deletes_nothing_that_was_announced_meanwhile(tmp_path: Path) -> None:

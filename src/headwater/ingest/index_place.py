@@ -21,7 +21,10 @@ def index_at(
     *,
     patience_seconds: float | None = None,
 ) -> Index:
-    """The index at `http(s)://[user:password@]host:port/index`, or at the same in a catalog's form. Raises BadIndex."""
+    """The index at `http(s)://[user:password@]host:port/index`, or at the same in a catalog's form. Raises BadIndex.
+
+    A password in the URL counts before `credentials`, which may be those of another server: the catalog's.
+    """
     place = text
     for scheme, own in _SCHEMES.items():
         place = own + place.removeprefix(scheme) if place.startswith(scheme) else place
@@ -34,6 +37,8 @@ def index_at(
     path = place.partition("://")[2].partition("?")[0].partition("/")[2].strip("/")
     if not isinstance(found, ClusterPlace) or not path:
         raise BadIndex("the address names no index")
+    if found.credentials.password is not None:
+        credentials = NOBODY
     from headwater.storage.cluster import Cluster  # and with it the client library, which only this needs
 
     seconds = found.options.patience_seconds if patience_seconds is None else patience_seconds
