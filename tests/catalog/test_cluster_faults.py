@@ -6,14 +6,18 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tools.engines.engine import Engine
 
+from headwater.catalog import cluster_reads
+from headwater.catalog.cluster import ClusterCatalog
 from headwater.catalog.cluster_head import Tail
 from headwater.catalog.cluster_turn import SetBusy, Turn
+from headwater.catalog.interface import Accepted, Catalog, Delete, Metadata, Resource, Upsert
 from headwater.catalog.verify import verify
+from headwater.spec.records import Change
 from headwater.storage.cluster_faults import ClusterReadOnly, ClusterUnreachable
 from tests.catalog.cluster_ground import Ground
 from tests.catalog.cluster_proxy import Proxy
@@ -238,3 +242,49 @@ def test_two_who_wait_for_a_dead_writer_wait_for_it_once(ground: Ground) -> None
     judge(catalogs[0], dead, unsaid=3)
     for catalog in catalogs:
         catalog.close()
+
+
+CALLS: list[tuple[str, Callable[[Catalog], object], object]] = [
+    ("remember", lambda c: c.remember("s", [("a", b"memo")]), None),
+    ("a deletion", lambda c: c.record("s", [Delete("a")], START), Accepted(2, 2)),
+    ("a deletion of nothing", lambda c: c.record("s", [Delete("b")], START), Accepted(0, 0, ("b",))),
+    ("a read", lambda c: [one.uri for one in alone(c)], ["a"]),
+]
+
+
+def alone(catalog: Catalog) -> list[Resource]:
+    """A read that holds the lease, because all attempts without it have met somebody who writes."""
+    assert isinstance(catalog, ClusterCatalog)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_reads, "_ATTEMPTS", 0)
+        return list(catalog.page("s", 0))
+
+
+@pytest.mark.parametrize(("call", "said"), [row[1:] for row in CALLS], ids=[row[0] for row in CALLS])
+def test_what_a_call_finds_after_it_was_overtaken_does_not_count(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, call: Callable[[Catalog], object], said: object
+) -> None:
+    """Paused as soon as it has the lease: what others have written since is beyond its head, and looks like nothing."""
+    slow, quick = ground.open(), ground.open()
+    quick.create("s")
+    quick.load("s", [Upsert("a", Metadata())])
+    quick.open("s", START)
+    take = Turn._take
+    paused: list[Turn] = []
+
+    def slowly(turn: Turn, started: float) -> None:
+        take(turn, started)
+        if turn.writer is slow._writer and not paused:
+            paused.append(turn)
+            quick.record("s", [Upsert("a", Metadata(length=7))], START)
+
+    monkeypatch.setattr(Turn, "_take", slowly)
+    assert call(slow) == said
+    assert paused
+    if said is None:
+        assert quick.get("s", ["a"])["a"].memo == b"memo"
+    judged = [(one.uri, one.change) for one in quick.changes("s")]
+    assert judged == [("a", Change.UPDATED), ("a", Change.DELETED)][: quick.state("s").last_seq]
+    assert verify(quick, "s") == []
+    slow.close()
+    quick.close()

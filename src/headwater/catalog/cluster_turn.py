@@ -150,9 +150,15 @@ class Turn:
             self.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", self.name))
 
     def release(self) -> None:
-        """Give the lease back with nothing left to do."""
-        with suppress(Overtaken):  # then somebody else has taken it, which is as well
+        """Give the lease back with nothing left to do. Raises Overtaken: what was read meanwhile may be of no state.
+
+        What others have written since they took over is beyond our head, and looks as if it were not there.
+        """
+        try:
             self.put(replace(self.head, lease=None, tail=None))
+        except Overtaken as lost:
+            if not lost.landed:
+                raise
 
     def put(self, head: Head) -> None:
         """Write the head over the one that was last read or written. Raises Overtaken, with `head` the one found."""
