@@ -60,7 +60,7 @@ class ClusterCatalog:
     """
 
     is_remote = True
-    load_batch = 25_000  # each ends with requests under way that nothing follows, and two writes of the head
+    load_batch = 50_000  # each ends with requests under way that nothing follows, and two writes of the head
 
     def __init__(
         self,
