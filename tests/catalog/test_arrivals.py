@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pytest
@@ -70,12 +70,7 @@ def outcome_of(arrivals: Arrivals) -> list[Put]:
     return [Put(event, Place(slot, page, octets), 0) for event, slot, page, octets in rows]
 
 
-@given(
-    events=ALL_URIS_USUAL | ANYTHING,
-    limits=LIMITS,
-    filled=st.none() | st.tuples(st.integers(0, 7), st.integers(0, 9_000)),
-)
-def test_both_ways_give_one_answer(events: list[Event], limits: Limits, filled: tuple[int, int] | None) -> None:
+def check_both_ways(events: Sequence[Event], limits: Limits, filled: tuple[int, int] | None) -> None:
     straight, general = made(limits, filled), made(limits, filled)
     arrivals, refused = tried(lambda: ledger.arrivals(straight, events))
     _, fault = tried(lambda: ledger.load(general, events))
@@ -92,6 +87,51 @@ def test_both_ways_give_one_answer(events: list[Event], limits: Limits, filled: 
     assert arrivals.uris == [put.event.uri for put in outcome.fresh]
     assert arrivals.metadatas == [put.event.metadata for put in outcome.fresh]
     assert (straight.pages, straight.next_slot, straight.added) == (general.pages, general.next_slot, general.added)
+
+
+@given(
+    events=ALL_URIS_USUAL | ANYTHING,
+    limits=LIMITS,
+    filled=st.none() | st.tuples(st.integers(0, 7), st.integers(0, 9_000)),
+)
+def test_both_ways_give_one_answer(events: list[Event], limits: Limits, filled: tuple[int, int] | None) -> None:
+    check_both_ways(events, limits, filled)
+
+
+@pytest.mark.parametrize("filled", [None, (0, 0), (2, 1_500), (3, 2_000), (7, 100)])
+@pytest.mark.parametrize("octets", [1_000, 2_000, 2_500, 40_000_000])
+def test_pages_are_filled_alike(octets: int, filled: tuple[int, int] | None) -> None:
+    events = [Upsert(f"files/{number}", Metadata(hash=MD5 if number % 3 else None)) for number in range(40)]
+    check_both_ways(events, Limits(page_entries=7, page_octets=octets), filled)
+
+
+NO_ENTRIES = {
+    "no URI": Upsert("", Metadata()),
+    "deleted": Upsert("b", Metadata(), change=Change.DELETED),
+    "too long": Upsert("x" * (LONGEST_URI + 1), Metadata()),
+    "heavier than a page": Upsert("b" * 500, Metadata()),
+    "a surrogate": Upsert("\ud800", Metadata()),
+    "NUL in a digest": Upsert("b", Metadata(hash=MD5[:-1] + "\0")),
+    "no digest": Upsert("b", Metadata(hash="")),
+    "a negative length": Upsert("b", Metadata(length=-1)),
+    "a length of 64 bits": Upsert("b", Metadata(length=2**63)),
+    "no type": Upsert("b", Metadata(type="odd")),
+}
+
+
+@pytest.mark.parametrize("event", NO_ENTRIES.values(), ids=NO_ENTRIES)
+def test_what_is_refused_is_refused_alike(event: Upsert) -> None:
+    events = [Upsert("a", Metadata(hash=MD5, length=1, type="a/b")), event]
+    with pytest.raises(Unacceptable):
+        ledger.arrivals(made(Limits(page_octets=900), None), events)
+    check_both_ways(events, Limits(page_octets=900), None)
+
+
+@pytest.mark.parametrize("uri", ["a\nb", "\n", "a&b", "é"])
+@pytest.mark.parametrize("text", [MD5, f"{MD5}\n{MD5}", f"{SHA_256}\n{MD5} {SHA_256}", f"{MD5} ", MD5.upper()])
+def test_what_is_unusual_is_weighed_on_its_own(uri: str, text: str) -> None:
+    for one in (Upsert(uri, Metadata(hash=MD5)), Upsert("b", Metadata(hash=text)), Upsert(uri, Metadata(hash=text))):
+        check_both_ways([Upsert("a", Metadata(hash=SHA_256)), one], Limits(), None)
 
 
 @pytest.mark.parametrize(
