@@ -265,6 +265,41 @@ def test_nothing_is_recorded_in_a_set_that_is_no_longer_what_was_seen(world: Wor
     assert len(world.log()) == 1
 
 
+@pytest.mark.parametrize("case", ["a link became a file", "read before"])
+def test_what_a_hint_has_brought_meanwhile_is_not_undone(
+    world: World, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """RS-CL-05: a scan reads where a link led as it came by, or reads ahead; a later look has been recorded since."""
+    for name in ("target", "gone", "x"):
+        world.put(name, name.encode())
+    world.scan()
+    hinted = FolderScanner(world.catalog, SET, Folder(root=world.root), now)
+    hinted.share(world.scanner)
+    world.remove("gone")
+    os.symlink(b"target", world.full("x2")) if case == "a link became a file" else world.put("x2", b"early")
+    breaths = [0]
+
+    def hint() -> None:
+        breaths[0] += 1
+        if breaths[0] == 2:  # the walk has ended, the files are about to be read
+            world.remove("x2")
+            world.put("x2", b"late")
+            hinted.rescan([b"x2"])
+            if case == "read before":
+                early = (reading.READ, 0, (5, 0, 0, 0), 0, 0, hashes(b"early"))
+                monkeypatch.setattr(intake, "Readers", _readings({b"x2": early}))
+
+    world.breathe = hint
+    done = world.scan()
+    assert breaths[0] >= 2
+    assert (done.unsettled, done.deleted) == ([b"x2"], 1)
+    assert world.told() == [("created", "x2"), ("deleted", "gone")]
+    assert world.held() == world.truth()
+    monkeypatch.undo()
+    world.put("x2", b"later still")
+    assert world.scan().updated == 1
+
+
 @pytest.mark.parametrize("outcome", [reading.VANISHED, reading.SPECIAL])
 def test_a_known_file_that_vanishes_before_it_is_read_is_looked_at_again(
     world: World, monkeypatch: pytest.MonkeyPatch, outcome: int

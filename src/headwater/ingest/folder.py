@@ -114,6 +114,8 @@ class FolderScanner:
         self._device: int | None = None
         self.links: dict[bytes, bytes] = {}
         """Links that the last passes followed (`Walk.links`)."""
+        self._overtaken: set[str] = set()
+        self._overtakes: set[str] | None = None
         self._intake = Intake(
             folder.algorithms,
             place=folder.place,
@@ -125,8 +127,9 @@ class FolderScanner:
         )
 
     def share(self, other: FolderScanner) -> None:
-        """Follow the links and keep to the remarks of another scanner of the same set."""
+        """Follow the links and keep to the remarks of another scanner of the same set, in the middle of its passes."""
         self.links = other.links
+        self._overtakes = other._overtaken
         self._remarks.share(other._remarks)
 
     def scan(self) -> Pass:
@@ -137,6 +140,7 @@ class FolderScanner:
         """
         if self._catalog.create(self._name).opened_at is None:
             return self._scan_new()
+        self._overtaken.clear()
         result = Pass(at=self._catalog.mark(self._name, self._clock()))
         with self._pass(result, whole=True), Spool() as spool:
             total = self._catalog.state(self._name).count
@@ -265,9 +269,11 @@ class FolderScanner:
                 self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
         returned = self._delete(walk, spool, result)
         candidates = (one for one in spool.take() if isinstance(one, Candidate))
-        for batch in self._intake.batches(self._changing(chain(returned, candidates)), self._held):
+        changing = self._changing(chain(returned, candidates))
+        for batch in self._intake.batches(changing, self._held, overtaken=self._overtaken):
             self._record(batch.events)
             if batch.memos:
+                self._tell_overtaken(uri for uri, _memo in batch.memos)
                 self._catalog.remember(self._name, batch.memos)
             result.add(batch)
             self._listener(Progress("read", result.read, spool.candidates, result.octets))
@@ -311,7 +317,12 @@ class FolderScanner:
         if not events:
             return ()
         self._before_change()
+        self._tell_overtaken(one.uri for one in events)
         return self._catalog.record(self._name, events, self._clock(), after=self._seen()).ignored
+
+    def _tell_overtaken(self, uris: Iterable[str]) -> None:
+        if self._overtakes is not None:
+            self._overtakes.update(uris)
 
     def _hold_back(self, reason: Reason, vanished: int, total: int, result: Pass) -> None:
         result.held_back = HeldBack(reason, vanished, total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
 from typing import ClassVar, TypeVar
 
@@ -75,10 +75,15 @@ class Intake:
         self._remark = remark
 
     def batches(
-        self, candidates: Iterable[Candidate], held: Callable[[list[str]], dict[str, Resource]], size: int = BATCH
+        self,
+        candidates: Iterable[Candidate],
+        held: Callable[[list[str]], dict[str, Resource]],
+        size: int = BATCH,
+        overtaken: Container[str] = (),
     ) -> Iterator[Batch]:
         """The files in batches of `size` or a little more, in order; `held` tells what the set says of some URIs.
 
+        What is `overtaken` when its batch is made was recorded by somebody who has looked later, and is left alone.
         Raises Stopped, PlaceFault.
         """
         readers = Readers(
@@ -93,19 +98,27 @@ class Intake:
             items += block
             readings += found
             if len(items) >= size:
-                yield self._batch(items, readings, held)
+                yield self._batch(items, readings, held, overtaken)
                 items, readings = [], []
         if items:
-            yield self._batch(items, readings, held)
+            yield self._batch(items, readings, held, overtaken)
 
     def _batch(
-        self, items: list[Candidate], readings: list[Reading], held: Callable[[list[str]], dict[str, Resource]]
+        self,
+        items: list[Candidate],
+        readings: list[Reading],
+        held: Callable[[list[str]], dict[str, Resource]],
+        overtaken: Container[str],
     ) -> Batch:
         known = held([one.uri for one in items])
         now = self._clock()
         batch = Batch()
         for one, found in zip(items, readings, strict=True):
-            self._take(one, found, known.get(one.uri), batch, now)
+            if one.uri in overtaken:
+                batch.kept += one.uri in known
+                batch.unsettled.append(path_of(one.uri))
+            else:
+                self._take(one, found, known.get(one.uri), batch, now)
         return batch
 
     def _request(self, one: Candidate) -> Request:
