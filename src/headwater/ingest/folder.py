@@ -17,13 +17,14 @@ import datetime as dt
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, takewhile
 from typing import ClassVar
 
 import msgspec
 
 from headwater import notices
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Unacceptable
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Unacceptable
 from headwater.catalog.weights import weight
 from headwater.errors import UsageFault
 from headwater.ingest.belonging import Belonging
@@ -269,8 +270,9 @@ class FolderScanner:
                 self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
         returned = self._delete(walk, spool, result)
         candidates = (one for one in spool.take() if isinstance(one, Candidate))
+        known = partial(self._catalog.get, self._name)
         changing = self._changing(chain(returned, candidates))
-        for batch in self._intake.batches(changing, self._held, overtaken=self._overtaken):
+        for batch in self._intake.batches(changing, known, overtaken=self._overtaken):
             self._record(batch.events)
             if batch.memos:
                 self._tell_overtaken(uri for uri, _memo in batch.memos)
@@ -278,9 +280,6 @@ class FolderScanner:
             result.add(batch)
             self._listener(Progress("read", result.read, spool.candidates, result.octets))
             self._pause()
-
-    def _held(self, uris: list[str]) -> dict[str, Resource]:
-        return self._catalog.get(self._name, uris)
 
     def _changing(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
         for one in candidates:
