@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from headwater.catalog.interface import SetState
 from headwater.cli.log import Line
+from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.exposition import Family, Histogram, exposition
+from headwater.server.health import report
+from headwater.server.home import home_page
 from headwater.server.metrics import BOUNDS, Counts, MetricsPage, kind_of
 from headwater.server.served import Served
 from headwater.server.set_source import Publication
@@ -191,6 +195,28 @@ def test_a_source_that_is_not_followed_has_a_page_too(source_folder: Path) -> No
         found = read(MetricsPage(source, Counts()).page())
         assert found['headwater_set_ready{set="files"}'] == 0
         assert not any(key.startswith("headwater_set_resources") for key in found)
+
+
+def test_of_thousands_of_sets_none_is_asked_for_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set that was never published is no reason to ask the catalog, which may be beyond a network, for each."""
+    names = [f"s{number}" for number in range(30)]
+    sets = tuple(SetConfig(name=name, feed="events", token="0123456789abcdef") for name in names)
+    config = SourceConfig(state=str(tmp_path / "state"), sets=sets)
+    with Source(config, base_url="http://example.org") as source:
+        for name in names:
+            source.catalog.create(name)
+        asked: list[str] = []
+        state = source.catalog.state
+
+        def counted(name: str) -> SetState:
+            asked.append(name)
+            return state(name)
+
+        monkeypatch.setattr(source.catalog, "state", counted)
+        assert read(MetricsPage(source, Counts()).page())['headwater_set_ready{set="s7"}'] == 0
+        assert report(source)[0] == 503
+        assert b"s29" in home_page(source)
+    assert len(asked) <= 1  # whether the source as a whole is there: the first set that is not says so
 
 
 def test_processes_on_one_socket_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

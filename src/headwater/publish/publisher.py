@@ -206,9 +206,9 @@ class Publisher:
         with held[1] as file:
             return file.readline(200).startswith(documents.ROBOTS_MARK.encode())
 
-    def is_published(self, name: str) -> bool:
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set may be shown: its documents are there, and the Source Description names it."""
-        return self.has_documents(name) and (self._named is None or name in self._named)
+        return self.has_documents(name, state) and (self._named is None or name in self._named)
 
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
@@ -220,12 +220,15 @@ class Publisher:
         """Whether it is known, without asking the catalog, that all documents of the set are there."""
         return name in self._published
 
-    def has_documents(self, name: str) -> bool:
-        """Whether all documents of the set are in the store, in the shape that this site gives them."""
+    def has_documents(self, name: str, state: SetState | None = None) -> bool:
+        """Whether all documents of the set are in the store, in the shape that this site gives them.
+
+        The catalog is asked for what it holds of the set, unless the caller knows that.
+        """
         if name in self._published:
             return True
         try:
-            return self._is_left(self._catalog.state(name))
+            return self._is_left(self._catalog.state(name) if state is None else state)
         except UnknownSet:
             return False
 

@@ -25,8 +25,8 @@ class Reported(Protocol):
         """What it holds."""
         ...
 
-    def is_published(self, name: str) -> bool:
-        """Whether the set's documents may be shown."""
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
+        """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
         ...
 
     def is_site_published(self) -> bool:
@@ -44,12 +44,18 @@ def report(source: Reported) -> tuple[int, bytes]:
     told = source.health()
     working = {one.get("name"): one for one in records(told.get("sets"))}
     sets = [
-        {**working.get(one.name, {}), **_set(one.name, states.get(one.name), source.is_published(one.name))}
+        {**working.get(one.name, {}), **_set(one.name, states.get(one.name), shows(source, one.name, states))}
         for one in source.site.sets
     ]
     ready = source.is_site_published() and all(bool(one["ready"]) for one in sets)
     body = {**told, "ready": ready, "base_url": source.site.base_url, "sets": sets}
     return 200 if ready else 503, msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
+
+
+def shows(source: Reported, name: str, states: Mapping[str, SetState]) -> bool:
+    """Whether a set's documents may be shown, by the states of all sets: of thousands none is asked for by itself."""
+    state = states.get(name)
+    return state is not None and source.is_published(name, state)
 
 
 def records(value: object) -> list[dict[str, object]]:

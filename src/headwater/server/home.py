@@ -18,7 +18,7 @@ from headwater.publish.site import (
     change_list_name,
     resource_list_name,
 )
-from headwater.server.health import Reported
+from headwater.server.health import Reported, shows
 
 _STYLE = """
 :root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 18%,transparent)}
@@ -37,7 +37,7 @@ def home_page(source: Reported) -> bytes:
     states = {state.name: state for state in source.catalog.sets()}
     site = source.site
     title = escape(site.title or "ResourceSync source")
-    rows = "".join(_row(site, one, states, source.is_published(one.name)) for one in site.sets)
+    rows = "".join(_row(site, one, states, shows(source, one.name, states)) for one in site.sets)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title>

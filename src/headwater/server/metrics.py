@@ -16,7 +16,7 @@ from typing import Final
 
 from headwater.publish.standing import Standing, standings
 from headwater.server.exposition import Family, Histogram, Labels, exposition
-from headwater.server.health import Reported, records
+from headwater.server.health import Reported, records, shows
 from headwater.server.served import Served
 from headwater.server.set_source import Publication
 from headwater.server.shared_counts import WRITE_SECONDS, SharedCounts, Snapshot
@@ -154,7 +154,8 @@ class MetricsPage:
         for name, text, value in _SETS:
             yield Family(f"headwater_set_{name}", "gauge", text, [(_set(one.name), value(one)) for one in found])
         told = {str(one.get("name")): one for one in records(self._source.health().get("sets"))}
-        ready = [(_set(name), float(self._source.is_published(name))) for name in names]
+        states = {state.name: state for state in self._source.catalog.sets()}
+        ready = [(_set(name), float(shows(self._source, name, states))) for name in names]
         yield Family("headwater_set_ready", "gauge", "1 when the set's documents are served.", ready)
         passes = [(_set(name), counted.publications.get(name, 0)) for name in names]
         text = "Passes that have published changes since the server was started."

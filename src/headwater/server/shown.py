@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from headwater.catalog.interface import Catalog
+from headwater.catalog.interface import Catalog, SetState
 from headwater.ingest.belonging import Belonging
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
@@ -43,9 +43,9 @@ class ShownSource:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def is_published(self, name: str) -> bool:
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents are there, in the shape that this configuration gives them."""
-        return self.is_site_published() and self._publisher.is_published(name)
+        return self.is_site_published() and self._publisher.is_published(name, state)
 
     def is_site_published(self) -> bool:
         """Whether there is a Source Description; the publishing process writes it when what it names is there."""

@@ -19,7 +19,7 @@ import msgspec
 from headwater import notices
 from headwater.catalog import places
 from headwater.catalog.claims import Claim, Claiming
-from headwater.catalog.interface import Catalog, Limits, Resource
+from headwater.catalog.interface import Catalog, Limits, Resource, SetState
 from headwater.errors import HeadwaterError
 from headwater.ingest.belonging import Belonging
 from headwater.ingest.readers import Stopped
@@ -125,11 +125,11 @@ class Source:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def is_published(self, name: str) -> bool:
-        """Whether the set's documents may be shown."""
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
+        """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
         if self.turn.is_ours:
-            return self.publisher.is_published(name)
-        return self.is_site_published() and self.publisher.has_documents(name)
+            return self.publisher.is_published(name, state)
+        return self.is_site_published() and self.publisher.has_documents(name, state)
 
     def is_site_published(self) -> bool:
         """Whether the Source Description may be shown. While we stand by, another process knows what it has to say."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.catalog.interface import SetState
 from headwater.errors import HeadwaterError, Interrupted
 from headwater.progress import Listener, Notice, Progress, notices_of, silent
 from headwater.publish.publisher import Published, Publisher
@@ -69,9 +70,9 @@ class SimulatedSource:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="headwater-simulate", daemon=True)
 
-    def is_published(self, name: str) -> bool:
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents may be shown."""
-        return self.publisher.is_published(name)
+        return self.publisher.is_published(name, state)
 
     def is_site_published(self) -> bool:
         """Whether the Source Description may be shown."""
