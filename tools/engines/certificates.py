@@ -29,7 +29,8 @@ class Authority:
         self.own = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
         folder.mkdir(parents=True, exist_ok=True)
         files = ("-keyout", str(self.own.key), "-out", str(self.own.certificate))
-        _openssl("req", "-x509", *_KEY, *files, "-days", "30", "-subj", f"/CN={name}")
+        signs = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # without it Python from 3.13 on trusts nothing
+        _openssl("req", "-x509", *_KEY, *files, "-days", "30", "-subj", f"/CN={name}", *signs)
 
     def issue(self, names: Sequence[str], *, file: str = "node", days: int = 30) -> Certificate:
         """A certificate for these names (`DNS:localhost`, `IP:127.0.0.1`); with -1 days one that has expired."""

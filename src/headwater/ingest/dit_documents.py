@@ -108,6 +108,9 @@ class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
+_DEEPEST = 100
+"""Levels of a document: harvesters need four."""
+
 DitDocument = ResourceDocument | ChangeDocument
 
 
@@ -118,10 +121,24 @@ def read_document(source: object, kind: str | None = None, stored_at: object = N
     """
     if not isinstance(source, dict):
         raise BadDocument("a document is a JSON object")
-    try:
-        return _read(source, kind, stored_at)
-    except RecursionError as cause:  # whatever can be decoded cannot always be said or kept
-        raise BadDocument("a document of too many levels") from cause
+    if _is_deep(source):
+        raise BadDocument("a document of too many levels")
+    return _read(source, kind, stored_at)
+
+
+def _is_deep(source: dict[str, Any]) -> bool:
+    """Whether values lie deeper in each other than any document needs: what can be decoded cannot always be kept."""
+    level: list[Any] = [source]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _read(source: dict[str, Any], kind: str | None, stored_at: object) -> DitDocument:
