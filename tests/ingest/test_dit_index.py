@@ -14,7 +14,7 @@ from headwater.catalog.places import Credentials
 from headwater.ingest.dit_audit import Audited, _delete, audit
 from headwater.ingest.dit_follower import DitFollower
 from headwater.ingest.dit_index import BadIndex, Index, OddAnswer, fitting
-from headwater.ingest.index_place import index_at
+from headwater.ingest.index_place import index_at, index_credentials
 from headwater.ingest.index_positions import ShardPosition, read_position
 from headwater.progress import Notice
 from headwater.storage.cluster import Access, Answer, Cluster, Node
@@ -394,13 +394,34 @@ def test_addresses_of_no_index(text: str) -> None:
         ("http://host/i", ("v", "q", "k")),
     ],
 )
-def test_a_password_of_an_index_counts_before_those_of_the_catalog(
+def test_a_password_in_the_address_of_an_index_counts_before_the_environment(
     address: str, who: tuple[str, str, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ways: list[Access] = []
     monkeypatch.setattr("headwater.storage.cluster.Cluster", lambda access, **_: ways.append(access))
     index_at(address, credentials=Credentials(user="v", password="q", api_key="k"))
     assert [(way.user, way.password, way.api_key) for way in ways] == [who]
+
+
+INDEX_ENVIRONMENT = {"HEADWATER_INDEX_USER": "v", "HEADWATER_INDEX_PASSWORD": "q"}
+
+
+@pytest.mark.parametrize(
+    "indexes", [[], ["http://a/i"], ["http://a/i", "http://a/j"], ["http://a/i", "https://u:p@b/i", "http://w:p@c/i"]]
+)
+def test_credentials_of_the_environment_are_for_the_one_server_of_all_indexes(indexes: list[str]) -> None:
+    assert index_credentials(INDEX_ENVIRONMENT, indexes) == Credentials(user="v", password="q")
+
+
+def test_credentials_of_the_environment_are_not_sent_to_several_servers() -> None:
+    with pytest.raises(BadIndex, match="one server"):
+        index_credentials(INDEX_ENVIRONMENT, ["http://a/i", "http://b/i"])
+    assert index_credentials({}, ["http://a/i", "http://b/i"]) == Credentials()
+
+
+def test_an_index_is_not_told_the_credentials_of_the_catalog() -> None:
+    catalog = {"HEADWATER_CLUSTER_USER": "v", "HEADWATER_CLUSTER_PASSWORD": "q", "HEADWATER_CLUSTER_API_KEY": "k"}
+    assert index_credentials(catalog, ["http://a/i"]) == Credentials()
 
 
 def test_an_audit_deletes_nothing_that_was_announced_meanwhile(tmp_path: Path) -> None:

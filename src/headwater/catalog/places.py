@@ -78,10 +78,12 @@ class ClusterPlace(msgspec.Struct, frozen=True, kw_only=True):
     options: Options = Options()
 
 
-def credentials_from(environment: Mapping[str, str]) -> Credentials:
-    """What HEADWATER_CLUSTER_USER, HEADWATER_CLUSTER_PASSWORD and HEADWATER_CLUSTER_API_KEY say."""
+def credentials_from(environment: Mapping[str, str], server: str = "CLUSTER") -> Credentials:
+    """What HEADWATER_CLUSTER_USER, HEADWATER_CLUSTER_PASSWORD and HEADWATER_CLUSTER_API_KEY say, or those of another
+    `server`: what is meant for one is never sent to the other.
+    """
     said = {
-        name: environment.get(f"HEADWATER_CLUSTER_{name.upper()}") or None for name in ("user", "password", "api_key")
+        name: environment.get(f"HEADWATER_{server}_{name.upper()}") or None for name in ("user", "password", "api_key")
     }
     return Credentials(**said)
 

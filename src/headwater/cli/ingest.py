@@ -118,7 +118,7 @@ def dit(
     """Take documents of the DIT-ES protocol from an index that a harvester writes, or from a FILE of exported ones.
 
     INDEX-URL is like http://host:9200/omtd-resourcesync (also https, and a user:password@; credentials stand better in
-    HEADWATER_CLUSTER_USER, _PASSWORD, _API_KEY). The index is only read. Into a new set its resources are loaded first;
+    HEADWATER_INDEX_USER, _PASSWORD, _API_KEY). The index is only read. Into a new set its resources are loaded first;
     from then on every document is taken once, however often the command is ended and begun again.
 
     Exit statuses: 0 done; 2 usage; 3 the index; 4 done, but some documents were refused or deletions held back;
@@ -178,12 +178,12 @@ def _from_file(
 def _audited(
     url: str, feed: Feed, wanted: frozenset[str] | None, max_delete: float, listener: Listener, as_json: bool
 ) -> Exit:
-    from headwater.catalog.places import credentials_from
     from headwater.ingest.dit_audit import audit
     from headwater.ingest.dit_follower import DitFollower
-    from headwater.ingest.index_place import index_at
+    from headwater.ingest.index_place import index_at, index_credentials
 
-    follower = DitFollower(feed, index_at(url, listener, credentials_from(os.environ)), wanted, listener=listener)
+    index = index_at(url, listener, index_credentials(os.environ, [url]))
+    follower = DitFollower(feed, index, wanted, listener=listener)
     found = audit(follower, max_delete)
     words = (
         f"{found.resources:,} resources in the index; repaired {found.repaired:,}, of these {found.deleted:,} deleted"
@@ -202,12 +202,12 @@ def _audited(
 def _from_index(
     url: str, feed: Feed, wanted: frozenset[str] | None, pause: float | None, listener: Listener, as_json: bool
 ) -> Exit:
-    from headwater.catalog.places import credentials_from
     from headwater.ingest.dit_follower import DitFollower
     from headwater.ingest.dit_intake import PATIENCE
-    from headwater.ingest.index_place import index_at
+    from headwater.ingest.index_place import index_at, index_credentials
 
-    follower = DitFollower(feed, index_at(url, listener, credentials_from(os.environ)), wanted, listener=listener)
+    index = index_at(url, listener, index_credentials(os.environ, [url]))
+    follower = DitFollower(feed, index, wanted, listener=listener)
     if pause is None:
         while follower.poll():
             pass

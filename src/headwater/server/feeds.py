@@ -17,6 +17,7 @@ from headwater.server.set_source import Publication
 from headwater.server.tokens import BadToken, Gate
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
+    from headwater.catalog.places import Credentials
     from headwater.ingest.dit_follower import DitFollower
     from headwater.ingest.feed import Feed
     from headwater.ingest.memory import Memory
@@ -71,13 +72,16 @@ class Feeds:
         """What keeps the fed sets current, not started yet; None when there are none."""
         if self._memory is None:
             return None
+        from headwater.ingest.index_place import index_credentials
         from headwater.server.fed_set import FedSet
         from headwater.server.feeding import Feeding
 
+        indexes = [str(one.index) for one in self._configs.values() if one.index is not None]
+        credentials = index_credentials(os.environ, indexes)
         sets = []
         for name, feed in self.by_set.items():
             config = self._configs[name]
-            index = self._index(config, feed, listener) if config.index is not None else None
+            index = self._index(config, feed, credentials, listener) if config.index is not None else None
             sets.append(FedSet(feed, index, config.poll_seconds))
         self._feeding = Feeding(
             self._catalog,
@@ -91,16 +95,16 @@ class Feeds:
         )
         return self._feeding
 
-    def _index(self, config: SetConfig, feed: Feed, listener: Listener) -> Callable[[Callable[[], bool]], DitFollower]:
+    def _index(
+        self, config: SetConfig, feed: Feed, credentials: Credentials, listener: Listener
+    ) -> Callable[[Callable[[], bool]], DitFollower]:
         def make(stop: Callable[[], bool]) -> DitFollower:
-            from headwater.catalog.places import credentials_from
             from headwater.ingest.dit_follower import DitFollower
             from headwater.ingest.index_place import index_at
 
             names = config.resource_sets or (config.name,)
             patience = dt.timedelta(seconds=config.pair_seconds)
-            found = credentials_from(os.environ)
-            index = index_at(str(config.index), listener, found, patience_seconds=INDEX_PATIENCE_SECONDS)
+            index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
             return DitFollower(feed, index, frozenset(names), patience=patience, listener=listener, stop=stop)
 
         return make
