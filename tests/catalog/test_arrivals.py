@@ -105,6 +105,10 @@ def test_pages_are_filled_alike(octets: int, filled: tuple[int, int] | None) -> 
     check_both_ways(events, Limits(page_entries=7, page_octets=octets), filled)
 
 
+def test_a_page_takes_one_resource_whatever_the_limits_are() -> None:
+    check_both_ways([Upsert("a", Metadata()), Upsert("b", Metadata())], Limits(page_entries=0), None)
+
+
 NO_ENTRIES = {
     "no URI": Upsert("", Metadata()),
     "deleted": Upsert("b", Metadata(), change=Change.DELETED),

@@ -134,6 +134,7 @@ class Places:
             page = self._room_for(weights[done])
             most = min(len(weights), done + self._most_entries - page.count)
             until = bisect.bisect_right(ends, before + self._most_octets - page.weight, done, most)
+            until = max(until, done + 1)  # a page takes one resource, whatever the limits are
             count = until - done
             page.count += count
             page.touches += count
