@@ -290,9 +290,8 @@ class Feeding:
         if state.last_seq == one.published_seq and not (check or (pages and one.pages_left)):
             return
         at = self._clock()
-        if pages:
-            with one.feed.turn:  # what is recorded later gets a time after `at`
-                at = self._publisher.rotate(name) or self._catalog.mark(name, at)
+        if pages:  # what is recorded later gets a time after `at`
+            at = self._publisher.rotate(name) or self._catalog.mark(name, at)
         published = self._publisher.publish(name, at, pages=pages, check=check)
         with self._wake:
             if pages or name not in self._by_age:
