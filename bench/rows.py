@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import statistics
 import subprocess
@@ -14,6 +15,12 @@ Row = dict[str, Any]
 """`work`: what is done. `ours`, `other`: seconds or another measure as text. `against`: who the other is (a peer or a
 limit). `ratio`: other / ours, so that more is better. `bar`, `goal`: the ratio that must and should be reached (None:
 none set; a text: said in words). `note`: what else is worth knowing. `met`: when the ratio alone does not tell."""
+
+
+def rows_of(room: str, quick: bool) -> list[Row]:
+    """The rows of one room."""
+    rows: list[Row] = importlib.import_module(f"bench.{room}").run(quick)
+    return rows
 
 
 def row(
