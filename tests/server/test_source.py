@@ -98,6 +98,17 @@ def test_one_round(world: World) -> None:
     ]
 
 
+def test_a_rotation_does_not_wait_for_a_scan_that_is_due_much_later(tmp_path: Path) -> None:
+    """DIT-28: a period shorter than `rescan_seconds` is kept as well."""
+    world = World(tmp_path, rescan_seconds=300.0, rotation_seconds=0.5)
+    world.put("a")
+    with world.running():
+        world.put("b")
+        closed = world.state / "documents" / "files" / "changelist" / "00000.xml"
+        until(lambda: closed.is_file() and b'until="' in closed.read_bytes())
+        world.soon()
+
+
 def test_one_process_at_a_time(world: World) -> None:
     with Source(world.config()):
         with pytest.raises(Locked) as fault:

@@ -233,7 +233,8 @@ class Source:
             lambda stop, breathe: self._worker(config, stop, breathe),
             config.name,
             watched=config.watch,
-            rescan_seconds=config.rescan_seconds,
+            # A rotation is due after a full scan: only that knows the folder as it was at one time.
+            rescan_seconds=min(config.rescan_seconds, config.rotation_seconds or config.rescan_seconds),
             clock=self._clock,
             listener=of_set(self._listener, config.name),
             announce=self._announce,
