@@ -79,8 +79,9 @@ class ClusterUnsafe(ClusterFault):
 
 
 _WHO = (
-    "Say who asks by HEADWATER_CLUSTER_USER and HEADWATER_CLUSTER_PASSWORD, or by HEADWATER_CLUSTER_API_KEY, and see "
-    "that the cluster knows them: an API key may have expired or have been revoked."
+    "Say who asks by HEADWATER_CLUSTER_USER and HEADWATER_CLUSTER_PASSWORD, or by HEADWATER_CLUSTER_API_KEY (by "
+    "HEADWATER_INDEX_… for an index that is followed), and see that the cluster knows them: an API key may have "
+    "expired or have been revoked."
 )
 _PLAIN = "The node talks plain HTTP: leave out tls=true, or name the port on which it talks TLS."
 _TLS = "The node talks TLS: add ?tls=true to the cluster's URL, with ca=FILE where its authority is one of your own."
