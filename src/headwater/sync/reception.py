@@ -110,6 +110,7 @@ class Reception:
         self.line = self.lines.append  # a builtin: libcurl's header callback costs next to nothing
         self.raised: BaseException | None = None
         self._descriptor = -1
+        self._unfinished: str | None = None
 
     def begin(self, fetch: Fetch) -> None:
         """Be ready for the answer to `fetch`."""
@@ -155,7 +156,7 @@ class Reception:
             self.failure = Failure(FailureKind.TOO_LARGE, f"{said}, {most} allowed")
             return False
         if self.fetch.into is not None and self.hashers is None:
-            self._descriptor = _create(self.fetch.into)
+            self._create(self.fetch.into)
             self.hashers = [(name, HASHERS[name]()) for name in self.fetch.algorithms]
         self._bound = most
         return True
@@ -187,17 +188,15 @@ class Reception:
             return b"".join(self.chunks), {}
         try:
             if self.hashers is not None:
-                os.close(self._descriptor)
-                self._descriptor = -1
+                self._finish()
                 return b"", {name: hasher.hexdigest() for name, hasher in self.hashers}
             data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
             self.held = self.fetch.into is None or self.fetch.holds_small
             if self.fetch.into is not None and not self.held:
-                self._descriptor = _create(self.fetch.into)
+                self._create(self.fetch.into)
                 if data:
                     write_all(self._descriptor, data)
-                os.close(self._descriptor)
-                self._descriptor = -1
+                self._finish()
         except OSError as error:
             self.failure = _store_failure(error)
             self.discard()
@@ -207,18 +206,29 @@ class Reception:
 
     def discard(self) -> None:
         """Leave no half file behind."""
-        if self._descriptor < 0:
+        if self._unfinished is None:
             return
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
-        self._descriptor = -1
-        if self.fetch.into is not None:
+        if self._descriptor >= 0:
             with contextlib.suppress(OSError):
-                os.unlink(self.fetch.into)
+                os.close(self._descriptor)
+            self._descriptor = -1
+        with contextlib.suppress(OSError):
+            os.unlink(self._unfinished)
+        self._unfinished = None
 
+    def _create(self, path: str) -> None:
+        """Make the file; `discard` knows of it before it exists, as an interrupt may come as soon as it does."""
+        self._unfinished = path
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except OSError:
+            self._unfinished = None  # what is there is not ours
+            raise
 
-def _create(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    def _finish(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1
+        self._unfinished = None
 
 
 def _store_failure(error: OSError) -> Failure:
