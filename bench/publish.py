@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.rows import Row, in_turns, row
 from headwater.catalog.interface import Metadata, Upsert
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site

@@ -18,11 +18,11 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 ONE_HOME = {
     "apsw": "storage/database.py",
     "opensearchpy": "storage/cluster.py",
-    "pycurl": "sync/transport.py",
+    "pycurl": "sync/network/transport.py",
     "selectolax": "spec/discovery.py",
     "uvicorn": "server/run.py",
     "uvloop": "server/run.py",
-    "watchfiles": "ingest/watch.py",
+    "watchfiles": "ingest/folder/watch.py",
     "yaml": "simulate/old_settings.py",
 }
 """A third-party library that does I/O or reads hostile bytes is imported in one module."""

@@ -128,7 +128,7 @@ def serving(source: Path, state: Path) -> Iterator[tuple[str, float]]:
 
 
 def status_of(url: str) -> int:
-    from headwater.sync.transport import Fetch, Transport, TransportOptions
+    from headwater.sync.network.transport import Fetch, Transport, TransportOptions
 
     with Transport(TransportOptions(retries=0)) as transport:
         return transport.one(Fetch(url)).status
@@ -177,7 +177,7 @@ def edit(source: Path) -> int:
 
 def wait_until_announced(url: str, changes: int) -> None:
     """Wait until the source's open Change List names all the changes and has come to rest."""
-    from headwater.sync.transport import Fetch, Transport
+    from headwater.sync.network.transport import Fetch, Transport
 
     started = time.monotonic()
     with Transport() as transport:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from headwater.spec.writer import DocumentWriter as DocumentWriter
     from headwater.spec.writer import Profile as Profile
     from headwater.spec.writer import write_document as write_document
-    from headwater.sync.audit import audit as audit_folder
+    from headwater.sync.audit.findings import AuditReport as AuditReport
+    from headwater.sync.audit.proof import audit as audit_folder
     from headwater.sync.explore import Explored as ExploreReport
     from headwater.sync.explore import explore as explore_source
-    from headwater.sync.findings import AuditReport as AuditReport
     from headwater.sync.options import Options as SyncOptions
     from headwater.sync.options import Report as SyncReport
     from headwater.sync.run import sync as sync_folder
@@ -87,9 +87,9 @@ _HOMES = {
     "headwater.spec.reader": "Reader read_bytes read_document",
     "headwater.spec.records": "Change Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
-    "headwater.sync.audit": "audit=audit_folder",
+    "headwater.sync.audit.proof": "audit=audit_folder",
     "headwater.sync.explore": "Explored=ExploreReport explore=explore_source",
-    "headwater.sync.findings": "AuditReport",
+    "headwater.sync.audit.findings": "AuditReport",
     "headwater.sync.options": "Options=SyncOptions Report=SyncReport",
     "headwater.sync.run": "sync=sync_folder",
 }

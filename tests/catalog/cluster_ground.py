@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_schema import remove
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.schema import remove
 from headwater.catalog.places import open_catalog
 from headwater.progress import Notice, Progress
 from headwater.storage.cluster import Cluster

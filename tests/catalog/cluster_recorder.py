@@ -12,7 +12,7 @@ import datetime as dt
 import sys
 from typing import Any
 
-from headwater.catalog.cluster_turn import Turn
+from headwater.catalog.cluster.turn import Turn
 from headwater.catalog.places import open_catalog
 from headwater.progress import Notice, Progress
 from headwater.storage import cluster

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_schema import Layout, remove
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.schema import Layout, remove
 from headwater.catalog.interface import Catalog, Limits, SetState
 from headwater.storage.cluster import Access, Cluster, Node
 

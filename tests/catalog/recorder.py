@@ -6,7 +6,7 @@ import datetime as dt
 import sys
 
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.spec.records import Change
 
 LIMITS = Limits(page_entries=40, page_octets=100_000, segment_entries=70, segment_octets=60_000)

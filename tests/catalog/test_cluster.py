@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_indices import Indices
-from headwater.catalog.cluster_schema import remove
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.indices import Indices
+from headwater.catalog.cluster.schema import remove
 from headwater.catalog.contract import CatalogContract, machine_for
 from headwater.catalog.contract.cases import START, opened, up
 from headwater.catalog.interface import Delete, NewerSchema, Unacceptable

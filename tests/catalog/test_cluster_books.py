@@ -9,8 +9,8 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.catalog.books import Bookkeeping, Books, books_of, times_of
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_schema import remove
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Delete, Metadata, Rendered, Upsert
 from headwater.publish.standing import standings
 from headwater.storage.cluster import Cluster

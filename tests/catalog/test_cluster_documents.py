@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headwater.catalog import ledger
-from headwater.catalog.cluster_bodies import resource_bodies
-from headwater.catalog.cluster_documents import (
+from headwater.catalog.cluster.bodies import resource_bodies
+from headwater.catalog.cluster.documents import (
     ChangeDocument,
     ResourceDocument,
     after_change,
@@ -24,7 +24,7 @@ from headwater.catalog.cluster_documents import (
     redone_operation,
     resource_operation,
 )
-from headwater.catalog.cluster_head import to_json
+from headwater.catalog.cluster.head import to_json
 from headwater.catalog.contract.cases import METADATA, up
 from headwater.catalog.contract.model import EVENTS
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog import cluster_reads
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_head import Tail
-from headwater.catalog.cluster_turn import SetBusy, Turn
+from headwater.catalog.cluster import reads as cluster_reads
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.head import Tail
+from headwater.catalog.cluster.turn import SetBusy, Turn
 from headwater.catalog.interface import Accepted, Catalog, Delete, Metadata, Resource, Upsert
 from headwater.catalog.verify import verify
 from headwater.spec.records import Change

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headwater.catalog.cluster_head import (
+from headwater.catalog.cluster.head import (
     STAMPS,
     TERM_BITS,
     Head,
@@ -25,8 +25,8 @@ from headwater.catalog.cluster_head import (
     to_json,
     valid,
 )
-from headwater.catalog.cluster_lease import Expired, Free, Held, Judgement, Watch, due
-from headwater.catalog.cluster_turn import Writer
+from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
+from headwater.catalog.cluster.turn import Writer
 from headwater.catalog.interface import Limits, WrongPhase
 from headwater.progress import silent
 

@@ -14,14 +14,14 @@ import pytest
 from msgspec.structs import replace
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_schema import remove
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.schema import remove
 from headwater.catalog.contract.cases import SMALL, at, opened, up
 from headwater.catalog.contract.model import observed
 from headwater.catalog.contract.moving import STORIES, PortableContract, told
-from headwater.catalog.dump_file import DamagedDump, DumpReader, DumpWriter
+from headwater.catalog.dump.file import DamagedDump, DumpReader, DumpWriter
 from headwater.catalog.interface import Books, Catalog, Delete, Limits, Part, Portable, SetExists, SetState, UnknownSet
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit
 from headwater.spec.moments import from_microseconds
@@ -150,7 +150,7 @@ def test_a_restore_that_was_killed_is_void_when_its_lease_is_over(
     origin = told(SqliteCatalog(tmp_path / "origin.db", SMALL))
     killed, other = make(lease_seconds=1.0), make()
     with monkeypatch.context() as patch:
-        patch.setattr("headwater.catalog.cluster_turn.Turn.put", _only_lease(killed))
+        patch.setattr("headwater.catalog.cluster.turn.Turn.put", _only_lease(killed))
         with pytest.raises(_Killed):
             killed.restore(origin.dump("s"))
     assert other.sets() == []
@@ -169,7 +169,7 @@ class _Killed(BaseException):
 
 def _only_lease(catalog: ClusterCatalog) -> Callable[..., None]:
     """Stands in for `Turn.put`: takes the lease, and at the commit is gone."""
-    from headwater.catalog.cluster_turn import Turn
+    from headwater.catalog.cluster.turn import Turn
 
     put = Turn.put
 

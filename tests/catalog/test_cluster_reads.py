@@ -10,9 +10,9 @@ from typing import cast
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_head import Head
-from headwater.catalog.cluster_turn import Turn
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.head import Head
+from headwater.catalog.cluster.turn import Turn
 from headwater.catalog.contract.cases import START, at
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
 from headwater.storage.cluster_faults import ClusterUnreachable

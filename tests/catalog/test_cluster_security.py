@@ -23,12 +23,12 @@ import pytest
 from tools.engines.engine import Engine
 from tools.engines.launch import free_port
 
-from headwater.catalog.cluster import ClusterCatalog
+from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.places import NOBODY, Credentials, is_there, open_catalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit
-from headwater.ingest.cluster_memory import ClusterMemory
+from headwater.ingest.fed.cluster_memory import ClusterMemory
 from headwater.progress import Notice, Progress
 from headwater.storage.cluster import Access, Cluster, Node
 from headwater.storage.cluster_faults import ClusterFault, ClusterRefused, ClusterUnsafe

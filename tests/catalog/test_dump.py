@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog import dump_file
 from headwater.catalog.contract.cases import SMALL, opened, up
 from headwater.catalog.contract.model import observed
 from headwater.catalog.contract.moving import STORIES, told
-from headwater.catalog.dump_file import DamagedDump, DumpReader, DumpWriter, NewerDump, NotADump
-from headwater.catalog.dump_stream import DumpInput, written
+from headwater.catalog.dump import file as dump_file
+from headwater.catalog.dump.file import DamagedDump, DumpReader, DumpWriter, NewerDump, NotADump
+from headwater.catalog.dump.stream import DumpInput, written
 from headwater.catalog.interface import Contradiction, Metadata, Portable
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.spec.records import Link
 from headwater.storage.schema import Durability

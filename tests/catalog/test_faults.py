@@ -17,7 +17,7 @@ import pytest
 from headwater.catalog.contract.cases import START, at, opened, up
 from headwater.catalog.contract.model import observed
 from headwater.catalog.interface import Event, Metadata, NewerSchema
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit, StoreFault
 from headwater.storage.faults import (
@@ -290,7 +290,7 @@ def test_an_interrupt_in_the_middle_records_nothing(path: Path, monkeypatch: pyt
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headwater.catalog.sqlite.write_log", interrupted)
+        patch.setattr("headwater.catalog.sqlite.catalog.write_log", interrupted)
         with pytest.raises(KeyboardInterrupt):
             catalog.record("s", [up("a"), up("b")], at(1))
     assert observed(catalog, "s") == before

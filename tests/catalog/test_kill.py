@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.spec.records import Change
 from tests.catalog.recorder import LIMITS, logged

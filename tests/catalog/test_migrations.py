@@ -11,8 +11,8 @@ import pytest
 from headwater.catalog.contract.cases import BIG, HEAVY, METADATA, SMALL, START, at, opened, up
 from headwater.catalog.contract.model import observed
 from headwater.catalog.interface import Catalog, Delete, Metadata, Rendered, Upsert
-from headwater.catalog.sqlite import SqliteCatalog
-from headwater.catalog.sqlite_schema import SCHEMA
+from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.catalog.verify import verify
 from headwater.spec.records import Link
 

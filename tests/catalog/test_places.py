@@ -17,7 +17,7 @@ from headwater.catalog.places import (
     place_of,
     shown,
 )
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.storage.cluster import Node
 from headwater.storage.cluster_safety import authorization
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from headwater.catalog.contract import CatalogContract, machine_for
 from headwater.catalog.interface import Catalog, Limits
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.storage.schema import Durability
 
 

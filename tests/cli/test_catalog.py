@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.contract.cases import START, opened, up
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.server.lock import Locked, StateLock
 

@@ -15,7 +15,7 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.contract.cases import opened, up
 from headwater.catalog.interface import Catalog, Metadata
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.ingest.fed import PREFIX, Fed, change, resource

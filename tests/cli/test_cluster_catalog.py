@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster_schema import remove
+from headwater.catalog.cluster.schema import remove
 from headwater.storage.cluster import Cluster
 from tests.catalog.clusters import access, prefix
 

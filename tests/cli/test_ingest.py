@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.cli import run
 from tests.ingest.fed import change, resource
 

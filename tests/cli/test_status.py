@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog import sqlite as backend
 from headwater.catalog.contract.cases import START, opened, up
-from headwater.catalog.sqlite import SqliteCatalog
-from headwater.catalog.sqlite_schema import SCHEMA
+from headwater.catalog.sqlite import catalog as backend
+from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.cli import run
 from headwater.errors import Exit
 from headwater.storage.schema import Schema

@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_turn import Turn
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.turn import Turn
 from headwater.catalog.places import open_catalog
 from headwater.errors import HeadwaterError
-from headwater.ingest.cluster_memory import ClusterMemory
-from headwater.ingest.feed import Feed
-from headwater.ingest.locations import Locations
-from headwater.ingest.memories import open_memory
-from headwater.ingest.submission import Submission
+from headwater.ingest.fed.cluster_memory import ClusterMemory
+from headwater.ingest.fed.feed import Feed
+from headwater.ingest.fed.locations import Locations
+from headwater.ingest.fed.memories import open_memory
+from headwater.ingest.fed.submission import Submission
 
 COUNT = 3
 WHERE: dict[str, tuple[type, str]] = {

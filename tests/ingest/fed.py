@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.catalog.sqlite import SqliteCatalog
-from headwater.ingest.dit_documents import read_document
-from headwater.ingest.dit_intake import Taken, settle, take_documents
-from headwater.ingest.event_intake import take_lines
-from headwater.ingest.feed import Feed, Outcome
-from headwater.ingest.lines import Line
-from headwater.ingest.locations import Locations
-from headwater.ingest.memory import SqliteMemory
+from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.ingest.dit.documents import read_document
+from headwater.ingest.dit.intake import Taken, settle, take_documents
+from headwater.ingest.fed.feed import Feed, Outcome
+from headwater.ingest.fed.intake import take_lines
+from headwater.ingest.fed.lines import Line
+from headwater.ingest.fed.locations import Locations
+from headwater.ingest.fed.memory import SqliteMemory
 
 PREFIX = "http://example.org/data/"
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -15,7 +15,7 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.errors import HeadwaterError
-from headwater.ingest.feed import Feed
+from headwater.ingest.fed.feed import Feed
 from tests.catalog.cluster_ground import Ground
 from tests.ingest.cluster_taker import fed, lines_of, submit
 from tests.server.serving import until

@@ -6,11 +6,11 @@ import re
 import pytest
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest import mediatypes
+from headwater.ingest.folder import mediatypes
+from headwater.ingest.folder.mediatypes import UNKNOWN, media_type
+from headwater.ingest.folder.metadata import describe
+from headwater.ingest.folder.signature import COARSE_TICK_NS, RACY, TICK_NS, pack, rules_mark, settled_note
 from headwater.ingest.guard import FLOOR, Reason, judge
-from headwater.ingest.mediatypes import UNKNOWN, media_type
-from headwater.ingest.metadata import describe
-from headwater.ingest.signature import COARSE_TICK_NS, RACY, TICK_NS, pack, rules_mark, settled_note
 
 NOW = dt.datetime(2026, 11, 21, 12, 0, 0, 500_000, tzinfo=dt.UTC)
 SECOND = 1_000_000_000

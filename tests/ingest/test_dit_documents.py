@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.ingest.dit_documents import BadDocument, ChangeDocument, ResourceDocument, read_document
-from headwater.ingest.dit_exports import Unwrapper
-from headwater.ingest.locations import Location
+from headwater.ingest.dit.documents import BadDocument, ChangeDocument, ResourceDocument, read_document
+from headwater.ingest.dit.exports import Unwrapper
+from headwater.ingest.fed.locations import Location
 from headwater.spec.records import Change
 
 NOON = dt.datetime(2016, 5, 1, 12, tzinfo=dt.UTC)

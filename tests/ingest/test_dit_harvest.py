@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog.interface import Catalog, Metadata, Recorded, Resource, Upsert
-from headwater.ingest.dit_harvest import Harvest, Manner, NoPath, change_source, resource_source
-from headwater.ingest.dit_intake import settle
-from headwater.ingest.dit_notes import read_note
-from headwater.ingest.dit_submission import DitSubmission
-from headwater.ingest.locations import Location, Locations
+from headwater.ingest.dit.harvest import Harvest, Manner, NoPath, change_source, resource_source
+from headwater.ingest.dit.intake import settle
+from headwater.ingest.dit.submission import DitSubmission
+from headwater.ingest.fed.locations import Location, Locations
+from headwater.ingest.fed.notes import read_note
 from headwater.spec.records import Change, Link
 from headwater.spec.uris import quote_path
 from tests.ingest.fed import PREFIX, START, Fed, change, resource

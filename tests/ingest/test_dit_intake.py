@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.ingest.dit_notes import read_note
-from headwater.ingest.dit_submission import DitSubmission
-from headwater.ingest.submission import SubmissionLimits, TooManyLines
+from headwater.ingest.dit.submission import DitSubmission
+from headwater.ingest.fed.notes import read_note
+from headwater.ingest.fed.submission import SubmissionLimits, TooManyLines
 from headwater.progress import Notice
 from tests.ingest.fed import PREFIX, START, Fed, at, change, resource
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from headwater.ingest.dit_documents import read_document
-from headwater.ingest.dit_intake import Taken, take_documents
-from headwater.ingest.feed import Feed
-from headwater.ingest.locations import Locations
-from headwater.ingest.memory import SqliteMemory
+from headwater.ingest.dit.documents import read_document
+from headwater.ingest.dit.intake import Taken, take_documents
+from headwater.ingest.fed.feed import Feed
+from headwater.ingest.fed.locations import Locations
+from headwater.ingest.fed.memory import SqliteMemory
 from headwater.publish.site import SetSettings, change_list_name, resource_list_name, resource_page_name
 from headwater.spec.reader import read_bytes
 from headwater.spec.records import Change, Document, Entry

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.sqlite import SqliteCatalog
-from headwater.ingest.dit_documents import read_document
-from headwater.ingest.dit_intake import take_documents
-from headwater.ingest.submission import BadKey, Submission
+from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.ingest.dit.documents import read_document
+from headwater.ingest.dit.intake import take_documents
+from headwater.ingest.fed.submission import BadKey, Submission
 from tests.ingest.fed import Fed, change, resource
 
 

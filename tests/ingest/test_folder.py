@@ -12,18 +12,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog.interface import Moved
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.weights import LONGEST_URI as LONGEST_ACCEPTABLE
 from headwater.errors import Exit
-from headwater.ingest import folder as folder_module
-from headwater.ingest import intake, reading
-from headwater.ingest.folder import LONG_URI, LONGEST_URI, Folder, FolderScanner, FolderUnusable
+from headwater.ingest.folder import intake, reading
+from headwater.ingest.folder import scanner as folder_module
+from headwater.ingest.folder.hints import meant, topmost
+from headwater.ingest.folder.passes import Pass
+from headwater.ingest.folder.patterns import Selection
+from headwater.ingest.folder.readers import Readers, Stopped
+from headwater.ingest.folder.scanner import (
+    LONG_URI,
+    LONGEST_URI,
+    Folder,
+    FolderScanner,
+    FolderUnusable,
+)
+from headwater.ingest.folder.walk import quote
 from headwater.ingest.guard import Reason
-from headwater.ingest.hints import meant, topmost
-from headwater.ingest.passes import Pass
-from headwater.ingest.patterns import Selection
-from headwater.ingest.readers import Readers, Stopped
-from headwater.ingest.walk import quote
 from tests.ingest.test_walk import ODD_NAMES
 from tests.ingest.world import SET, World, hashes, now, settle
 
@@ -87,7 +93,7 @@ def test_an_untouched_file_is_not_read_again(world: World, monkeypatch: pytest.M
     world.put("b", b"2" * 10)
     settle()
     world.scan()
-    monkeypatch.setattr("headwater.ingest.readers.read_file", None)
+    monkeypatch.setattr("headwater.ingest.folder.readers.read_file", None)
     assert counts(world.scan()) == (0, 0, 0, 2)
 
 
@@ -185,7 +191,7 @@ def test_what_cannot_be_read_stays_as_published(
             raise OSError(error, os.strerror(error), path)
         return real(path, *more)
 
-    monkeypatch.setattr(f"headwater.ingest.{module}.os.{call}", refusing)
+    monkeypatch.setattr(f"headwater.ingest.folder.{module}.os.{call}", refusing)
     done = world.scan()
     assert done.deleted == 0
     assert done.kept == (2 if call == "scandir" else 1)
@@ -229,7 +235,7 @@ def test_a_file_that_changes_while_it_is_read_is_tried_again(world: World, monke
                 file.write(b"+")
         return data
 
-    monkeypatch.setattr("headwater.ingest.reading.os.read", writing)
+    monkeypatch.setattr("headwater.ingest.folder.reading.os.read", writing)
     done = world.scan()
     assert done.unsettled == [b"busy"]
     assert (done.updated, done.kept) == (1, 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.ingest.lines import Line, Lines
+from headwater.ingest.fed.lines import Line, Lines
 from headwater.spec.faults import BadCompression, LimitExceeded, Truncated
 
 

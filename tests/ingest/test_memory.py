@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_schema import remove
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Catalog, Metadata, Moved, SetState, Upsert
-from headwater.catalog.sqlite import SqliteCatalog
-from headwater.ingest import cluster_memory
-from headwater.ingest.cluster_memory import ClusterMemory
-from headwater.ingest.cluster_turn import ClusterTurn, IntakeBusy
-from headwater.ingest.dit_pairs import Half, State
-from headwater.ingest.event_intake import take_lines
-from headwater.ingest.feed import Feed
-from headwater.ingest.lines import Line
-from headwater.ingest.locations import Locations
-from headwater.ingest.memories import open_memory
-from headwater.ingest.memory import REQUEST_SECONDS, SEEN_SECONDS, Effects, Intent, Memory, Progress, SqliteMemory
+from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.ingest.fed import cluster_memory
+from headwater.ingest.fed.cluster_memory import ClusterMemory
+from headwater.ingest.fed.cluster_turn import ClusterTurn, IntakeBusy
+from headwater.ingest.fed.feed import Feed
+from headwater.ingest.fed.intake import take_lines
+from headwater.ingest.fed.lines import Line
+from headwater.ingest.fed.locations import Locations
+from headwater.ingest.fed.memories import open_memory
+from headwater.ingest.fed.memory import REQUEST_SECONDS, SEEN_SECONDS, Effects, Intent, Memory, Progress, SqliteMemory
+from headwater.ingest.fed.pairs import Half, State
 from headwater.spec.records import Change
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
@@ -167,7 +167,7 @@ def test_a_set_is_had_by_one_at_a_time(ground: Ground) -> None:
 @everywhere
 def test_what_is_too_old_is_taken_away(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_memory, "_SWEEP_EVERY", 1)
-    monkeypatch.setattr("headwater.ingest.memory._SWEEP_EVERY", 1)
+    monkeypatch.setattr("headwater.ingest.fed.memory._SWEEP_EVERY", 1)
     _, memory = ground()
     with memory.turn("s"):
         progress = Progress(key="key", lines=1, digest=b"d", part=b"p")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import Exit
-from headwater.ingest.patterns import BadPattern, Selection
+from headwater.ingest.folder.patterns import BadPattern, Selection
 
 MATCHES = [
     ("*.pdf", "a.pdf", True),

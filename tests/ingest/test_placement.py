@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.ingest import placement
-from headwater.ingest.patterns import Selection
-from headwater.ingest.placement import Listing
-from headwater.ingest.walk import Found, Walk
+from headwater.ingest.folder import placement
+from headwater.ingest.folder.patterns import Selection
+from headwater.ingest.folder.placement import Listing
+from headwater.ingest.folder.walk import Found, Walk
 
 
 def fill(root: Path) -> list[str]:

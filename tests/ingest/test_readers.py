@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from headwater.ingest import readers as readers_module
-from headwater.ingest import reading
-from headwater.ingest.readers import Readers, Stopped
-from headwater.ingest.reading import COPY, LINK, read_file
+from headwater.ingest.folder import readers as readers_module
+from headwater.ingest.folder import reading
+from headwater.ingest.folder.readers import Readers, Stopped
+from headwater.ingest.folder.reading import COPY, LINK, read_file
 from headwater.spec.hashes import HASHLIB
 
 BOTH = ("md5", "sha-256")
@@ -73,12 +73,12 @@ def test_a_file_that_is_written_to_between_the_look_and_the_end(base: bytes, mon
 
     def rewriting(descriptor: int, octets: int) -> bytes:
         data = real(descriptor, octets)
-        monkeypatch.setattr("headwater.ingest.reading.os.read", real)
+        monkeypatch.setattr("headwater.ingest.folder.reading.os.read", real)
         put(base, b"file", b"new")
         os.utime(path, ns=(found[1] + 1, found[1] + 1))  # whatever the clock's tick
         return data
 
-    monkeypatch.setattr("headwater.ingest.reading.os.read", rewriting)
+    monkeypatch.setattr("headwater.ingest.folder.reading.os.read", rewriting)
     assert read_file((path, None, found), ("md5",), None)[5] == f"md5:{hashlib.md5(b'new').hexdigest()}"
 
 
@@ -108,7 +108,7 @@ def test_a_file_that_never_holds_still(base: bytes, size: int, monkeypatch: pyte
             file.write(b"+")
         return real(descriptor, octets)
 
-    monkeypatch.setattr("headwater.ingest.reading.os.read", growing)
+    monkeypatch.setattr("headwater.ingest.folder.reading.os.read", growing)
     assert outcome(path) == (reading.CHANGED, 0)
 
 
@@ -120,7 +120,7 @@ def test_a_file_that_shrinks_is_not_taken_for_whole(base: bytes, monkeypatch: py
         os.truncate(path, 5)
         return real(descriptor, octets)
 
-    monkeypatch.setattr("headwater.ingest.reading.os.read", shrinking)
+    monkeypatch.setattr("headwater.ingest.folder.reading.os.read", shrinking)
     # The first attempt sees the change; the second finds a quiet file of five octets.
     found = read_file((path, None, None), BOTH, None)
     assert found[0] in (reading.READ, reading.CHANGED)
@@ -175,7 +175,7 @@ def test_work_of_a_process_that_dies_is_done_here(base: bytes, monkeypatch: pyte
         started.append(real(*arguments, **options))  # type: ignore[call-overload]
         return started[-1]
 
-    monkeypatch.setattr("headwater.ingest.readers.subprocess.Popen", popen)
+    monkeypatch.setattr("headwater.ingest.folder.readers.subprocess.Popen", popen)
     found = []
     for one in read(Readers(("sha-256",), processes=2), jobs):
         found.append(one)
@@ -203,7 +203,7 @@ def test_no_process_to_be_had(base: bytes, monkeypatch: pytest.MonkeyPatch) -> N
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.EAGAIN, "no more processes")
 
-    monkeypatch.setattr("headwater.ingest.readers.subprocess.Popen", refuse)
+    monkeypatch.setattr("headwater.ingest.folder.readers.subprocess.Popen", refuse)
     jobs = many(base, readers_module.SERIAL_FILES + 100)
     assert len(list(read(Readers(("sha-256",), processes=2), jobs))) == len(jobs)
 
@@ -268,7 +268,7 @@ def test_a_copy_where_links_cannot_be(base: bytes, monkeypatch: pytest.MonkeyPat
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.EXDEV, "another file system")
 
-    monkeypatch.setattr("headwater.ingest.reading.os.link", refuse)
+    monkeypatch.setattr("headwater.ingest.folder.reading.os.link", refuse)
     path, place = put(base, b"in/file", b"abc"), base + b"/out/file"
     assert read_file((path, place, None), ("md5",), LINK)[0] == reading.READ
     with open(place, "rb") as file:
@@ -298,7 +298,7 @@ def test_a_changing_file_is_not_copied_to_its_place(base: bytes, mode: str, monk
             file.write(b"+")
         return real(descriptor, octets)
 
-    monkeypatch.setattr("headwater.ingest.reading.os.read", growing)
+    monkeypatch.setattr("headwater.ingest.folder.reading.os.read", growing)
     assert read_file((path, place, None), ("md5",), mode)[0] == reading.CHANGED
     if mode == COPY:
         with open(place, "rb") as file:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.ingest.patterns import Selection
-from headwater.ingest.walk import LINK_DEPTH, Found, Remark, RootFault, Unreadable, Walk, path_of, quote
+from headwater.ingest.folder.patterns import Selection
+from headwater.ingest.folder.walk import LINK_DEPTH, Found, Remark, RootFault, Unreadable, Walk, path_of, quote
 
 ODD_NAMES = [
     b"plain",
@@ -205,7 +205,7 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, name: str, ending: bytes, error: in
             raise OSError(error, os.strerror(error), path)
         return real(path, *more, **options)
 
-    monkeypatch.setattr(f"headwater.ingest.walk.os.{name}", refusing)
+    monkeypatch.setattr(f"headwater.ingest.folder.walk.os.{name}", refusing)
 
 
 def test_patterns_and_avoided_folders(root: bytes) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.ingest import watch as watch_module
-from headwater.ingest.watch import EVERYTHING, CannotWatch, hints, undecodable_path
+from headwater.ingest.folder import watch as watch_module
+from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints, undecodable_path
 
 DEADLINE = 5.0
 

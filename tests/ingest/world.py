@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headwater.catalog.interface import Recorded
-from headwater.catalog.sqlite import SqliteCatalog
-from headwater.ingest.folder import Folder, FolderScanner
-from headwater.ingest.passes import Pass
-from headwater.ingest.walk import path_of, quote
+from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.ingest.folder.passes import Pass
+from headwater.ingest.folder.scanner import Folder, FolderScanner
+from headwater.ingest.folder.walk import path_of, quote
 from headwater.progress import Notice, Progress
 from headwater.spec.records import Change
 

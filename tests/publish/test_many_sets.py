@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater.catalog.interface import SetState
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish import plan
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import BadSite, SetSettings, Site

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.catalog.contract.cases import SMALL, START, at, opened, up
 from headwater.catalog.interface import Delete, Rendered
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.note import Note, OpenList, write_note
 from headwater.publish.standing import Standing, standings
 from headwater.storage.schema import Durability

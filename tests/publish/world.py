@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Recorded, Upsert
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publisher import Published, Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION, SetSettings, Site
 from headwater.spec.kinds import Kind

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.cli import run
 from tests.ingest.fed import change, resource
 from tests.server.serving import until

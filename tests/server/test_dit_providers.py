@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.server.config import SetConfig
 from headwater.spec.reader import read_bytes
 from tests.ingest.fed import change, resource

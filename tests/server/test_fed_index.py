@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.spec.reader import read_bytes
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.ingest.fed import change, resource

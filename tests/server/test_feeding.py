@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Metadata, Upsert
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import StoreFault
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan

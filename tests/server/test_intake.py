@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.ingest.memory import SqliteMemory
-from headwater.ingest.submission import SubmissionLimits
+from headwater.ingest.fed.memory import SqliteMemory
+from headwater.ingest.fed.submission import SubmissionLimits
 from headwater.server.app import Application
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.feeds import MEMORY

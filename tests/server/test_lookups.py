@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog import sqlite
 from headwater.catalog.interface import Resource, SetState
+from headwater.catalog.sqlite import catalog as sqlite
 from headwater.errors import StoreFault
 from headwater.server import cards
 from tests.server.serving import DEADLINE, Face, face, until

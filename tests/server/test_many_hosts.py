@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_schema import remove
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.schema import remove
 from headwater.storage.cluster import Cluster
 from tests.catalog.clusters import access
 from tests.server.serving import Process, request, until

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from headwater.errors import Exit
-from headwater.ingest.signature import RACY
+from headwater.ingest.folder.signature import RACY
 from headwater.progress import Notice, Progress
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.following import Follower
@@ -190,7 +190,7 @@ def test_a_folder_that_cannot_be_watched_is_scanned(world: World, monkeypatch: p
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(28, "OS file watch limit reached.")
 
-    monkeypatch.setattr("headwater.ingest.watch.watch", refuse)
+    monkeypatch.setattr("headwater.ingest.folder.watch.watch", refuse)
     with world.running() as source:
         world.put("a")
         world.soon(2 * SOON)
@@ -249,7 +249,7 @@ def test_what_was_recorded_and_not_published_comes_first(world: World, monkeypat
         monkeypatch.undo()
     assert len(world.tree.replayed()) == 1
     with Source(world.config()) as source:
-        monkeypatch.setattr("headwater.ingest.folder.FolderScanner.scan", _failing)
+        monkeypatch.setattr("headwater.ingest.folder.scanner.FolderScanner.scan", _failing)
         source.start()
         world.soon()
 
@@ -311,7 +311,7 @@ def test_a_bug_is_shown_too(world: World, monkeypatch: pytest.MonkeyPatch) -> No
         def broken(*_arguments: object) -> None:
             raise ZeroDivisionError("a bug")
 
-        monkeypatch.setattr("headwater.ingest.folder.FolderScanner.rescan", broken)
+        monkeypatch.setattr("headwater.ingest.folder.scanner.FolderScanner.rescan", broken)
         world.put("b")
         until(lambda: source.sets_health[0].error == "ZeroDivisionError: a bug")
         assert source.sets_health[0].error_code == "HW-000"

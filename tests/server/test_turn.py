@@ -18,8 +18,8 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.catalog.claims import Claiming
-from headwater.catalog.cluster import ClusterCatalog
-from headwater.catalog.cluster_schema import Layout, remove
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.schema import Layout, remove
 from headwater.catalog.interface import Accepted, Moved
 from headwater.progress import Notice, Progress
 from headwater.publish.publisher import Publisher

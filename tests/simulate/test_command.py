@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.cli import run
 from headwater.simulate.resources import Filler, Resources, read_version
 from headwater.simulate.settings import Sizes, World

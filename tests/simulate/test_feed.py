@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Notice, Progress, silent
 from headwater.simulate.clock import Clock

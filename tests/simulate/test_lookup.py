@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Metadata, Resource, Upsert
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.simulate.lookup import AHEAD, Known, Lookup
 from headwater.simulate.settings import Course, Mix, Sizes, World
 from headwater.simulate.simulation import Simulation

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Notice, Progress
 from headwater.publish.site import SetSettings, Site

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.sync.politeness import (
+from headwater.sync.network.politeness import (
     FIRST_LIMIT,
     RETRIED_STATUSES,
     HostLimit,

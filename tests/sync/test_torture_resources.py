@@ -297,7 +297,7 @@ def test_a_token_stays_with_its_origin(source: Source, site: Site, dest: Path) -
     with Source() as other:
         other.pages["/x"] = Reply(BODY)
         source.pages[PATH] = redirect(f"{other.base}/x")
-        from headwater.sync.transport import Credentials, TransportOptions
+        from headwater.sync.network.transport import Credentials, TransportOptions
 
         options = TransportOptions(retries=0, credentials=Credentials(source.base, "Bearer secret"))
         assert go(source.base, dest, options).status == DONE

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import UsageFault
-from headwater.sync.transport import (
+from headwater.sync.network.transport import (
     Credentials,
     FailureKind,
     Fetch,
@@ -383,8 +383,8 @@ def test_permanent_redirects_are_reported_up_to_the_first_passing_one() -> None:
 
 
 def test_dst_f10_https_is_never_left_for_http() -> None:
-    from headwater.sync.dispatch import redirect_target
-    from headwater.sync.transport import Failure
+    from headwater.sync.network.dispatch import redirect_target
+    from headwater.sync.network.transport import Failure
 
     assert isinstance(redirect_target("https://a/", "http://a/", 0), Failure)
     assert redirect_target("https://a/", "https://b/", 0) == "https://b/"
@@ -597,7 +597,7 @@ def test_a_file_that_exists_is_never_written_over(tmp_path) -> None:
 def test_a_full_disk_is_a_fault_of_the_store() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
-    from headwater.sync.place import write_all
+    from headwater.sync.writing import write_all
 
     descriptor = os.open("/dev/full", os.O_WRONLY)
     try:
@@ -670,7 +670,7 @@ def test_leaving_early_leaves_no_file(tmp_path) -> None:
 def test_an_interrupt_ends_it_and_leaves_no_file(tmp_path) -> None:
     code = """
 import sys
-from headwater.sync.transport import *
+from headwater.sync.network.transport import *
 try:
     with Transport() as transport:
         fetches = [Fetch(sys.argv[1] + "/", into=f"{sys.argv[2]}/{n}", max_octets=1 << 50) for n in range(8)]

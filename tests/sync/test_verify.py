@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.sync.audit.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
 from headwater.sync.filters import Choice, Refusal, Scope, origin_of
-from headwater.sync.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
 from headwater.sync.follow import next_wait
 from headwater.sync.http_dates import http_micros
 from headwater.sync.moments import SECOND

@@ -133,7 +133,7 @@ def open_catalog(
     found = place_of(place) if isinstance(place, str) else place
     if isinstance(found, ClusterPlace):
         return _open_cluster(found, limits, credentials, listener)
-    from headwater.catalog.sqlite import SqliteCatalog
+    from headwater.catalog.sqlite.catalog import SqliteCatalog
 
     catalog = SqliteCatalog(found, limits)
     if catalog.migrated_from is not None:
@@ -149,7 +149,7 @@ def is_there(place: str | Path, *, credentials: Credentials = NOBODY, listener: 
     found = place_of(place) if isinstance(place, str) else place
     if not isinstance(found, ClusterPlace):
         return found.is_file()
-    from headwater.catalog.cluster_schema import is_prepared
+    from headwater.catalog.cluster.schema import is_prepared
     from headwater.storage.cluster import Cluster
 
     patience = found.options.patience_seconds
@@ -161,8 +161,8 @@ def is_there(place: str | Path, *, credentials: Credentials = NOBODY, listener: 
 
 
 def _open_cluster(place: ClusterPlace, limits: Limits | None, credentials: Credentials, listener: Listener) -> Catalog:
-    from headwater.catalog.cluster import ClusterCatalog
-    from headwater.catalog.cluster_schema import Layout
+    from headwater.catalog.cluster.catalog import ClusterCatalog
+    from headwater.catalog.cluster.schema import Layout
 
     options = place.options
     return ClusterCatalog(

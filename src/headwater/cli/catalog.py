@@ -16,9 +16,9 @@ from headwater.errors import Exit, HeadwaterError, UsageFault
 if TYPE_CHECKING:
     import io
 
-    from headwater.catalog.dump_file import Moved, Output, Tell
+    from headwater.catalog.dump.file import Moved, Output, Tell
     from headwater.catalog.interface import Catalog
-    from headwater.ingest.dit_harvest import Harvest, Manner
+    from headwater.ingest.dit.harvest import Harvest, Manner
     from headwater.progress import Listener
 
 _SHOWN = 20
@@ -76,7 +76,7 @@ def export_sets(
     With --format dit, write `resource` and `change` documents instead, one a line, as a harvester of the DIT-ES
     protocol posts them: for its index, or for `headwater ingest dit`. They say less than a dump (docs/ingest.md).
     """
-    from headwater.catalog.dump_stream import Counted, written
+    from headwater.catalog.dump.stream import Counted, written
     from headwater.cli.whereabouts import Whereabouts, existing
 
     if output == "-" and (as_json or sys.stdout.isatty()):
@@ -107,8 +107,8 @@ def _export(
 ) -> Sequence[Moved | Harvest]:
     import datetime as dt
 
-    from headwater.catalog.dump_file import DumpWriter
-    from headwater.catalog.dumping import parts_of
+    from headwater.catalog.dump.file import DumpWriter
+    from headwater.catalog.dump.parts import parts_of
     from headwater.version import __version__
 
     if manner is not None:
@@ -121,8 +121,8 @@ def _export(
 
 def _manner(form: str, dates: str, url_prefix: str | None) -> Manner | None:
     """How documents are to be written; None for a dump."""
-    from headwater.ingest.dit_harvest import Manner
-    from headwater.ingest.locations import Locations
+    from headwater.ingest.dit.harvest import Manner
+    from headwater.ingest.fed.locations import Locations
 
     if form == "dit":
         prefix = None if url_prefix is None else Locations(url_prefix or "/").prefix
@@ -133,7 +133,7 @@ def _manner(form: str, dates: str, url_prefix: str | None) -> Manner | None:
 
 
 def _harvest(catalog: Catalog, name: str, manner: Manner, out: Output, listener: Listener) -> Harvest:
-    from headwater.ingest.dit_harvest import Harvest
+    from headwater.ingest.dit.harvest import Harvest
 
     harvest, tell, state = Harvest(name=name), _progress("export", listener), catalog.state(name)
     done, total = 0, state.count + state.last_seq
@@ -157,8 +157,8 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     is made. No set is ever written over. A set is seen when all of it has come and agrees with the dump's digest, not
     before: a dump that is cut off or damaged harms nothing.
     """
-    from headwater.catalog.dump_file import DumpReader
-    from headwater.catalog.dump_stream import DumpInput
+    from headwater.catalog.dump.file import DumpReader
+    from headwater.catalog.dump.stream import DumpInput
     from headwater.cli.whereabouts import Whereabouts, restorable
 
     began = time.monotonic()
@@ -203,7 +203,7 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
     is checked as well. Stop what writes to it first: a change meanwhile looks like a discrepancy. Exit status 1: there
     are discrepancies.
     """
-    from headwater.catalog.sqlite import SqliteCatalog
+    from headwater.catalog.sqlite.catalog import SqliteCatalog
     from headwater.catalog.verify import verify
     from headwater.cli.whereabouts import Whereabouts, existing
 
@@ -265,7 +265,7 @@ def _progress(verb: str, listener: Listener) -> Tell:
 
 def _tell_moved(verb: str, moved: Sequence[Moved | Harvest], more: str) -> None:
     """Say on standard error what has moved: standard output may be the dump."""
-    from headwater.catalog.dump_file import Moved
+    from headwater.catalog.dump.file import Moved
 
     if len(moved) > _NAMED:
         told = _counts(len(moved), sum(one.resources for one in moved), sum(one.changes for one in moved))

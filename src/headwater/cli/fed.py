@@ -14,7 +14,7 @@ from headwater.errors import UsageFault
 
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
-    from headwater.ingest.feed import Feed
+    from headwater.ingest.fed.feed import Feed
     from headwater.progress import Listener
     from headwater.server.config import SetConfig
 
@@ -61,9 +61,9 @@ def fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     """The set's feed, with the state folder for us alone. Raises UsageFault, Locked, the catalog's errors."""
     import datetime as dt
 
-    from headwater.ingest.feed import Feed
-    from headwater.ingest.locations import Locations
-    from headwater.ingest.memories import open_memory
+    from headwater.ingest.fed.feed import Feed
+    from headwater.ingest.fed.locations import Locations
+    from headwater.ingest.fed.memories import open_memory
     from headwater.server.feeds import MEMORY
     from headwater.server.lock import StateLock
 

@@ -17,7 +17,7 @@ from headwater.cli.share import Share
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.ingest.feed import Feed, Outcome
+    from headwater.ingest.fed.feed import Feed, Outcome
     from headwater.progress import Listener
 
 _BLOCK = 1 << 20
@@ -43,9 +43,9 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
 
     Exit statuses: 0 done; 2 usage; 4 done, but some lines were refused; 6 fault of our own store.
     """
-    from headwater.ingest.event_intake import Summary, read_lines
-    from headwater.ingest.lines import Lines
-    from headwater.ingest.submission import Submission, SubmissionLimits
+    from headwater.ingest.fed.intake import Summary, read_lines
+    from headwater.ingest.fed.lines import Lines
+    from headwater.ingest.fed.submission import Submission, SubmissionLimits
 
     limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000)
     total = Summary()
@@ -124,7 +124,7 @@ def dit(
     Exit statuses: 0 done; 2 usage; 3 the index; 4 done, but some documents were refused or deletions held back;
     6 fault of our own store.
     """
-    from headwater.ingest.index_place import is_index
+    from headwater.ingest.dit.place import is_index
 
     if (once or audit) and follow is not None:
         raise UsageFault("--once and --audit end, and --follow does not")
@@ -149,9 +149,9 @@ def _from_file(
     as_json: bool,
     options: dict[str, Any],
 ) -> Exit:
-    from headwater.ingest.dit_intake import settle
-    from headwater.ingest.dit_submission import DitSubmission
-    from headwater.ingest.submission import SubmissionLimits
+    from headwater.ingest.dit.intake import settle
+    from headwater.ingest.dit.submission import DitSubmission
+    from headwater.ingest.fed.submission import SubmissionLimits
 
     def route(resource_set: str | None) -> Feed | None:
         return feed if wanted is None or resource_set is None or resource_set in wanted else None
@@ -178,9 +178,9 @@ def _from_file(
 def _audited(
     url: str, feed: Feed, wanted: frozenset[str] | None, max_delete: float, listener: Listener, as_json: bool
 ) -> Exit:
-    from headwater.ingest.dit_audit import audit
-    from headwater.ingest.dit_follower import DitFollower
-    from headwater.ingest.index_place import index_at, index_credentials
+    from headwater.ingest.dit.audit import audit
+    from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.dit.place import index_at, index_credentials
 
     index = index_at(url, listener, index_credentials(os.environ, [url]))
     follower = DitFollower(feed, index, wanted, listener=listener)
@@ -202,9 +202,9 @@ def _audited(
 def _from_index(
     url: str, feed: Feed, wanted: frozenset[str] | None, pause: float | None, listener: Listener, as_json: bool
 ) -> Exit:
-    from headwater.ingest.dit_follower import DitFollower
-    from headwater.ingest.dit_intake import PATIENCE
-    from headwater.ingest.index_place import index_at, index_credentials
+    from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.dit.intake import PATIENCE
+    from headwater.ingest.dit.place import index_at, index_credentials
 
     index = index_at(url, listener, index_credentials(os.environ, [url]))
     follower = DitFollower(feed, index, wanted, listener=listener)
@@ -247,7 +247,7 @@ def _blocks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _hearer(listener: Listener) -> Callable[[list[Outcome]], None]:
-    from headwater.ingest.announcements import BadEvent
+    from headwater.ingest.fed.announcements import BadEvent
     from headwater.progress import Notice, Progress
 
     done = 0

@@ -82,7 +82,7 @@ def _opened(target: str) -> Iterator[tuple[str | None, Iterable[bytes]]]:
 @contextmanager
 def _fetched(uri: str) -> Iterator[tuple[str, Iterable[bytes]]]:
     from headwater.sync.faults import Unreachable
-    from headwater.sync.transport import Fetch, Transport, TransportOptions
+    from headwater.sync.network.transport import Fetch, Transport, TransportOptions
 
     with Transport(TransportOptions()) as transport, transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as answer:
         if answer.failure is not None:

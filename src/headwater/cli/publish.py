@@ -19,7 +19,7 @@ from headwater.cli.share import DESCRIBING, catalog_option, describes_a_set, pro
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.ingest.survey import Survey
+    from headwater.ingest.folder.survey import Survey
     from headwater.server.config import SourceConfig
     from headwater.server.set_source import Tree, Worked
 
@@ -229,7 +229,7 @@ def _dry_run(config: SourceConfig, tree: Tree | None, as_json: bool, *, whole: b
 
 
 def _surveyed(config: SourceConfig, tree: Tree | None) -> dict[str, Survey]:
-    from headwater.ingest.survey import survey
+    from headwater.ingest.folder.survey import survey
     from headwater.server.set_source import folder_of
     from headwater.server.source import CATALOG, Source
 

@@ -19,7 +19,7 @@ from itertools import chain, cycle, islice
 import msgspec
 
 from headwater.catalog.interface import Catalog
-from headwater.catalog.sqlite import SqliteCatalog
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.publish import documents
 from headwater.publish.press import whole

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.ingest.locations import Locations
+from headwater.ingest.fed.locations import Locations
 from headwater.server.tokens import Gate, read_gate
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from headwater.errors import HeadwaterError
-from headwater.ingest.feed import Feed
+from headwater.ingest.fed.feed import Feed
 from headwater.progress import Listener, Notice
 from headwater.server.following import Health
 from headwater.server.lines import Line

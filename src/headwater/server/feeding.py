@@ -17,8 +17,8 @@ from queue import SimpleQueue
 from typing import Final
 
 from headwater.catalog.interface import Catalog, UnknownSet
-from headwater.ingest.dit_intake import settle
-from headwater.ingest.memory import Memory
+from headwater.ingest.dit.intake import settle
+from headwater.ingest.fed.memory import Memory
 from headwater.progress import Listener, Notice, silent
 from headwater.publish.publisher import Publisher
 from headwater.server.fed_set import LOADING, READING, FedSet

@@ -18,9 +18,9 @@ from headwater.server.tokens import BadToken, Gate
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
     from headwater.catalog.places import Credentials
-    from headwater.ingest.dit_follower import DitFollower
-    from headwater.ingest.feed import Feed
-    from headwater.ingest.memory import Memory
+    from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.fed.feed import Feed
+    from headwater.ingest.fed.memory import Memory
     from headwater.server.feeding import Feeding
     from headwater.server.intake import Desk, Intake
 
@@ -54,8 +54,8 @@ class Feeds:
         self._feeding: Feeding | None = None
         self.by_set: dict[str, Feed] = {}
         if self._configs:
-            from headwater.ingest.feed import Feed
-            from headwater.ingest.memories import open_memory
+            from headwater.ingest.fed.feed import Feed
+            from headwater.ingest.fed.memories import open_memory
 
             self._memory = open_memory(catalog, state / MEMORY, clock)
             for name, one in self._configs.items():
@@ -72,7 +72,7 @@ class Feeds:
         """What keeps the fed sets current, not started yet; None when there are none."""
         if self._memory is None:
             return None
-        from headwater.ingest.index_place import index_credentials
+        from headwater.ingest.dit.place import index_credentials
         from headwater.server.fed_set import FedSet
         from headwater.server.feeding import Feeding
 
@@ -99,8 +99,8 @@ class Feeds:
         self, config: SetConfig, feed: Feed, credentials: Credentials, listener: Listener
     ) -> Callable[[Callable[[], bool]], DitFollower]:
         def make(stop: Callable[[], bool]) -> DitFollower:
-            from headwater.ingest.dit_follower import DitFollower
-            from headwater.ingest.index_place import index_at
+            from headwater.ingest.dit.follower import DitFollower
+            from headwater.ingest.dit.place import index_at
 
             names = config.resource_sets or (config.name,)
             patience = dt.timedelta(seconds=config.pair_seconds)

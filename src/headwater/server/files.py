@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from headwater.ingest.signature import note
+from headwater.ingest.folder.signature import note
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MARK = slice(1, 5)  # where a signature keeps the mark of the settings, which is not a matter of the file

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.ingest.hints import outside_state
-from headwater.ingest.readers import Stopped
-from headwater.ingest.watch import EVERYTHING, CannotWatch, hints
+from headwater.ingest.folder.hints import outside_state
+from headwater.ingest.folder.readers import Stopped
+from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
 from headwater.progress import Listener, Notice, silent
 from headwater.server.set_source import Publication, SetSource, Worked
 

@@ -19,10 +19,10 @@ import msgspec
 
 from headwater.catalog.interface import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
-from headwater.ingest.dit_intake import PATIENCE
-from headwater.ingest.dit_submission import DitSubmission, NotForUs
-from headwater.ingest.feed import Feed
-from headwater.ingest.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
+from headwater.ingest.dit.intake import PATIENCE
+from headwater.ingest.dit.submission import DitSubmission, NotForUs
+from headwater.ingest.fed.feed import Feed
+from headwater.ingest.fed.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
 from headwater.server import replies
 from headwater.server.replies import Reply, line
 from headwater.server.tokens import Gate, bearer

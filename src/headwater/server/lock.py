@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from headwater.errors import StoreFault
-from headwater.ingest.walk import STATE_MARK
+from headwater.ingest.folder.walk import STATE_MARK
 from headwater.storage.lock import Held, take_alone
 
 

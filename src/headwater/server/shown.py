@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headwater.catalog.interface import Catalog, SetState
-from headwater.ingest.belonging import Belonging
+from headwater.ingest.folder.belonging import Belonging
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION

@@ -21,9 +21,9 @@ from headwater.catalog import places
 from headwater.catalog.claims import Claim, Claiming
 from headwater.catalog.interface import Catalog, Limits, Resource, SetState
 from headwater.errors import HeadwaterError
-from headwater.ingest.belonging import Belonging
-from headwater.ingest.readers import Stopped
-from headwater.ingest.survey import Survey, survey
+from headwater.ingest.folder.belonging import Belonging
+from headwater.ingest.folder.readers import Stopped
+from headwater.ingest.folder.survey import Survey, survey
 from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
-from headwater.ingest.mediatypes import media_type
+from headwater.ingest.folder.mediatypes import media_type
 from headwater.simulate.chance import Chance, key_of
 from headwater.simulate.settings import World
 from headwater.spec.hashes import HASHLIB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.storage.database import Transaction
-from headwater.sync.claims import Claims
+from headwater.sync.copy.claims import Claims
 from headwater.sync.plan import ADD_WORK, Counts
 from headwater.sync.state import SetRow
 

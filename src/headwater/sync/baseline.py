@@ -7,12 +7,12 @@ import msgspec
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
 from headwater.sync.difference import Difference
-from headwater.sync.documents import Missing
 from headwater.sync.execution import Execution
 from headwater.sync.faults import Moving, Unreachable, WrongDocument
-from headwater.sync.listing import Listing, OtherKind, Same, Snapshot
 from headwater.sync.moments import text
 from headwater.sync.position import FUTURE, Position
+from headwater.sync.reading.documents import Missing
+from headwater.sync.reading.listing import Listing, OtherKind, Same, Snapshot
 from headwater.sync.standing import Standing
 from headwater.sync.state import forget_documents, keep_position, keep_validators, validators
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from headwater.storage.database import Row, Transaction
-from headwater.sync.claims import Claims
+from headwater.sync.copy.claims import Claims
 from headwater.sync.plan import ADD_WORK, Counts
 from headwater.sync.state import SetRow
 from headwater.sync.verify import Held, Listed, Same, compare, digests_of

@@ -8,13 +8,13 @@ from headwater.errors import Exit
 from headwater.progress import Progress
 from headwater.storage.database import Transaction
 from headwater.sync.arrears import Arrears
-from headwater.sync.claims import Claims, first_base
+from headwater.sync.copy.claims import Claims, first_base
+from headwater.sync.copy.held import HeldFiles
+from headwater.sync.copy.naming import base_folder
+from headwater.sync.copy.place import Tree
 from headwater.sync.difference import Difference
 from headwater.sync.faults import FixedBase
-from headwater.sync.held import HeldFiles
-from headwater.sync.naming import base_folder
 from headwater.sync.options import Action
-from headwater.sync.place import Tree
 from headwater.sync.plan import Counts, clear, guard
 from headwater.sync.standing import Standing
 from headwater.sync.state import intend, one_set

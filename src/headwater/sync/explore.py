@@ -12,12 +12,12 @@ from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.datetimes import format_datetime
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
-from headwater.sync.discover import Discovery, starting_uri
-from headwater.sync.documents import Answer, Documents, Missing
+from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
+from headwater.sync.reading.discover import Discovery, starting_uri
+from headwater.sync.reading.documents import Answer, Documents, Missing
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.state import Offer
-from headwater.sync.transport import Transport
 
 _MOST_PARTS = 100_000
 

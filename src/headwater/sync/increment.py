@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from headwater.sync.changes import Changes, Outcome, Reading
 from headwater.sync.execution import Execution
 from headwater.sync.faults import Unreachable
 from headwater.sync.position import Position
+from headwater.sync.reading.changes import Changes, Outcome, Reading
 from headwater.sync.standing import Standing
 from headwater.sync.state import keep_position, keep_validators
 

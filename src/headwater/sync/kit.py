@@ -8,10 +8,10 @@ import msgspec
 
 from headwater.progress import Listener
 from headwater.storage.database import Database
-from headwater.sync.documents import Documents
+from headwater.sync.copy.place import Tree
+from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
-from headwater.sync.place import Tree
-from headwater.sync.transport import Transport
+from headwater.sync.reading.documents import Documents
 
 
 class Kit(msgspec.Struct, kw_only=True):

@@ -10,8 +10,8 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.uris import normalise
 from headwater.storage.database import Transaction
-from headwater.sync.documents import Documents
 from headwater.sync.filters import origin_of
+from headwater.sync.reading.documents import Documents
 from headwater.sync.state import Offer, SetRow
 
 Moved = Callable[[str], str | None]

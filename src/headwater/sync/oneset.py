@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from headwater.errors import Exit, HeadwaterError, SourceFault
 from headwater.sync.baseline import Baseline
-from headwater.sync.changes import Outcome
+from headwater.sync.copy.held import HeldFiles, look_for_damage
 from headwater.sync.execution import Execution
 from headwater.sync.faults import Moving, NothingToCopy, Unreachable
 from headwater.sync.filters import Scope
-from headwater.sync.held import HeldFiles, look_for_damage
 from headwater.sync.increment import Increment
 from headwater.sync.kit import Kit
 from headwater.sync.moments import text
 from headwater.sync.options import Failed, SetReport, gravest
+from headwater.sync.reading.changes import Outcome
 from headwater.sync.standing import Standing
 from headwater.sync.state import SetRow
 

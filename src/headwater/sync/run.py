@@ -14,20 +14,22 @@ import msgspec
 from headwater.errors import Exit, SourceFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database, Transaction
-from headwater.sync.discover import CAPABILITY_LISTS, Discovery, Found, offer_of, starting_uri
-from headwater.sync.documents import Documents
+from headwater.sync.copy.home import Home, borrowed_state, own_state
+from headwater.sync.copy.ledger import Ledger
+from headwater.sync.copy.naming import base_folder
+from headwater.sync.copy.place import Tree
 from headwater.sync.faults import AnotherSource, UnknownSetName
 from headwater.sync.filters import Scope
-from headwater.sync.home import Home, borrowed_state, own_state
-from headwater.sync.intake import scope_origins
 from headwater.sync.kit import Kit
-from headwater.sync.ledger import Ledger
 from headwater.sync.matching import Matches, free_name, is_of_another, match, move_set, redirects_of
 from headwater.sync.moments import micros
-from headwater.sync.naming import base_folder
+from headwater.sync.network.transport import Credentials, Transport, TransportOptions
 from headwater.sync.oneset import OneSet
 from headwater.sync.options import Options, Report, SetReport, gravest
-from headwater.sync.place import Tree
+from headwater.sync.reading.discover import CAPABILITY_LISTS, Discovery, Found, offer_of, starting_uri
+from headwater.sync.reading.documents import Documents
+from headwater.sync.reading.intake import scope_origins
+from headwater.sync.reading.wishes import Wishes
 from headwater.sync.state import (
     FOLDER,
     TEMPORARY,
@@ -41,8 +43,6 @@ from headwater.sync.state import (
     sets,
     validators,
 )
-from headwater.sync.transport import Credentials, Transport, TransportOptions
-from headwater.sync.wishes import Wishes
 
 _OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
 _SOURCE = 0  # the "set" whose documents are those of the source as a whole

@@ -13,17 +13,17 @@ from typing import cast
 from headwater.progress import Listener, Progress
 from headwater.spec.hashes import Digest
 from headwater.storage.database import Database
-from headwater.sync.adoption import adopt
-from headwater.sync.coding import CannotDecode, decode_file
+from headwater.sync.copy.adoption import adopt
+from headwater.sync.copy.coding import CannotDecode, decode_file
+from headwater.sync.copy.naming import escaped_path
+from headwater.sync.copy.place import InTheWay, Tree
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.http_dates import http_micros
 from headwater.sync.moments import SECOND
-from headwater.sync.naming import escaped_path
+from headwater.sync.network.transport import FailureKind, Fetch, Fetched, Transport
 from headwater.sync.outcomes import Outcomes
-from headwater.sync.place import InTheWay, Tree
 from headwater.sync.plan import Counts
 from headwater.sync.state import SetRow
-from headwater.sync.transport import FailureKind, Fetch, Fetched, Transport
 from headwater.sync.verify import GOOD, Form, Judgement, Listed, Verdict, fits, judge, strongest_of
 from headwater.sync.ways import Work, bound, mirror_base, mirrors_of, mtime_ns, next_step
 

@@ -1,0 +1,1 @@
+"""The catalog on a search cluster: OpenSearch or Elasticsearch."""

@@ -1,0 +1,270 @@
+"""The catalog on an OpenSearch or Elasticsearch cluster: for collections beyond one machine, for several publishers.
+
+It reads what a batch concerns, asks `ledger` what the batch does, and writes that down; one compare-and-set of the
+set's head makes all of it so (docs/decisions/014-cluster-catalog.md).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from headwater.catalog.books import Books
+from headwater.catalog.claims import Claim
+from headwater.catalog.cluster import batch as cluster_batch
+from headwater.catalog.cluster import head as cluster_head
+from headwater.catalog.cluster import moving as cluster_moving
+from headwater.catalog.cluster.batch import Extents
+from headwater.catalog.cluster.claims import ClusterClaim
+from headwater.catalog.cluster.head import Head, page_of, segment_of, stamped, state_of
+from headwater.catalog.cluster.indices import Indices, Mark
+from headwater.catalog.cluster.reads import Reads
+from headwater.catalog.cluster.schema import Layout, prepare
+from headwater.catalog.cluster.turn import Turn, Writer
+from headwater.catalog.dump.parts import read_parts
+from headwater.catalog.interface import (
+    Accepted,
+    Event,
+    Limits,
+    Page,
+    Part,
+    Recorded,
+    Rendered,
+    Resource,
+    Segment,
+    SetState,
+    Unacceptable,
+    UnknownSet,
+)
+from headwater.catalog.moments import to_microseconds
+from headwater.catalog.restoring import Restoring
+from headwater.catalog.text import is_text
+from headwater.progress import Listener, silent
+from headwater.spec.moments import from_microseconds
+from headwater.storage.cluster import Access, Cluster
+
+LONGEST_NAME = 8_000
+"""Octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer."""
+
+R = TypeVar("R")
+
+
+class ClusterCatalog:
+    """A catalog in the indices `PREFIX-set`, `PREFIX-resource` and `PREFIX-change`, created as needed.
+
+    Use from any thread, from any number of processes and machines. `lease_seconds`: how long others bear a writer's
+    silence; `busy_seconds`: how long a call waits for another writer, then raises SetBusy; `patience_seconds`: how
+    long what passes (a node that goes, a full queue) is tried again. Every method may raise a `ClusterFault`.
+    """
+
+    is_remote = True
+    load_batch = 50_000  # each ends with requests under way that nothing follows, and two writes of the head
+
+    def __init__(
+        self,
+        access: Access,
+        prefix: str = "headwater",
+        limits: Limits | None = None,
+        *,
+        layout: Layout | None = None,
+        lease_seconds: float = 30.0,
+        busy_seconds: float = 120.0,
+        patience_seconds: float = 60.0,
+        listener: Listener = silent,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.prefix = prefix
+        self._cluster = Cluster(access, patience_seconds=patience_seconds, listener=listener)
+        try:
+            prepare(self._cluster, prefix, layout or Layout())
+        except BaseException:
+            self._cluster.close()
+            raise
+        self._indices = Indices(self._cluster, prefix)
+        self._writer = Writer(self._indices, lease_seconds=lease_seconds, busy_seconds=busy_seconds, listener=listener)
+        self._reads = Reads(self._indices, self._turn)
+        self._extents = Extents()
+        self._newest: tuple[Mark | None, dict[str, int]] = (None, {})
+        self._locks: dict[str, threading.Lock] = {}
+        self._locks_lock = threading.Lock()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The connections, for what else is kept there."""
+        return self._cluster
+
+    def sets(self) -> list[SetState]:
+        """Every set, by name."""
+        return [state_of(head) for head in self._indices.heads()]
+
+    def books(self) -> Iterator[Books]:
+        """Every set with its pages and segments, by name."""
+        for head in self._indices.heads(whole=True):
+            pages = [page_of(number, book) for number, book in enumerate(head.pages)]
+            yield Books(state_of(head), pages, [segment_of(number, book) for number, book in enumerate(head.runs)])
+
+    def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
+        """When the change of this number happened, for each set that has it."""
+        return {change.resource_set: change.recorded.at for change in self._indices.changes_in(wanted)}
+
+    def newest(self) -> dict[str, int]:
+        """The number of the newest change of every open set, by name. One small request when nothing has happened.
+
+        Else only the heads that were written since are looked at: others may record in thousands of sets all the time.
+        """
+        mark = self._indices.heads_mark()
+        before, numbers = self._newest
+        if mark is None or before is None or mark.nodes != before.nodes or mark.done < before.done:
+            numbers = self._indices.newest()
+        elif mark != before:
+            numbers = numbers | self._indices.newest(before.done)
+        self._newest = (mark, numbers)
+        return numbers.copy()
+
+    def state(self, name: str) -> SetState:
+        """One set. Raises UnknownSet."""
+        return state_of(self._head(name))
+
+    def create(self, name: str) -> SetState:
+        """Make sure the set exists (loading when new) and return it."""
+        _check_name(name)
+        self._indices.create_head(stamped(Head(resource_set=name), self._writer.stamp()))
+        try:
+            return self.state(name)
+        except UnknownSet:  # a restore is at work on it, or has failed
+            with self._lock(name):
+                return state_of(Turn(self._writer, name, hidden=True).edit(lambda head: replace(head, hidden=False)))
+
+    def load(self, name: str, events: Sequence[Event]) -> int:
+        """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
+        return self._turn(name, lambda turn: cluster_batch.load(turn, self._extents, events, self.limits))
+
+    def open(self, name: str, at: dt.datetime) -> SetState:
+        """End the load: the first segment begins with `from_` = `at`. No effect on a set that is open."""
+        at_us = to_microseconds(at)
+        return state_of(self._edit(name, lambda head: cluster_head.opened(head, at_us)))
+
+    def record(
+        self, name: str, events: Sequence[Event], now: dt.datetime, *, after: SetState | None = None
+    ) -> Accepted:
+        """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
+        now_us = to_microseconds(now)
+        return self._turn(
+            name, lambda turn: cluster_batch.record(turn, self._extents, events, self.limits, now_us, after)
+        )
+
+    def look(self, name: str) -> None:
+        """See whether somebody writes to the set: when he is gone, a later call waits for less. Raises UnknownSet."""
+        Turn(self._writer, name).look()
+
+    def fence(self, name: str) -> int:
+        """Shut out whoever has seen the set before and has not recorded yet: its `record` raises Moved (`after`)."""
+        return self._edit(name, lambda head: replace(head, fence=head.fence + 1)).fence
+
+    def mark(self, name: str, now: dt.datetime) -> dt.datetime:
+        """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""
+        now_us = to_microseconds(now)
+        head = self._edit(name, lambda head: cluster_head.marked(head, now_us))
+        return from_microseconds(now_us if head.last_us is None else head.last_us)
+
+    def remember(self, name: str, memos: Sequence[tuple[str, bytes]]) -> None:
+        """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
+        self._turn(name, lambda turn: cluster_batch.remember(turn, memos))
+
+    def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
+        """The live resources among `uris`."""
+        return self._reads.get(name, uris)
+
+    def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
+        """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
+        if limit < 1:
+            self._head(name)
+            return []
+        return self._reads.resources(name, after, limit)
+
+    def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
+        """URI and memo of each of the resources that `resources` would return."""
+        return [(one.uri, one.memo) for one in self.resources(name, after, limit)]
+
+    def pages(self, name: str) -> list[Page]:
+        """All pages in order, also empty ones (count 0)."""
+        return [page_of(number, book) for number, book in enumerate(self._head(name).pages)]
+
+    def page(self, name: str, number: int) -> Iterator[Resource]:
+        """The live resources of one page in slot order, from one state; none for a page that is not there.
+
+        It is read as a whole with the first resource and then held, which is bounded by the limits of a page.
+        """
+        there = 0 <= number < self.state(name).page_count  # an unknown set is said now
+        return self._page(name, number) if there else iter(())
+
+    def _page(self, name: str, number: int) -> Iterator[Resource]:
+        yield from self._reads.page(name, number)
+
+    def rendered(self, name: str, pages: Sequence[Rendered]) -> None:
+        """Note that documents of pages were written from the states with these `touched` counts."""
+        self._edit(name, lambda head: cluster_head.rendered(head, pages))
+
+    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Recorded]:
+        """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
+        return self._reads.changes(name, after, limit)
+
+    def segments(self, name: str) -> list[Segment]:
+        """All segments in order; the last one is open. None while the set is loading."""
+        return [segment_of(number, book) for number, book in enumerate(self._head(name).runs)]
+
+    def close_segment(self, name: str, now: dt.datetime) -> Segment:
+        """Close the open segment, also an empty one, and open the next; return the closed one."""
+        now_us = to_microseconds(now)
+        runs = self._edit(name, lambda head: cluster_head.closed(head, now_us, self.limits)).runs
+        return segment_of(len(runs) - 2, runs[-2])
+
+    def note(self, name: str, notes: bytes) -> None:
+        """Replace the publisher's private note of the set."""
+        self._edit(name, lambda head: replace(head, notes=notes))
+
+    def dump(self, name: str) -> Iterator[Part]:
+        """The parts of one set; ends with SetMoved when somebody writes to the set meanwhile."""
+        return read_parts(self, name)
+
+    def restore(self, parts: Iterable[Part]) -> SetState:
+        """Make a set of its parts; pages are read back before it is shown. May raise SetBusy, RestoreLost as well."""
+        restoring = Restoring(parts)
+        name = restoring.books.state.name
+        _check_name(name)
+        with self._lock(name):
+            return state_of(cluster_moving.restore(Turn(self._writer, name, hidden=True), restoring))
+
+    def claim(self, role: str, who: str) -> Claim:
+        """The claim to `role`, not asked for yet; it is borne for as long as a writer's silence."""
+        return ClusterClaim(self._indices, role, who, self._writer.lease_seconds)
+
+    def close(self) -> None:
+        """Give up connections; what was accepted is in the cluster."""
+        self._cluster.close()
+
+    def _head(self, name: str) -> Head:
+        return self._indices.head(name)[0]
+
+    def _edit(self, name: str, change: Callable[[Head], Head]) -> Head:
+        with self._lock(name):
+            return Turn(self._writer, name).edit(change)
+
+    def _turn(self, name: str, work: Callable[[Turn], R]) -> R:
+        with self._lock(name):
+            turn = Turn(self._writer, name)
+            return turn.run(lambda: work(turn))
+
+    def _lock(self, name: str) -> threading.Lock:
+        """Calls of this handle on one set take turns before they compete with others' for the lease."""
+        with self._locks_lock:
+            return self._locks.setdefault(name, threading.Lock())
+
+
+def _check_name(name: str) -> None:
+    if not name or not is_text(name) or len(name.encode()) > LONGEST_NAME:
+        raise Unacceptable(f"no name for a set: {name[:200]!a}")

@@ -1,0 +1,337 @@
+"""Documents of resources and changes on a search cluster: values of the catalog as JSON, and back, exactly."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from headwater.catalog.cluster.head import short, to_json
+from headwater.catalog.interface import Metadata, Recorded, Resource, Upsert
+from headwater.catalog.ledger import Arrivals, Logged, Outcome, Place, Put
+from headwater.catalog.moments import to_microseconds
+from headwater.spec.moments import from_microseconds
+from headwater.spec.records import Change, Extra, Link
+
+
+class Location(msgspec.Struct, frozen=True, gc=False):
+    """A URI as DIT-ES writes it: `url` when it is complete, else `rel_path` (DIT-07)."""
+
+    value: str
+    type: str = "rel_path"
+
+
+class LinkDocument(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """One link; `rel`, `href` and `mime` are DIT-ES's."""
+
+    rel: str
+    href: Location
+    mime: str | None = None
+    encoding: str | None = None
+    hash: str | None = None
+    length: int | None = None
+    modified: dt.datetime | None = None
+    pri: int | None = None
+    profile: str | None = None
+    extra: Extra = ()
+
+
+class Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What resources and changes have in common: whose they are, their revision, their metadata."""
+
+    resource_set: str
+    location: Location
+    rev: int
+    seq: int = 0
+    lastmod: dt.datetime | None = None
+    hash: str | None = None
+    length: int | None = None
+    mime: str | None = None
+    encoding: str | None = None
+    changefreq: str | None = None
+    ln: tuple[LinkDocument, ...] = ()
+
+    @property
+    def uri(self) -> str:
+        return self.location.value
+
+    @property
+    def metadata(self) -> Metadata:
+        return Metadata(
+            lastmod=self.lastmod,
+            hash=self.hash,
+            length=self.length,
+            type=self.mime,
+            encoding=self.encoding,
+            changefreq=self.changefreq,
+            links=tuple(map(_link_of, self.ln)) if self.ln else (),
+        )
+
+
+class ResourceDocument(Described, frozen=True, gc=False, kw_only=True):
+    """One resource; not `live`: what is left of a deleted one, so that no late writer brings it back."""
+
+    live: bool
+    page: int = -1
+    slot: int = -1
+    weight: int = 0
+    memo: bytes = b""
+
+    @property
+    def resource(self) -> Resource:
+        return Resource(self.location.value, self.metadata, self.memo, self.page, self.seq)
+
+    @property
+    def place(self) -> Place:
+        return Place(self.slot, self.page, self.weight)
+
+
+class Redo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What the last change of its URI in a batch makes of the resource; `slot` None: it is gone."""
+
+    slot: int | None = None
+    page: int = -1
+    weight: int = 0
+    memo: bytes = b""
+
+
+class ChangeDocument(Described, frozen=True, gc=False, kw_only=True):
+    """One change of the log."""
+
+    change: Change
+    datetime: dt.datetime
+    redo: Redo | None = None
+
+    @property
+    def recorded(self) -> Recorded:
+        return Recorded(self.seq, self.datetime, self.location.value, self.change, self.metadata)
+
+
+class JournalDocument(msgspec.Struct, frozen=True):
+    """One resource as a load or new memos leave it, written down before it takes the place of what is there."""
+
+    resource_set: str
+    rev: int
+    redo: ResourceDocument
+
+
+def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator[ResourceDocument]:
+    """New resources of a load as the ledger has placed them."""
+    pages = itertools.chain.from_iterable(itertools.repeat(page, count) for page, count in arrivals.runs)
+    slots, revs = itertools.count(arrivals.first_slot), itertools.count(first_rev)
+    rows = zip(arrivals.events, arrivals.uris, arrivals.metadatas, arrivals.weights, pages, slots, revs, strict=False)
+    for event, uri, metadata, weight, page, slot, rev in rows:
+        yield ResourceDocument(
+            resource_set=name,
+            location=_location(uri),
+            rev=rev,
+            live=True,
+            page=page,
+            slot=slot,
+            weight=weight,
+            memo=event.memo,
+            lastmod=None if metadata.lastmod is None else _plain(metadata.lastmod),
+            hash=metadata.hash,
+            length=metadata.length,
+            mime=metadata.type,
+            encoding=metadata.encoding,
+            changefreq=metadata.changefreq,
+            ln=tuple(map(_link, metadata.links)) if metadata.links else (),
+        )
+
+
+def resource_operation(name: str, put: Put, rev: int) -> bytes:
+    """The bulk operation that writes one resource as the ledger has placed it."""
+    return redone_operation(resource_document(name, put, rev))
+
+
+def resource_document(name: str, put: Put, rev: int) -> ResourceDocument:
+    """One resource as the ledger has placed it, or as it was elsewhere."""
+    return _resource(name, rev, put.seq, put.event, put.place)
+
+
+def redone_operation(document: ResourceDocument) -> bytes:
+    """The bulk operation that writes one resource as a change or a journal entry says."""
+    return _operation(resource_id(document.resource_set, document.uri), document.rev, to_json(document))
+
+
+def change_operations(documents: Iterable[ChangeDocument]) -> Iterator[bytes]:
+    """The bulk operations that write changes."""
+    base = ""
+    for document in documents:
+        base = base or short(document.resource_set)
+        yield _operation(change_id(base, document.seq), document.rev, to_json(document))
+
+
+def logged_operation(name: str, logged: Logged, rev: int) -> bytes:
+    """The bulk operation that writes one change of which nothing is left to be done."""
+    return _operation(change_id(short(name), logged.seq), rev, to_json(_change(name, rev, logged, None)))
+
+
+def journal_operations(documents: Iterable[JournalDocument]) -> Iterator[bytes]:
+    """The bulk operations that write a journal, over the one before."""
+    base = ""
+    for number, document in enumerate(documents):
+        base = base or short(document.resource_set)
+        yield _operation(journal_id(base, number), document.rev, to_json(document))
+
+
+def resource_id(name: str, uri: str) -> str:
+    return short(name, uri)
+
+
+def change_id(base: str, seq: int) -> str:
+    return f"{base}/{seq}"
+
+
+def journal_id(base: str, number: int) -> str:
+    return f"{base}/j/{number}"
+
+
+def change_documents(name: str, changes: list[Logged], outcome: Outcome, first_rev: int) -> list[ChangeDocument]:
+    """The documents of a batch's changes; the last one of each URI says what it makes of the resource."""
+    puts = {put.event.uri: put for put in (*outcome.kept, *outcome.fresh)}
+    last = {logged.uri: logged.seq for logged in changes}
+    return [
+        _change(
+            name, first_rev + number, logged, _redo(puts.get(logged.uri)) if last[logged.uri] == logged.seq else None
+        )
+        for number, logged in enumerate(changes)
+    ]
+
+
+def journal_documents(name: str, outcome: Outcome, first_rev: int) -> list[JournalDocument]:
+    """What a load makes of resources that are there."""
+    moved = {uri for uri, _ in outcome.gone}
+    puts = [*outcome.kept, *(put for put in outcome.fresh if put.event.uri in moved)]
+    documents = [_resource(name, rev, put.seq, put.event, put.place) for rev, put in enumerate(puts, first_rev)]
+    gone = sorted(moved - {put.event.uri for put in puts})
+    documents += [_tombstone(name, uri, rev, 0) for rev, uri in enumerate(gone, first_rev + len(puts))]
+    return [JournalDocument(name, document.rev, document) for document in documents]
+
+
+def after_change(change: ChangeDocument) -> ResourceDocument | None:
+    """The resource as the change leaves it; None when a later change of the batch does."""
+    redo = change.redo
+    if redo is None:
+        return None
+    if redo.slot is None:
+        return _tombstone(change.resource_set, change.uri, change.rev, change.seq)
+    return ResourceDocument(
+        resource_set=change.resource_set,
+        location=change.location,
+        rev=change.rev,
+        seq=change.seq,
+        live=True,
+        page=redo.page,
+        slot=redo.slot,
+        weight=redo.weight,
+        memo=redo.memo,
+        lastmod=change.lastmod,
+        hash=change.hash,
+        length=change.length,
+        mime=change.mime,
+        encoding=change.encoding,
+        changefreq=change.changefreq,
+        ln=change.ln,
+    )
+
+
+def _redo(put: Put | None) -> Redo:
+    if put is None:
+        return Redo()
+    return Redo(put.place.slot, put.place.page, put.place.weight, put.event.memo)
+
+
+def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> ResourceDocument:
+    metadata = event.metadata
+    return ResourceDocument(
+        resource_set=name,
+        location=_location(event.uri),
+        rev=rev,
+        seq=seq,
+        live=True,
+        page=place.page,
+        slot=place.slot,
+        weight=place.weight,
+        memo=event.memo,
+        lastmod=None if metadata.lastmod is None else _plain(metadata.lastmod),
+        hash=metadata.hash,
+        length=metadata.length,
+        mime=metadata.type,
+        encoding=metadata.encoding,
+        changefreq=metadata.changefreq,
+        ln=tuple(map(_link, metadata.links)) if metadata.links else (),
+    )
+
+
+def _change(name: str, rev: int, logged: Logged, redo: Redo | None) -> ChangeDocument:
+    metadata = logged.metadata
+    return ChangeDocument(
+        resource_set=name,
+        location=_location(logged.uri),
+        rev=rev,
+        seq=logged.seq,
+        change=logged.change,
+        datetime=from_microseconds(logged.at_us),
+        redo=redo,
+        lastmod=None if metadata.lastmod is None else _plain(metadata.lastmod),
+        hash=metadata.hash,
+        length=metadata.length,
+        mime=metadata.type,
+        encoding=metadata.encoding,
+        changefreq=metadata.changefreq,
+        ln=tuple(map(_link, metadata.links)) if metadata.links else (),
+    )
+
+
+def _tombstone(name: str, uri: str, rev: int, seq: int) -> ResourceDocument:
+    return ResourceDocument(resource_set=name, location=_location(uri), rev=rev, seq=seq, live=False)
+
+
+def _location(uri: str) -> Location:
+    return Location(uri, "url") if "://" in uri else Location(uri)
+
+
+def _plain(moment: dt.datetime) -> dt.datetime:
+    """A time that JSON keeps exactly: of no subclass, in UTC. Raises Unacceptable for one without a zone."""
+    if moment.tzinfo is dt.UTC and type(moment) is dt.datetime:
+        return moment
+    return from_microseconds(to_microseconds(moment))
+
+
+def _link(link: Link) -> LinkDocument:
+    return LinkDocument(
+        rel=link.rel,
+        href=_location(link.href),
+        mime=link.type,
+        encoding=link.encoding,
+        hash=link.hash,
+        length=link.length,
+        modified=None if link.modified is None else _plain(link.modified),
+        pri=link.pri,
+        profile=link.profile,
+        extra=link.extra,
+    )
+
+
+def _link_of(link: LinkDocument) -> Link:
+    return Link(
+        rel=link.rel,
+        href=link.href.value,
+        type=link.mime,
+        encoding=link.encoding,
+        hash=link.hash,
+        length=link.length,
+        modified=link.modified,
+        pri=link.pri,
+        profile=link.profile,
+        extra=link.extra,
+    )
+
+
+def _operation(id_: str, rev: int, document: bytes) -> bytes:
+    """Written over an older revision only, and over its own: a late or doubled request changes nothing."""
+    return b'{"index":{"_id":"%b","version":%d,"version_type":"external_gte"}}\n%b\n' % (id_.encode(), rev, document)

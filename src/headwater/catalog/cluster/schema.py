@@ -1,0 +1,185 @@
+"""The indices of a catalog on a search cluster: mappings, templates, versions.
+
+Aliases `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-memory`, each onto one index of this version. Names
+of fields are those of the DIT-ES protocol where it has them. Only what is searched, sorted or useful to an operator is
+indexed; everything is in the document's source, exactly.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from headwater.catalog.interface import NewerSchema
+from headwater.errors import UsageFault
+from headwater.storage.cluster import Cluster
+from headwater.storage.cluster_faults import ClusterDamaged
+
+VERSION = 1
+SET, RESOURCE, CHANGE, MEMORY = "set", "resource", "change", "memory"
+KINDS = (SET, RESOURCE, CHANGE, MEMORY)
+_MOST_LINKS = 1_000_000
+_ALREADY, _NOT_FOUND = 400, 404
+_PRIORITY, _PRIORITIES = 500, 20
+
+_KEYWORD = {"type": "keyword", "ignore_above": 8191}
+_KEPT = {"type": "keyword", "index": False, "doc_values": False}
+_NUMBER = {"type": "long"}
+_KEPT_NUMBER = {"type": "long", "index": False, "doc_values": False}
+_LOCATION = {"properties": {"value": _KEYWORD, "type": _KEPT}}
+_METADATA: dict[str, Any] = {
+    "length": _KEPT_NUMBER,
+    "hash": _KEPT,
+    "mime": _KEPT,
+    "encoding": _KEPT,
+    "changefreq": _KEPT,
+    # A time may be of the year 1 or 9999, where nanoseconds do not reach; the source has it exactly.
+    "lastmod": {"type": "date", "format": "strict_date_optional_time_nanos", "ignore_malformed": True},
+    "ln": {"type": "nested", "dynamic": False, "properties": {"rel": _KEYWORD, "href": _LOCATION, "mime": _KEPT}},
+}
+_MAPPINGS: dict[str, dict[str, Any]] = {
+    SET: {"dynamic": False, "properties": {"resource_set": _KEYWORD, "rev": _NUMBER}},
+    RESOURCE: {
+        "dynamic": "strict",
+        "properties": {
+            "resource_set": _KEYWORD,
+            "location": _LOCATION,
+            "live": {"type": "boolean"},
+            "page": _NUMBER,
+            "slot": _NUMBER,
+            "weight": _KEPT_NUMBER,
+            "seq": _KEPT_NUMBER,
+            "rev": _KEPT_NUMBER,
+            "memo": {"type": "binary"},
+            **_METADATA,
+        },
+    },
+    # What the intake of announced records remembers (`ingest/fed/cluster_memory.py`).
+    MEMORY: {
+        "dynamic": False,
+        "properties": {
+            "set": _KEYWORD,
+            "kind": _KEYWORD,
+            "due": _NUMBER,
+            "noted": _NUMBER,
+            "pending": {"type": "boolean"},
+        },
+    },
+    CHANGE: {
+        "dynamic": "strict",
+        "properties": {
+            "resource_set": _KEYWORD,
+            "location": {"properties": {"value": _KEPT, "type": _KEPT}},
+            "change": _KEPT,
+            "datetime": {"type": "date_nanos", "ignore_malformed": True},
+            "seq": _NUMBER,
+            "rev": _KEPT_NUMBER,
+            "redo": {"type": "object", "enabled": False},
+            **_METADATA,
+        },
+    },
+}
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """How the indices of a new catalog lie: taken when they are created, never changed."""
+
+    shards: int = 1
+    replicas: int = 1
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    schema: int = 0
+
+
+class _Mapping(msgspec.Struct, frozen=True):
+    meta: dict[str, _Meta] = msgspec.field(default_factory=dict, name="_meta")
+
+
+class _Index(msgspec.Struct, frozen=True):
+    mappings: _Mapping = _Mapping()
+
+
+_indices_of = msgspec.json.Decoder(dict[str, _Index]).decode
+
+
+def template(prefix: str, kind: str, layout: Layout, priority: int = _PRIORITY) -> dict[str, Any]:
+    """The index template of one kind: a new version of it takes the place of the old one, never of a newer one."""
+    return {
+        "index_patterns": [f"{prefix}-{kind}-v{VERSION}"],
+        "version": VERSION,
+        "priority": priority,
+        "_meta": {"headwater": {"schema": VERSION}},
+        "template": {
+            "settings": {
+                "index.number_of_shards": layout.shards if kind not in (SET, MEMORY) else 1,
+                "index.number_of_replicas": layout.replicas,
+                # What must be seen is refreshed by name; this bounds only what is held in memory for it.
+                "index.refresh_interval": "60s" if kind != MEMORY else "1s",
+                # What a crash has left undone is done later, and must not bring back what was removed meanwhile.
+                **({"index.gc_deletes": "1h"} if kind == MEMORY else {}),
+                "index.mapping.nested_objects.limit": _MOST_LINKS,
+                # Nothing that others have set for all indices may change our documents.
+                "index.default_pipeline": "_none",
+                "index.final_pipeline": "_none",
+            },
+            "mappings": {"_meta": {"headwater": {"schema": VERSION}}, **_MAPPINGS[kind]},
+            "aliases": {f"{prefix}-{kind}": {"is_write_index": True}},
+        },
+    }
+
+
+def prepare(cluster: Cluster, prefix: str, layout: Layout) -> None:
+    """Make sure that the indices are there, creating what is missing. Raises NewerSchema, UsageFault, ClusterFault."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", prefix):
+        raise UsageFault(f"no prefix for indices: {prefix!a}", advice="Use lower-case letters, digits, - and _.")
+    missing = _missing(cluster, prefix)
+    for kind in missing:
+        _put_template(cluster, prefix, kind, layout)
+    for kind in missing:  # said once more: a template of others that counts before ours would make another index
+        path = f"/{prefix}-{kind}-v{VERSION}"
+        body = msgspec.json.encode(template(prefix, kind, layout)["template"])
+        answer = cluster.ask("PUT", path, body, accept=(_ALREADY,))
+        if answer.status == _ALREADY and "resource_already_exists_exception" not in answer.body:
+            raise ClusterDamaged(answer.body[:1000], where=path)
+
+
+def _put_template(cluster: Cluster, prefix: str, kind: str, layout: Layout) -> None:
+    """Two templates that match one index must not have the same priority: then ours has the next one."""
+    path = f"/_index_template/{prefix}-{kind}"
+    for priority in range(_PRIORITY, _PRIORITY + _PRIORITIES):
+        body = msgspec.json.encode(template(prefix, kind, layout, priority))
+        answer = cluster.ask("PUT", path, body, accept=(_ALREADY,))
+        if answer.status != _ALREADY:
+            return
+        if "same priority" not in answer.body:
+            break
+    raise ClusterDamaged(answer.body[:1000], where=path)
+
+
+def is_prepared(cluster: Cluster, prefix: str) -> bool:
+    """Whether there is anything of a catalog under this prefix. Raises NewerSchema, ClusterFault."""
+    return len(_missing(cluster, prefix)) < len(KINDS)
+
+
+def remove(cluster: Cluster, prefix: str) -> None:
+    """Remove everything of a catalog: for tests and benchmarks, which leave nothing behind."""
+    for kind in KINDS:
+        cluster.ask("DELETE", f"/{prefix}-{kind}-v{VERSION}", accept=(_NOT_FOUND,))
+        cluster.ask("DELETE", f"/_index_template/{prefix}-{kind}", accept=(_NOT_FOUND,))
+
+
+def _missing(cluster: Cluster, prefix: str) -> list[str]:
+    names = ",".join(f"{prefix}-{kind}-v*" for kind in KINDS)
+    found = _indices_of(cluster.ask("GET", f"/{names}/_mapping").body)
+    if not found:  # perhaps we may not see them: only who asks for one by its name is told so
+        cluster.ask("GET", f"/{prefix}-{SET}-v{VERSION}/_mapping", accept=(_NOT_FOUND,))
+    for name, index in found.items():
+        meta = index.mappings.meta.get("headwater")
+        if meta is None:
+            raise ClusterDamaged("the index was not made by Headwater", where=name)
+        if meta.schema > VERSION:
+            raise NewerSchema(f"version {meta.schema}, this program knows {VERSION}", where=name)
+    return [kind for kind in KINDS if f"{prefix}-{kind}-v{VERSION}" not in found]

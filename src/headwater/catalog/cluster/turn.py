@@ -1,0 +1,259 @@
+"""One handle's turn at writing one set on a search cluster: waiting for the lease, keeping it, committing, giving back.
+
+Every write of the head is a compare-and-set with a stamp of its own, so that a lost answer is found out about by
+looking. What was committed but not applied (the tail) is done again by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import ClassVar, TypeVar
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from headwater.catalog.cluster.documents import after_change, redone_operation
+from headwater.catalog.cluster.head import Head, Lease, Tail, overtaken, stamped, valid
+from headwater.catalog.cluster.indices import Indices, Version
+from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
+from headwater.errors import StoreFault
+from headwater.progress import Listener, Notice
+from headwater.storage.cluster import Body
+from headwater.storage.cluster_faults import ClusterDamaged, ClusterFault, ClusterUnreachable
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.004, 0.25
+
+R = TypeVar("R")
+
+
+class SetBusy(StoreFault):
+    """Another writer held the lease of the set for longer than we wait."""
+
+    code: ClassVar[str] = "HW-CAT-08"
+    advice: ClassVar[str] = (
+        "Another process writes to this set: wait for it, or end it, then run the same command again."
+    )
+
+
+class Overtaken(Exception):
+    """The head is no longer as we left it; `landed`: what we wrote last had been there before."""
+
+    def __init__(self, landed: bool) -> None:
+        super().__init__(landed)
+        self.landed = landed
+
+
+class Writer:
+    """What all turns of one handle share. `lease_seconds` is how long its silence is borne by others."""
+
+    def __init__(self, indices: Indices, *, lease_seconds: float, busy_seconds: float, listener: Listener) -> None:
+        self.indices = indices
+        self.lease_seconds = lease_seconds
+        self.busy_seconds = busy_seconds
+        self.listener = listener
+        self.token = uuid4().hex
+        self._numbers = itertools.count()
+        self._watches: dict[str, Watch] = {}
+
+    def stamp(self) -> str:
+        """A name for one write of a head, never used again."""
+        return f"{self.token}.{next(self._numbers)}"
+
+    def judge(self, name: str, head: Head, version: Version, now: float) -> Judgement:
+        """Who holds a set. What was seen before counts: who has been silent all the while is not waited for anew."""
+        watch = self._watches.setdefault(name, Watch(self.token))
+        judgement = watch.judge(head, version, now)
+        if isinstance(judgement, Free):
+            self._watches.pop(name, None)
+        return judgement
+
+
+class Turn:
+    """`head` is the set's head as it was last read or written here; with `hidden` also one that nobody is to see.
+
+    Not for two threads at once.
+    """
+
+    head: Head
+    _version: Version
+    _beat: float
+    _wrote: bool
+
+    def __init__(self, writer: Writer, name: str, *, hidden: bool = False) -> None:
+        self.writer = writer
+        self.indices = writer.indices
+        self.name = name
+        self._hidden = hidden
+
+    def edit(self, change: Callable[[Head], Head]) -> Head:
+        """Replace the head by what `change` makes of it, while nobody holds the lease; the new head."""
+        started = time.monotonic()
+        while True:
+            self._free(started)
+            new = change(self.head)
+            if new is self.head:
+                return new
+            try:
+                self.put(new)
+            except Overtaken as lost:
+                if not lost.landed:
+                    continue
+            return new
+
+    def run(self, work: Callable[[], R]) -> R:
+        """Do the work while holding the lease; anew when it was lost before anything was committed."""
+        while True:
+            self._take(time.monotonic())
+            try:
+                return work()
+            except Overtaken:
+                continue
+            except ClusterUnreachable:
+                raise  # nobody is there to give the lease back to
+            except BaseException:
+                with suppress(Overtaken, ClusterFault):  # the first fault is the one to tell
+                    self.put(overtaken(self.head) if self._wrote else replace(self.head, lease=None))
+                raise
+
+    def write(self, index: str, operations: Iterator[bytes | Body]) -> bool:
+        """Send documents, keeping the lease; whether none met a newer one. Raises Overtaken."""
+        self._wrote = True
+        return self.indices.cluster.stream(index, operations, self._keep)
+
+    def write_ahead(self, index: str, operations: Iterator[bytes | Body]) -> None:
+        """Send what the next commit makes valid. Raises Overtaken: only an overtaker has written newer ones."""
+        if not self.write(index, operations):
+            raise self._damage("documents are newer than the head of their set")
+
+    def commit(self, head: Head) -> bool:
+        """Replace the head; False: it was, but we have been overtaken since. Raises Overtaken: it was not."""
+        before = self.head.rev
+        try:
+            self.put(head)
+        except Overtaken as lost:
+            if lost.landed or (head.rev > before and valid(self.head, head.rev)):
+                return False
+            raise
+        return True
+
+    def finish(self, operations: Iterator[bytes]) -> None:
+        """Apply what is committed and give the lease back. What fails here is left to whoever comes next."""
+        try:
+            self.write(self.indices.resource, operations)
+            self.release()
+        except Overtaken:
+            return  # who overtook us has done it
+        except ClusterFault as fault:
+            self.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", self.name))
+
+    def release(self) -> None:
+        """Give the lease back with nothing left to do. Raises Overtaken: what was read meanwhile may be of no state.
+
+        What others have written since they took over is beyond our head, and looks as if it were not there.
+        """
+        try:
+            self.put(replace(self.head, lease=None, tail=None))
+        except Overtaken as lost:
+            if not lost.landed:
+                raise
+
+    def put(self, head: Head) -> None:
+        """Write the head over the one that was last read or written. Raises Overtaken, with `head` the one found."""
+        new = stamped(head, self.writer.stamp())
+        while True:
+            beat = time.monotonic()
+            written = self.indices.put_head(new, self._version)
+            if written is not None:
+                self.head, self._version, self._beat = new, written, beat
+                return
+            before = self.head.stamps[-1]
+            found, self._version = self.indices.head(self.name, hidden=self._hidden)
+            if found.stamps[-1] == new.stamps[-1]:  # the answer was lost
+                self.head, self._beat = new, beat
+                return
+            if found.stamps[-1] != before:
+                self.head = found
+                raise Overtaken(new.stamps[-1] in found.stamps)
+            # The same head under another primary: try again.
+
+    def _look(self) -> None:
+        self.head, self._version = self.indices.head(self.name, hidden=self._hidden)
+
+    def keep(self) -> None:
+        """Renew the lease when it is time. Raises Overtaken."""
+        self._keep()
+
+    def _keep(self) -> None:
+        if due(self.writer.lease_seconds, self._beat, time.monotonic()):
+            self.put(self.head)
+
+    def look(self) -> None:
+        """See whether somebody holds the lease: a later wait for that one has begun now. Raises UnknownSet."""
+        self._look()
+        self.writer.judge(self.name, self.head, self._version, time.monotonic())
+
+    def _take(self, started: float) -> None:
+        while True:
+            self._free(started)
+            self._wrote = False
+            try:
+                self.put(replace(self.head, lease=self._lease()))
+            except Overtaken:
+                continue
+            return
+
+    def _lease(self) -> Lease:
+        return Lease(self.writer.token, self.writer.lease_seconds)
+
+    def _free(self, started: float) -> None:
+        """Wait until nobody holds the lease and nothing is left to do. Raises UnknownSet, SetBusy."""
+        while True:
+            self._look()
+            now = time.monotonic()
+            judgement = self.writer.judge(self.name, self.head, self._version, now)
+            if isinstance(judgement, Free):
+                return
+            if isinstance(judgement, Expired):
+                self._take_over()
+                continue
+            if now - started > self.writer.busy_seconds:
+                raise SetBusy(_busy(judgement, now - started), where=self.name)
+            # Whoever writes batch after batch leaves only moments in between: while the head moves, look often.
+            time.sleep(min(max(judgement.silence / 4, _SHORTEST_PAUSE), _LONGEST_PAUSE, judgement.seconds))
+
+    def _take_over(self) -> None:
+        """End the turn of a writer that is gone: what it committed is applied, what it did not is void."""
+        with suppress(Overtaken):  # by somebody who does the same
+            self.put(replace(overtaken(self.head), lease=self._lease()))
+            if self.head.tail is not None:
+                self.write(self.indices.resource, self._left(self.head.tail))
+            self.put(replace(self.head, lease=None, tail=None))
+
+    def _left(self, tail: Tail) -> Iterator[bytes]:
+        """The operations that a tail says are to be done."""
+        if tail.journal:
+            for number, entry in enumerate(self.indices.journal_of(self.name, tail)):
+                if entry is None or entry.rev != tail.rev + number:
+                    raise self._damage(f"entry {number} of the journal is missing")
+                yield redone_operation(entry.redo)
+            return
+        changes = self.indices.changes_of(self.name, tail.first, tail.first + tail.count - 1)
+        for number, change in enumerate(changes):
+            if change is None or change.rev != tail.rev + number:
+                raise self._damage(f"change {tail.first + number} is missing")
+            document = after_change(change)
+            if document is not None:
+                yield redone_operation(document)
+
+    def _damage(self, what: str) -> Overtaken | ClusterDamaged:
+        """What cannot be while we hold the lease: have we lost it?"""
+        before = self.head.stamps[-1]
+        self._look()
+        return ClusterDamaged(what, where=self.name) if self.head.stamps[-1] == before else Overtaken(False)
+
+
+def _busy(held: Held, seconds: float) -> str:
+    return f"writer {held.token} has held the lease for the {seconds:.0f} s that we waited"

@@ -1,0 +1,151 @@
+"""One batch of events in SQLite: what is read for the ledger to decide, and what it decided written down."""
+# ruff: noqa: S608 the only text put into a statement is our own lists of columns
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.catalog import ledger
+from headwater.catalog.interface import Event, Limits, SetState, UnknownSet, WrongPhase
+from headwater.catalog.ledger import Arrivals, Log, PageFill, Place, Places, Run
+from headwater.catalog.sqlite.rows import (
+    SEGMENT_COLUMNS,
+    SET_COLUMNS,
+    arrival_rows,
+    change_row,
+    fresh_row,
+    kept_row,
+    run_of,
+    state_of,
+)
+from headwater.catalog.sqlite.schema import SLOT_BITS
+from headwater.catalog.text import is_text as is_text
+from headwater.storage.database import Row, Transaction
+
+_PAGE_COUNT = "(SELECT count(*) FROM page WHERE set_id = id)"
+_INSERT = "INSERT INTO resource VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+STATE_QUERY = f'SELECT {SET_COLUMNS}, {_PAGE_COUNT} FROM "set"'
+
+
+class Head:
+    """The set's own row, as a transaction found it."""
+
+    __slots__ = ("base", "count", "id", "last_seq", "last_us", "name", "next_slot", "opened")
+
+    def __init__(self, name: str, row: Row) -> None:
+        self.name = name
+        self.id: int = row[0]
+        self.opened = row[1] is not None
+        self.last_seq: int = row[2]
+        self.last_us: int | None = row[3]
+        self.count: int = row[4]
+        self.next_slot: int = row[5]
+        self.base = self.id << SLOT_BITS
+
+
+def read_state(transaction: Transaction, name: str) -> SetState:
+    row = transaction.one(f"{STATE_QUERY} WHERE name = ?", (name,)) if is_text(name) else None
+    if row is None:
+        raise UnknownSet("the catalog has no such set", where=name)
+    return state_of(row[:-1], row[-1])
+
+
+def head_of(transaction: Transaction, name: str) -> Head:
+    sql = 'SELECT id, opened_us, last_seq, last_us, count, next_slot FROM "set" WHERE name = ?'
+    row = transaction.one(sql, (name,)) if is_text(name) else None
+    if row is None:
+        raise UnknownSet("the catalog has no such set", where=name)
+    return Head(name, row)
+
+
+def read_places(transaction: Transaction, head: Head, events: Sequence[Event], limits: Limits) -> Places:
+    """Read where the resources of a batch lie, how full their pages are, and how full the last page is."""
+    held = {
+        row[0]: Place(row[1] - head.base, row[2], row[3])
+        for row in transaction.rows_each(
+            "SELECT uri, id, page, weight FROM resource WHERE set_id = ? AND uri = ?",
+            _keys(transaction, head, events),
+        )
+    }
+    numbers = {place.page for place in held.values()}
+    last = transaction.value("SELECT max(number) FROM page WHERE set_id = ?", (head.id,))
+    if last is not None:
+        numbers.add(last)
+    fills = transaction.rows_each(
+        "SELECT number, count, weight FROM page WHERE set_id = ? AND number = ?",
+        [(head.id, number) for number in sorted(numbers)],
+    )
+    return Places(limits, held, {row[0]: PageFill(*row) for row in fills}, head.next_slot)
+
+
+def _keys(transaction: Transaction, head: Head, events: Sequence[Event]) -> list[tuple[int, str]]:
+    """The URIs that must be looked up; none when the set holds nothing between the batch's first and last one."""
+    uris = ledger.uris_of(events)
+    if not is_text("".join(uris)):
+        uris = [uri for uri in uris if is_text(uri)]
+    if not uris:
+        return []
+    # A load in the order of URIs never looks up: comparing octets and comparing code points give the same order.
+    between = "SELECT 1 FROM resource WHERE set_id = ? AND uri BETWEEN ? AND ? LIMIT 1"
+    if not transaction.value(between, (head.id, min(uris), max(uris))):
+        return []
+    return [(head.id, uri) for uri in uris]
+
+
+def read_log(transaction: Transaction, head: Head, limits: Limits) -> Log:
+    sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number DESC LIMIT 1"
+    row = transaction.one(sql, (head.id,)) if head.opened else None
+    if row is None or head.last_us is None:
+        raise WrongPhase("the set is still loading: open it first", where=head.name)
+    return Log(limits, head.last_seq, head.last_us, run_of(row))
+
+
+def write_places(transaction: Transaction, head: Head, places: Places) -> None:
+    outcome = places.outcome()
+    base, set_id = head.base, head.id
+    if outcome.gone:
+        transaction.many("DELETE FROM resource WHERE id = ?", [(base | place.slot,) for _, place in outcome.gone])
+    if outcome.kept:
+        transaction.many(
+            "UPDATE resource SET weight = ?, seq = ?, lastmod_us = ?, hash = ?, length = ?, type = ?, more = ?,"
+            " memo = ? WHERE id = ?",
+            [kept_row(base, put) for put in outcome.kept],
+        )
+    if outcome.fresh:
+        transaction.many(_INSERT, [fresh_row(base, set_id, put) for put in outcome.fresh])
+    _write_pages(transaction, set_id, [page for page in places.pages.values() if page.touches])
+
+
+def write_arrivals(transaction: Transaction, head: Head, places: Places, arrivals: Arrivals) -> None:
+    transaction.many(_INSERT, arrival_rows(head.base, head.id, arrivals))
+    _write_pages(transaction, head.id, [page for page in places.pages.values() if page.touches])
+
+
+def _write_pages(transaction: Transaction, set_id: int, pages: list[PageFill]) -> None:
+    fresh = [page for page in pages if page.first_slot is not None]
+    transaction.many(
+        "INSERT INTO page (set_id, number, first_slot, count, weight, touched, stale_us) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(set_id, p.number, p.first_slot, p.count, p.weight, p.touches, p.first_us) for p in fresh],
+    )
+    transaction.many(
+        "UPDATE page SET count = ?, weight = ?, touched = touched + ?, stale_us = coalesce(stale_us, ?)"
+        " WHERE set_id = ? AND number = ?",
+        [(p.count, p.weight, p.touches, p.first_us, set_id, p.number) for p in pages if p.first_slot is None],
+    )
+
+
+def write_log(transaction: Transaction, head: Head, log: Log) -> None:
+    transaction.many(
+        "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [change_row(head.base, logged) for logged in log.changes],
+    )
+    for run in (*log.closed, log.run):
+        write_run(transaction, head, run)
+
+
+def write_run(transaction: Transaction, head: Head, run: Run) -> None:
+    transaction.run(
+        "INSERT OR REPLACE INTO segment (set_id, number, first, last, from_us, until_us, weight)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (head.id, run.number, run.first, run.last, run.from_us, run.until_us, run.weight),
+    )

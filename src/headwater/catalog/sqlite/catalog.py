@@ -1,0 +1,320 @@
+"""The catalog in one SQLite file: the embedded default, for one machine and any number of its processes.
+
+It reads what a batch concerns, asks `ledger` what the batch does, and writes that down, all in one transaction.
+"""
+# ruff: noqa: S608 the only text put into a statement is our own lists of columns
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from headwater.catalog import ledger
+from headwater.catalog.interface import (
+    Accepted,
+    Event,
+    Limits,
+    NewerSchema,
+    Page,
+    Part,
+    Recorded,
+    Rendered,
+    Resource,
+    Segment,
+    SetState,
+    Unacceptable,
+    WrongPhase,
+    check_after,
+)
+from headwater.catalog.ledger import Run
+from headwater.catalog.moments import to_microseconds
+from headwater.catalog.sqlite.batch import (
+    STATE_QUERY,
+    head_of,
+    is_text,
+    read_log,
+    read_places,
+    read_state,
+    write_arrivals,
+    write_log,
+    write_places,
+    write_run,
+)
+from headwater.catalog.sqlite.moving import read_parts, write_parts
+from headwater.catalog.sqlite.rows import (
+    CHANGE_COLUMNS,
+    PAGE_COLUMNS,
+    RESOURCE_COLUMNS,
+    SEGMENT_COLUMNS,
+    page_of,
+    recorded_of,
+    resource_of,
+    segment_of,
+    state_of,
+)
+from headwater.catalog.sqlite.schema import SCHEMA
+from headwater.spec.moments import from_microseconds
+from headwater.storage.database import Database
+from headwater.storage.faults import SchemaTooNew
+from headwater.storage.schema import Durability
+
+_LARGE = 100_000
+"""A set of so many resources and changes leaves a WAL file that is emptied at once."""
+
+
+class SqliteCatalog:
+    """A catalog in the file at `path`, created and migrated as needed; use from any thread.
+
+    Raises NewerSchema for a file of a newer Headwater and a `DatabaseFault` (HW-DB-…) when the file or the disk is in
+    the way; every method may raise the latter.
+    """
+
+    is_remote = False
+    load_batch = 10_000
+
+    def __init__(
+        self,
+        path: Path | str,
+        limits: Limits | None = None,
+        *,
+        durability: Durability = Durability.FULL,
+        busy_seconds: float = 30.0,
+    ) -> None:
+        self.limits = limits or Limits()
+        try:
+            self._database = Database(path, SCHEMA, durability=durability, busy_seconds=busy_seconds)
+        except SchemaTooNew as cause:
+            raise NewerSchema(cause.what, where=cause.where) from cause
+
+    @property
+    def migrated_from(self) -> int | None:
+        """The schema version that the file had before it was opened, when that was an older one."""
+        return self._database.migrated_from
+
+    def sets(self) -> list[SetState]:
+        """Every set, by name."""
+        with self._database.read() as transaction:
+            return [state_of(row[:-1], row[-1]) for row in transaction.rows(f"{STATE_QUERY} ORDER BY name")]
+
+    def newest(self) -> dict[str, int]:
+        """The number of the newest change of every open set, by name."""
+        with self._database.read() as transaction:
+            return dict(transaction.rows('SELECT name, last_seq FROM "set" WHERE opened_us IS NOT NULL'))
+
+    def state(self, name: str) -> SetState:
+        """One set. Raises UnknownSet."""
+        with self._database.read() as transaction:
+            return read_state(transaction, name)
+
+    def create(self, name: str) -> SetState:
+        """Make sure the set exists (loading when new) and return it."""
+        if not name or not is_text(name):
+            raise Unacceptable(f"no name for a set: {name!a}")
+        with self._database.write() as transaction:
+            transaction.run('INSERT INTO "set" (name) VALUES (?) ON CONFLICT DO NOTHING', (name,))
+            return read_state(transaction, name)
+
+    def load(self, name: str, events: Sequence[Event]) -> int:
+        """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
+        with self._database.write() as transaction:
+            head = head_of(transaction, name)
+            if head.opened:
+                raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
+            places = read_places(transaction, head, events, self.limits)
+            arrivals = ledger.arrivals(places, events)
+            if arrivals is None:
+                ledger.load(places, events)
+                write_places(transaction, head, places)
+            else:
+                write_arrivals(transaction, head, places, arrivals)
+            transaction.run(
+                'UPDATE "set" SET count = ?, next_slot = ? WHERE id = ?',
+                (head.count + places.added, places.next_slot, head.id),
+            )
+            return head.count + places.added
+
+    def open(self, name: str, at: dt.datetime) -> SetState:
+        """End the load: the first segment begins with `from_` = `at`. No effect on a set that is open."""
+        at_us = to_microseconds(at)
+        with self._database.write() as transaction:
+            head = head_of(transaction, name)
+            if not head.opened:
+                last_us = at_us if head.last_us is None else max(at_us, head.last_us)
+                transaction.run('UPDATE "set" SET opened_us = ?, last_us = ? WHERE id = ?', (at_us, last_us, head.id))
+                transaction.run(
+                    "UPDATE page SET stale_us = ? WHERE set_id = ? AND touched > rendered", (at_us, head.id)
+                )
+                write_run(transaction, head, Run(0, head.last_seq + 1, head.last_seq, at_us))
+            return read_state(transaction, name)
+
+    def record(
+        self, name: str, events: Sequence[Event], now: dt.datetime, *, after: SetState | None = None
+    ) -> Accepted:
+        """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
+        now_us = to_microseconds(now)
+        with self._database.write() as transaction:
+            head = head_of(transaction, name)
+            log = read_log(transaction, head, self.limits)
+            check_after(name, log.last_seq, after)
+            places = read_places(transaction, head, events, self.limits)
+            ignored = ledger.record(places, log, events, now_us)
+            if log.changes:
+                write_places(transaction, head, places)
+                write_log(transaction, head, log)
+                transaction.run(
+                    'UPDATE "set" SET last_seq = ?, last_us = ?, count = ?, next_slot = ? WHERE id = ?',
+                    (log.last_seq, log.last_us, head.count + places.added, places.next_slot, head.id),
+                )
+        if not log.changes:
+            return Accepted(0, 0, tuple(ignored))
+        return Accepted(log.changes[0].seq, log.last_seq, tuple(ignored))
+
+    def mark(self, name: str, now: dt.datetime) -> dt.datetime:
+        """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""
+        now_us = to_microseconds(now)
+        with self._database.write() as transaction:
+            head = head_of(transaction, name)
+            last_us = now_us if head.last_us is None else max(now_us, head.last_us)
+            transaction.run('UPDATE "set" SET last_us = ? WHERE id = ?', (last_us, head.id))
+        return from_microseconds(last_us)
+
+    def remember(self, name: str, memos: Sequence[tuple[str, bytes]]) -> None:
+        """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
+        with self._database.write() as transaction:
+            head = head_of(transaction, name)
+            transaction.many(
+                "UPDATE resource SET memo = ? WHERE set_id = ? AND uri = ?",
+                [(memo or None, head.id, uri) for uri, memo in memos if is_text(uri)],
+            )
+
+    def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
+        """The live resources among `uris`."""
+        with self._database.read() as transaction:
+            head = head_of(transaction, name)
+            rows = transaction.rows_each(
+                f"SELECT {RESOURCE_COLUMNS} FROM resource WHERE set_id = ? AND uri = ?",
+                [(head.id, uri) for uri in uris if is_text(uri)],
+            )
+            return {resource.uri: resource for resource in map(resource_of, rows)}
+
+    def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
+        """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
+        with self._database.read() as transaction:
+            head = head_of(transaction, name)
+            rows = transaction.rows(
+                f"SELECT {RESOURCE_COLUMNS} FROM resource WHERE set_id = ? AND uri > ? ORDER BY uri LIMIT ?",
+                (head.id, after, max(limit, 0)),
+            )
+            return [resource_of(row) for row in rows]
+
+    def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
+        """URI and memo of each of the resources that `resources` would return."""
+        with self._database.read() as transaction:
+            head = head_of(transaction, name)
+            rows = transaction.rows(
+                "SELECT uri, memo FROM resource WHERE set_id = ? AND uri > ? ORDER BY uri LIMIT ?",
+                (head.id, after, max(limit, 0)),
+            )
+            return [(uri, memo or b"") for uri, memo in rows]
+
+    def pages(self, name: str) -> list[Page]:
+        """All pages in order, also empty ones (count 0)."""
+        with self._database.read() as transaction:
+            head = head_of(transaction, name)
+            sql = f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number"
+            return [page_of(row) for row in transaction.rows(sql, (head.id,))]
+
+    def page(self, name: str, number: int) -> Iterator[Resource]:
+        """The live resources of one page in slot order, read from one snapshot; none for a page that is not there."""
+        self.state(name)  # an unknown set is said now, not with the first resource
+        return self._page(name, number)
+
+    def _page(self, name: str, number: int) -> Iterator[Resource]:
+        with self._database.read() as transaction:
+            head = head_of(transaction, name)
+            sql = "SELECT first_slot FROM page WHERE set_id = ? AND number = ?"
+            first = transaction.value(sql, (head.id, number))
+            if first is None:
+                return
+            next_first = transaction.value(sql, (head.id, number + 1))
+            until = head.next_slot if next_first is None else next_first
+            rows = transaction.rows(
+                f"SELECT {RESOURCE_COLUMNS} FROM resource WHERE id >= ? AND id < ? ORDER BY id",
+                (head.base + first, head.base + until),
+            )
+            yield from map(resource_of, rows)
+
+    def rendered(self, name: str, pages: Sequence[Rendered]) -> None:
+        """Note that documents of pages were written from the states with these `touched` counts."""
+        rows = [(page, to_microseconds(page.at), to_microseconds(page.completed)) for page in pages]
+        with self._database.write() as transaction:
+            head = head_of(transaction, name)
+            for page, at_us, completed_us in rows:
+                changed = transaction.run(
+                    "UPDATE page SET rendered = ?1, at_us = ?2, completed_us = ?3,"
+                    " stale_us = CASE WHEN touched > ?1 THEN max(coalesce(stale_us, ?2), ?2) END"
+                    " WHERE set_id = ?4 AND number = ?5 AND touched >= ?1",
+                    (page.touched, at_us, completed_us, head.id, page.number),
+                )
+                if not changed:
+                    raise Unacceptable(f"page {page.number} was never touched {page.touched} times", where=name)
+
+    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Recorded]:
+        """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
+        with self._database.read() as transaction:
+            head = head_of(transaction, name)
+            rows = transaction.rows(
+                f"SELECT {CHANGE_COLUMNS} FROM change WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+                (head.base + max(after, 0), head.base + head.last_seq, max(limit, 0)),
+            )
+            return [recorded_of(row, head.base) for row in rows]
+
+    def segments(self, name: str) -> list[Segment]:
+        """All segments in order; the last one is open. None while the set is loading."""
+        with self._database.read() as transaction:
+            head = head_of(transaction, name)
+            sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
+            return [segment_of(row) for row in transaction.rows(sql, (head.id,))]
+
+    def close_segment(self, name: str, now: dt.datetime) -> Segment:
+        """Close the open segment, also an empty one, and open the next; return the closed one."""
+        now_us = to_microseconds(now)
+        with self._database.write() as transaction:
+            head = head_of(transaction, name)
+            log = read_log(transaction, head, self.limits)
+            closed = log.close(max(now_us, log.last_us + 1))
+            write_log(transaction, head, log)
+            transaction.run('UPDATE "set" SET last_us = ? WHERE id = ?', (log.last_us, head.id))
+        return segment_of((closed.number, closed.first, closed.last, closed.from_us, closed.until_us, closed.weight))
+
+    def note(self, name: str, notes: bytes) -> None:
+        """Replace the publisher's private note of the set."""
+        with self._database.write() as transaction:
+            head = head_of(transaction, name)
+            transaction.run('UPDATE "set" SET notes = ? WHERE id = ?', (notes, head.id))
+
+    def dump(self, name: str) -> Iterator[Part]:
+        """The parts of one set, all from one snapshot; while it is read, the WAL file grows with what others write."""
+        self.state(name)  # an unknown set is said now, not with the first part
+        return self._dump(name)
+
+    def _dump(self, name: str) -> Iterator[Part]:
+        with self._database.read() as transaction:
+            yield from read_parts(transaction, name)
+
+    def restore(self, parts: Iterable[Part]) -> SetState:
+        """Make a set of its parts, in one transaction: other writers wait for it, and the WAL file grows by the set."""
+        with self._database.write() as transaction:
+            state = write_parts(transaction, parts)
+        if state.count + state.last_seq >= _LARGE:  # of thousands of small ones, each would wait for the disk
+            self._database.checkpoint()
+        return state
+
+    def check(self) -> list[str]:
+        """What is wrong with the file itself; reads all of it. `verify` compares the books."""
+        return self._database.check()
+
+    def close(self) -> None:
+        """Give up connections; what was accepted is on disk. Iterators under way end with `DatabaseClosed`."""
+        self._database.close()

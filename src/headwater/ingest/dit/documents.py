@@ -1,0 +1,336 @@
+"""The documents of the DIT-ES protocol, `resource` and `change`, as values.
+
+What names the resource or the change must be right, or the document is refused (BadDocument); what only describes it is
+left out when it cannot be read, and said in `remarks`. Pure: decoded JSON in, frozen values out (DIT-01…DIT-10).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from headwater.catalog.interface import Metadata
+from headwater.errors import UsageFault
+from headwater.ingest.fed.locations import URL, Location
+from headwater.spec import grammar
+from headwater.spec.datetimes import parse_datetime
+from headwater.spec.escape import WriteRefused
+from headwater.spec.hashes import HEX_LENGTH, parse_hash
+from headwater.spec.moments import from_microseconds, to_microseconds
+from headwater.spec.records import Change, Link
+from headwater.spec.uris import to_ascii
+
+RESOURCE: Final = "resource"
+CHANGE: Final = "change"
+
+MOST_LINKS: Final = 500
+"""Links of one document that are read: a reader of our lists takes no more than twice as many of an entry."""
+MOST_REMARKS: Final = 20
+"""What is said of one document at most: a bad one may give cause for a remark in every octet."""
+MOST_KEPT_OCTETS: Final = 16_384
+"""Unknown fields of one document that are kept, as JSON (DIT-A19)."""
+
+_LONGEST_LENGTH: Final = (1 << 63) - 1
+_KNOWN: Final = frozenset(
+    {"resource_set", "location", "length", "md5", "hash", "mime", "lastmod", "ln", "timestamp", "change", "datetime"}
+    | {"encoding", "changefreq"}
+)
+_OTHER_DIGEST = re.compile(r"([a-z0-9][a-z0-9.\-]*):[0-9a-f]+").fullmatch
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII).fullmatch
+_SPACE = re.compile(r"\s+")
+
+
+class BadDocument(UsageFault):
+    """A document that is none of the DIT-ES protocol, or that does not say what it is about."""
+
+    code: ClassVar[str] = "HW-ING-41"
+    advice: ClassVar[str] = "docs/ingest.md shows the documents that are understood; mend this one and send it again."
+
+
+class LinkDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of `ln`, its `href` not resolved yet."""
+
+    rel: str
+    href: Location
+    type: str | None = None
+    encoding: str | None = None
+    length: int | None = None
+    hash: str | None = None
+    modified: dt.datetime | None = None
+    pri: int | None = None
+
+    def link(self, href: str) -> Link:
+        """The link to the resolved address."""
+        return Link(
+            rel=self.rel,
+            href=href,
+            encoding=self.encoding,
+            hash=self.hash,
+            length=self.length,
+            modified=self.modified,
+            pri=self.pri,
+            type=self.type,
+        )
+
+
+class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The present state of one resource (DIT-05). `metadata` is without links; `stored_at` is `timestamp` (DIT-09)."""
+
+    resource_set: str | None
+    location: Location
+    metadata: Metadata
+    links: tuple[LinkDocument, ...] = ()
+    stored_at: dt.datetime | None = None
+    kept: bytes = b""
+    """Fields that the protocol does not know, as JSON (DIT-A19)."""
+    remarks: tuple[str, ...] = ()
+
+
+class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the log (DIT-06). `at` is `datetime`, or else `timestamp` (DIT-A3).
+
+    One that a catalog has written (`harvest`) has its number `seq` and its own `metadata` and `links` (DIT-A13).
+    """
+
+    resource_set: str | None
+    location: Location
+    change: Change
+    lastmod: dt.datetime | None = None
+    at: dt.datetime | None = None
+    seq: int = 0
+    metadata: Metadata | None = None
+    links: tuple[LinkDocument, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+_DEEPEST = 100
+"""Levels of a document: harvesters need four."""
+
+DitDocument = ResourceDocument | ChangeDocument
+
+
+def read_document(source: object, kind: str | None = None, stored_at: object = None) -> DitDocument:
+    """What the decoded JSON of one document says; without a `kind` a document with `change` is a change.
+
+    `stored_at` is the time that the index gives where it kept `_timestamp` itself (DIT-09). Raises BadDocument.
+    """
+    if not isinstance(source, dict):
+        raise BadDocument("a document is a JSON object")
+    if _is_deep(source):
+        raise BadDocument("a document of too many levels")
+    return _read(source, kind, stored_at)
+
+
+def _is_deep(source: dict[str, Any]) -> bool:
+    """Whether values lie deeper in each other than any document needs: what can be decoded cannot always be kept."""
+    level: list[Any] = [source]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _read(source: dict[str, Any], kind: str | None, stored_at: object) -> DitDocument:
+    remarks: list[str] = []
+    name = source.get("resource_set")
+    if name is not None and not isinstance(name, str):
+        raise BadDocument("resource_set is a text", rule="DIT-05")
+    location = _location(source.get("location"))
+    stored = _time("timestamp", source.get("timestamp", stored_at), remarks)
+    if (kind or (CHANGE if "change" in source else RESOURCE)) == CHANGE:
+        return _change_document(source, name, location, stored, remarks)
+    return ResourceDocument(
+        resource_set=name,
+        location=location,
+        metadata=_metadata(source, remarks),
+        links=_some_links(source.get("ln"), remarks),
+        stored_at=stored,
+        kept=_kept(source, remarks),
+        remarks=tuple(remarks[:MOST_REMARKS]),
+    )
+
+
+def _change_document(
+    source: dict[str, Any], name: str | None, location: Location, stored: dt.datetime | None, remarks: list[str]
+) -> ChangeDocument:
+    change = _change(source.get("change"))
+    at = _time("datetime", source.get("datetime"), remarks) or stored
+    seq = source.get("seq")
+    if not isinstance(seq, int) or not 1 <= seq <= _LONGEST_LENGTH or not (change is Change.DELETED or "ln" in source):
+        seq = 0  # a harvester's, which describes nothing
+    metadata = _metadata(source, remarks) if seq and change is not Change.DELETED else None
+    return ChangeDocument(
+        resource_set=name,
+        location=location,
+        change=change,
+        lastmod=_time("lastmod", source.get("lastmod"), remarks) if metadata is None else metadata.lastmod,
+        at=at,
+        seq=seq,
+        metadata=metadata,
+        links=() if metadata is None else _some_links(source.get("ln"), remarks),
+        remarks=tuple(remarks[:MOST_REMARKS]),
+    )
+
+
+def _location(value: object) -> Location:
+    if isinstance(value, str):
+        return Location(value, URL)
+    if not isinstance(value, dict) or not isinstance(text := value.get("value"), str) or not text:
+        raise BadDocument("location is an object with value and type", rule="DIT-05")
+    kind = value.get("type")
+    kind = URL if kind is None else kind
+    if not isinstance(kind, str):
+        raise BadDocument("the type of a location is a text", rule="DIT-07")
+    return Location(text, kind.strip().lower())
+
+
+def _change(value: object) -> Change:
+    try:
+        return Change(str(value).strip().lower())
+    except ValueError:
+        raise BadDocument(f"change is created, updated or deleted, not {value!a:.40}", rule="DIT-06") from None
+
+
+def _metadata(source: dict[str, Any], remarks: list[str]) -> Metadata:
+    return Metadata(
+        lastmod=_time("lastmod", source.get("lastmod"), remarks),
+        hash=_digests((*_texts(source.get("hash")), *_texts(source.get("md5"))), remarks),
+        length=_length(source.get("length"), remarks),
+        type=_written("mime", source.get("mime"), grammar.media_type, remarks),
+        encoding=_written("encoding", source.get("encoding"), grammar.token, remarks),
+        changefreq=_written("changefreq", source.get("changefreq"), grammar.frequency, remarks),
+    )
+
+
+def _time(name: str, value: object, remarks: list[str]) -> dt.datetime | None:
+    """A time as a text of the seed's pattern or of W3C (DIT-08, DIT-A5), or as milliseconds since 1970."""
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, str):
+            return from_microseconds(to_microseconds(parse_datetime(value)[0]))  # a coarse time is its start
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=value)
+    except (ValueError, OverflowError):
+        pass
+    remarks.append(f"{name} is no time: {value!a:.60}")
+    return None
+
+
+def _length(value: object, remarks: list[str]) -> int | None:
+    """Octets in 64 bits (DIT-A7), as a number or as its digits."""
+    if value is None:
+        return None
+    if (isinstance(value, str) and _DIGITS(value.strip())) or (isinstance(value, float) and value.is_integer()):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LONGEST_LENGTH:
+        return value
+    remarks.append(f"length is no number of octets: {value!a:.40}")
+    return None
+
+
+def _texts(value: object) -> Iterable[str]:
+    items = value if isinstance(value, list) else [value]
+    return (part for item in items if item is not None for part in str(item).replace(",", " ").split())
+
+
+def _digests(items: Iterable[str], remarks: list[str]) -> str | None:
+    """One digest or several, bare or with the algorithm's name, written with it (DIT-A8, DIT-10)."""
+    found: dict[str, str] = {}
+    for item in items:
+        read = parse_hash(item)
+        if read.digests:
+            found.setdefault(read.digests[0].algorithm, str(read.digests[0]))
+        elif (other := _OTHER_DIGEST(item.lower())) and other[1] not in HEX_LENGTH:
+            found.setdefault(other[1], other[0])
+        else:
+            remarks.append(f"md5 is no digest: {item!a:.80}")
+    return " ".join(found.values()) or None
+
+
+def _written(name: str, value: object, check: Any, remarks: list[str]) -> str | None:
+    """A value that a document can hold, or None and a remark; a media type is its essence (AMB-09)."""
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, str):
+            check(value.strip())
+            return value.partition(";")[0].strip().lower() if name == "mime" else value.strip()
+    except WriteRefused:
+        pass
+    remarks.append(f"{name} cannot be published: {value!a:.60}")
+    return None
+
+
+def _some_links(value: object, remarks: list[str]) -> tuple[LinkDocument, ...]:
+    links = tuple(islice(_links(value, remarks), MOST_LINKS + 1))
+    if len(links) > MOST_LINKS:
+        remarks.insert(0, f"more than {MOST_LINKS} links: the others were left out")
+    return links[:MOST_LINKS]
+
+
+def _links(value: object, remarks: list[str]) -> Iterable[LinkDocument]:
+    items = value if isinstance(value, list) else [] if value is None else [value]
+    for item in items:
+        if not isinstance(item, dict):
+            remarks.append(f"a link is an object: {item!a:.60}")
+            continue
+        try:
+            href = _location(item.get("href"))
+        except BadDocument:
+            remarks.append(f"a link without href: {item!a:.80}")
+            continue
+        for rel in _relations(item.get("rel"), remarks):
+            pri = item.get("pri")
+            yield LinkDocument(
+                rel=rel,
+                href=href,
+                type=_written("mime", item.get("mime"), grammar.media_type, remarks),
+                encoding=_written("encoding", item.get("encoding"), grammar.token, remarks),
+                length=_length(item.get("length"), remarks),
+                hash=_digests((*_texts(item.get("hash")), *_texts(item.get("md5"))), remarks),
+                modified=_time("lastmod", item.get("lastmod"), remarks),
+                pri=pri if isinstance(pri, int) and not isinstance(pri, bool) and 1 <= pri <= 999_999 else None,
+            )
+
+
+def _relations(value: object, remarks: list[str]) -> Iterable[str]:
+    """The relations that `rel` names: `described by` is `describedby`, a comma parts two of them (DIT-A17)."""
+    for text in _items(value):
+        name = _SPACE.sub(" ", text.strip())
+        if ":" not in name:
+            name = name.lower()
+        name = "describedby" if name == "described by" else name
+        try:
+            grammar.relation(name)
+            yield to_ascii(name)
+        except WriteRefused:
+            remarks.append(f"rel is no relation: {text!a:.60}")
+
+
+def _items(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        return [value] if ":" in value else value.split(",")
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else [""]
+
+
+def _kept(source: dict[str, Any], remarks: list[str]) -> bytes:
+    unknown = {name: value for name, value in source.items() if name not in _KNOWN}
+    if not unknown:
+        return b""
+    kept = msgspec.json.encode(unknown, order="deterministic")
+    if len(kept) > MOST_KEPT_OCTETS:
+        remarks.append(f"unknown fields of more than {MOST_KEPT_OCTETS:,} octets were not kept")
+        return b""
+    return kept

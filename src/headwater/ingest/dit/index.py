@@ -1,0 +1,236 @@
+"""Reads the documents of an index that a harvester writes, shard by shard in the order of their operations.
+
+Nothing is ever written to the index, not even a scroll or a point in time. Each page is one search after the last
+number that was read (`search_after`'s principle on `_seq_no`), together with the gaps below it (`positions`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from headwater.errors import SourceFault, UsageFault
+from headwater.ingest.dit.exports import Unwrapper, Wrapped
+from headwater.ingest.dit.positions import ShardPosition
+
+PAGE: Final = 1_000
+"""Documents of one search, at most …"""
+PAGE_OCTETS: Final = 16 << 20
+"""… and what its answer should not be much longer than."""
+
+_NAME = re.compile(r"[^\\/*?\"<>| #A-Z:][^\\/?\"<>| #A-Z:]{0,254}\Z")
+
+
+class BadIndex(UsageFault):
+    """An index that cannot be named, or that is not there."""
+
+    code: ClassVar[str] = "HW-ING-46"
+    advice: ClassVar[str] = "Name the harvester's index like http://host:9200/omtd-resourcesync."
+
+
+class OddAnswer(SourceFault):
+    """The search server answers with what is no answer to a search."""
+
+    code: ClassVar[str] = "HW-ING-47"
+    advice: ClassVar[str] = (
+        "Check that the address is that of an OpenSearch or Elasticsearch server of version 7 or later."
+    )
+
+
+class Answered(Protocol):
+    """The part of an answer that is read."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        ...
+
+    @property
+    def body(self) -> str:
+        """The JSON text."""
+        ...
+
+
+class Searched(Protocol):
+    """What is needed of a search server: `storage.cluster.Cluster` has it."""
+
+    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: tuple[int, ...] = ()) -> Answered:
+        """The answer to one request; a failure that is not in `accept` is raised."""
+        ...
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """One shard of one index as it is now: an index that is made anew under the same name has another `uuid`."""
+
+    index: str
+    uuid: str
+    number: int
+    set_field: str | None = None
+    """The field by which the engine knows a document's resource_set, where the mapping has one that it can search."""
+
+    @property
+    def feed(self) -> str:
+        """Under what name its position is kept."""
+        return f"index {self.uuid}/{self.number}"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """One document: the number of the operation that wrote it, and the document, or why it is none."""
+
+    number: int
+    wrapped: Wrapped
+
+
+class Index:
+    """The index, alias or list of indices `name` on a search server."""
+
+    def __init__(self, server: Searched, name: str) -> None:
+        if not all(_NAME.match(one) for one in name.split(",")):
+            raise BadIndex(f"not the name of an index: {name[:200]!a}")
+        self._server = server
+        self._name = name
+        self._size = PAGE
+
+    def shards(self) -> list[Shard]:
+        """Every shard of every index behind the name. Raises BadIndex when there is none."""
+        filters = (
+            "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards,*.mappings.properties.resource_set"
+        )
+        answer = self._server.ask("GET", f"/{quote(self._name, safe=',*')}?{filters}", accept=(404,))
+        if answer.status == 404:
+            raise BadIndex("there is no such index", where=self._name)
+        found = []
+        for index, told in sorted(_decoded(answer.body).items()):
+            try:
+                settings = told["settings"]["index"]
+                count, uuid = int(settings["number_of_shards"]), str(settings["uuid"])
+            except (KeyError, TypeError, ValueError) as cause:
+                raise OddAnswer("the settings of an index say neither uuid nor shards", where=index) from cause
+            field = _set_field(told)
+            found += [Shard(index, uuid, number, field) for number in range(count)]
+        if not found:
+            raise BadIndex("there is no such index", where=self._name)
+        return found
+
+    def newest(self, shard: Shard) -> int:
+        """The highest number of a document in the shard; -1 when it is empty."""
+        body = {"query": {"match_all": {}}, "sort": _sorted("desc"), "size": 1, "_source": False}
+        hits = self._search(shard, body)
+        return max((one.number for one in hits), default=-1)
+
+    def page(
+        self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
+    ) -> list[Found]:
+        """The next documents that `position` does not know, up to the number `until`, in order; some gaps first.
+
+        Those of other sets than `sets` are left out as far as the engine can tell; whoever takes them looks again.
+        """
+        after: dict[str, int] = {"gte": position.next} | ({"lte": until} if until is not None else {})
+        wanted: list[dict[str, Any]] = [{"range": {"_seq_no": after}}]
+        if position.gaps:
+            wanted.append({"terms": {"_seq_no": sorted(position.gaps)}})
+        query = {"filter": [{"bool": {"should": wanted}}], "must_not": _of_others(shard.set_field, sets)}
+        body = {"query": {"bool": query}, "sort": _sorted("asc"), "size": self._size}
+        return [one for one in self._search(shard, body) if position.is_new(one.number)]
+
+    def pages(
+        self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
+    ) -> Iterator[list[Found]]:
+        """Page after page to the end; whoever takes one moves the position before asking for the next."""
+        while found := self.page(shard, position, until, sets):
+            yield found
+
+    def newest_of_others(self, shard: Shard, position: ShardPosition, sets: frozenset[str] | None) -> int:
+        """The highest number of a document when all from `position` on are of other sets, or -1.
+
+        One search, for one copy of the shard to answer it from one state: another may show less.
+        """
+        if (others := _of_others(shard.set_field, sets)) == []:
+            return -1
+        body = {
+            "query": {"range": {"_seq_no": {"gte": position.next}}},
+            "sort": _sorted("desc"),
+            "size": 1,
+            "_source": False,
+            "aggs": {"ours": {"filter": {"bool": {"must_not": others}}}},
+        }
+        answer = self._answer(shard, body)
+        try:
+            ours = answer["aggregations"]["ours"]["doc_count"]
+        except (KeyError, TypeError) as cause:
+            raise OddAnswer("a search without the count that it was asked for") from cause
+        return max((_found(hit).number for hit in _hits(answer)), default=-1) if ours == 0 else -1
+
+    def _search(self, shard: Shard, body: dict[str, Any]) -> list[Found]:
+        return [_found(hit) for hit in _hits(self._answer(shard, body))]
+
+    def _answer(self, shard: Shard, body: dict[str, Any]) -> dict[str, Any]:
+        asked = {"seq_no_primary_term": True, "track_total_hits": False, **body}
+        only = f"preference=_shards:{shard.number}&allow_partial_search_results=false"
+        path = f"/{quote(shard.index, safe='')}/_search?{only}"
+        text = self._server.ask("POST", path, msgspec.json.encode(asked)).body
+        if "_source" not in body:
+            self._size = fitting(self._size, len(text))
+        return _decoded(text)
+
+
+def fitting(size: int, octets: int) -> int:
+    """How many documents to ask for next, when so many came to so much: documents may be as large as they like."""
+    return max(1, size * PAGE_OCTETS // octets) if octets > PAGE_OCTETS else min(PAGE, size * 2)
+
+
+def _sorted(order: str) -> list[dict[str, Any]]:
+    """By number; an index without mappings, because it has no document yet, does not even know its own fields."""
+    return [{"_seq_no": {"order": order, "unmapped_type": "long"}}]
+
+
+def _set_field(told: dict[str, Any]) -> str | None:
+    """The keyword field of resource_set in an index's mapping: itself, or the `.keyword` that engines make."""
+    try:
+        mapping = told["mappings"]["properties"]["resource_set"]
+        fields = {"resource_set": mapping, "resource_set.keyword": mapping.get("fields", {}).get("keyword", {})}
+        return next((name for name, one in fields.items() if _is_searchable(one)), None)
+    except (KeyError, TypeError, AttributeError):  # no mapping yet, or none of ours: everything is read
+        return None
+
+
+def _is_searchable(mapping: dict[str, Any]) -> bool:
+    is_plain = str(mapping.get("index", "true")).lower() == "true" and "null_value" not in mapping
+    return mapping.get("type") == "keyword" and is_plain
+
+
+def _of_others(field: str | None, sets: frozenset[str] | None) -> list[dict[str, Any]]:
+    """What leaves out the documents that certainly are of other sets; what `field` does not index may be ours."""
+    if field is None or sets is None:
+        return []
+    named: list[dict[str, Any]] = [{"exists": {"field": field}}]
+    return [{"bool": {"filter": named, "must_not": [{"terms": {field: sorted(sets)}}]}}]
+
+
+def _found(hit: object) -> Found:
+    if not isinstance(hit, dict) or not isinstance(number := hit.get("_seq_no"), int):
+        raise OddAnswer("a document without the number of its operation")
+    if "_source" not in hit:
+        return Found(number, Wrapped(None))
+    return Found(number, Unwrapper().push(hit)[0])
+
+
+def _hits(answer: dict[str, Any]) -> list[object]:
+    hits = answer.get("hits")
+    if answer.get("timed_out") or not isinstance(hits, dict) or not isinstance(hits.get("hits"), list):
+        raise OddAnswer("a search that was not answered as a whole")
+    return list(hits["hits"])
+
+
+def _decoded(body: str) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as cause:
+        raise OddAnswer("an answer that is not JSON") from cause
+    if not isinstance(value, dict):
+        raise OddAnswer("an answer that is no object")
+    return value

@@ -1,0 +1,206 @@
+"""Takes documents of the DIT-ES protocol into a fed set: resolves, joins, records, and keeps in mind what waits."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.catalog.interface import Metadata, Resource
+from headwater.errors import UsageFault
+from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument
+from headwater.ingest.dit.joining import join, key_of
+from headwater.ingest.fed.feed import BATCH, Feed, Outcome
+from headwater.ingest.fed.intake import refusal
+from headwater.ingest.fed.locations import BadLocation
+from headwater.ingest.fed.memory import Effects
+from headwater.ingest.fed.notes import Note, read_note
+from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
+from headwater.ingest.fed.reciprocity import Draft, statements_of
+from headwater.spec.moments import to_microseconds
+from headwater.spec.records import Link
+
+PATIENCE: Final = dt.timedelta(seconds=5)
+"""How long one document of a pair waits for the other."""
+
+HISTORY = "a change from before the load: what it came to was loaded"
+
+
+class Taken(msgspec.Struct, kw_only=True):
+    """What documents came to: the outcome of each, and what was noticed on the way."""
+
+    outcomes: list[Outcome] = msgspec.field(default_factory=list)
+    merged: list[str] = msgspec.field(default_factory=list)
+    """URIs to which documents with different locations resolved (DIT-A9)."""
+    remarks: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    """By line: what of a document could not be read and was left out."""
+
+
+def take_documents(
+    feed: Feed,
+    documents: Iterable[tuple[int, DitDocument]],
+    *,
+    positions: Mapping[str, bytes] | None = None,
+    patience: dt.timedelta = PATIENCE,
+    snapshot: bool = False,
+) -> Taken:
+    """Record what the documents say as one batch; those without their partner wait up to `patience`.
+
+    Lines count from 1. `positions` of feeds are kept together with the batch. While the set is loading, `resource`
+    documents are its snapshot (DIT-03), and `change` documents are history; with `snapshot` they are that in an open
+    set, too, and nothing waits. Raises what catalog and memory raise; then
+    nothing was recorded, and the same may be taken again.
+    """
+    taken = Taken()
+    items: list[State | Happening] = []
+    for order, (line, document) in enumerate(documents):
+        taken.remarks += [(line, remark) for remark in document.remarks]
+        try:
+            items.append(_resolved(feed, document, line, order, taken))
+        except UsageFault as fault:
+            taken.outcomes.append(refusal(line, fault))
+    effects = Effects(positions=dict(positions or {}))
+    with feed.turn:
+        feed.recover()
+        if feed.next_seq() is None:
+            _load(feed, items, effects, taken)
+        else:
+            known, now = _known(feed, items), feed.clock()
+            joined = join(_effective(feed, items), known, now, patience=patience, final=snapshot, snapshot=snapshot)
+            _record(feed, joined, effects, taken)
+    taken.outcomes.sort(key=lambda one: one.line)
+    said: dict[int, tuple[str, ...]] = {}
+    for line, remark in taken.remarks:
+        said[line] = (*said.get(line, ()), remark)
+    taken.outcomes = [
+        replace(one, left_out=said[one.line]) if one.line in said and one.status < 400 else one
+        for one in taken.outcomes
+    ]
+    return taken
+
+
+def resolvable(feed: Feed, documents: Iterable[tuple[int, DitDocument]]) -> list[Outcome]:
+    """The outcomes that documents would have as far as they are judged alone; nothing is recorded."""
+    outcomes = []
+    for line, document in documents:
+        try:
+            _resolved(feed, document, line, 0, Taken())
+            outcomes.append(Outcome(line=line, status=200))
+        except UsageFault as fault:
+            outcomes.append(refusal(line, fault))
+    return outcomes
+
+
+def settle(feed: Feed, until: dt.datetime | None) -> int:
+    """Let go alone what has waited for its partner until then, with None all that waits; returns how many that were."""
+    count = 0
+    while True:
+        with feed.turn:
+            feed.recover()
+            halves = feed.memory.due(feed.name, until, BATCH)
+            if not halves or feed.next_seq() is None:
+                return count
+            known = _known(feed, [], halves)
+            _record(feed, join([], known, feed.clock(), final=True), Effects(), Taken())
+        count += len(halves)
+
+
+def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: Taken) -> State | Happening:
+    uri = feed.locations.resolve(document.location)
+    links = tuple(link for one in document.links if (link := _link(feed, one, line, taken)) is not None)
+    metadata = None if document.metadata is None else replace(document.metadata, links=links)
+    if isinstance(document, ChangeDocument):
+        feed.check(uri, metadata or Metadata(lastmod=document.lastmod))
+        return Happening(
+            uri=uri,
+            change=document.change,
+            lastmod=document.lastmod,
+            at=document.at,
+            seq=document.seq,
+            own=metadata,
+            order=order,
+            line=line,
+        )
+    metadata = replace(document.metadata, links=links)
+    feed.check(uri, metadata)
+    return State(
+        uri=uri,
+        metadata=metadata,
+        place=f"{document.location.type} {document.location.value}",
+        statements=statements_of(links, feed.locations.url),
+        stored_at=document.stored_at,
+        kept=document.kept,
+        order=order,
+        line=line,
+    )
+
+
+def _link(feed: Feed, document: LinkDocument, line: int, taken: Taken) -> Link | None:
+    try:
+        return document.link(feed.locations.absolute(feed.locations.resolve(document.href)))
+    except BadLocation as fault:
+        taken.remarks.append((line, f"a link was left out: {fault.what}"))
+        return None
+
+
+def _effective(feed: Feed, items: Sequence[State | Happening]) -> list[State | Happening]:
+    """The states with the links that follow from what others say (DIT-24)."""
+    states = [one for one in items if isinstance(one, State)]
+    whole = iter(feed.implied([(one.uri, one.metadata) for one in states]))
+    return [replace(one, metadata=next(whole)) if isinstance(one, State) else one for one in items]
+
+
+def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, Half] | None = None) -> Known:
+    memory, name = feed.memory, feed.name
+    uris = list(dict.fromkeys(one.uri for one in items)) if halves is None else list(halves)
+    keys = [key for one in items if isinstance(one, Happening) and (key := key_of(one)) is not None]
+    return Known(
+        present={uri: _present(resource) for uri, resource in feed.held(uris).items()},
+        halves=memory.halves(name, uris) if halves is None else halves,
+        seen=memory.seen(name, keys),
+        gone=memory.gone(name, uris),
+    )
+
+
+def _present(resource: Resource) -> Present:
+    return Present(resource.metadata, read_note(resource.memo))
+
+
+def _record(feed: Feed, joined: Joined, effects: Effects, taken: Taken) -> None:
+    effects.seen |= joined.seen
+    effects.gone |= joined.gone
+    effects.halves |= dict.fromkeys(joined.ended)
+    effects.halves |= joined.halves
+    first = feed.next_seq()
+    assert first is not None
+    feed.write([_draft(one) for one in joined.actions], effects)
+    if joined.notes:
+        feed.catalog.remember(feed.name, [(uri, note.memo()) for uri, note in joined.notes.items()])
+    for line, (fate, action) in joined.fates.items():
+        seq = None if action is None else first + action
+        reason = None if fate is Fate.RECORDED else fate.value
+        taken.outcomes.append(Outcome(line=line, status=202 if fate is Fate.WAITING else 200, seq=seq, reason=reason))
+    taken.merged += joined.merged
+
+
+def _draft(action: Action) -> Draft:
+    memo = action.note.memo() if action.metadata is not None else b""
+    return Draft(uri=action.uri, metadata=action.metadata, memo=memo, statements=action.statements, at=action.at)
+
+
+def _load(feed: Feed, items: Sequence[State | Happening], effects: Effects, taken: Taken) -> None:
+    """Take the states as the snapshot; changes of before are known again when they are sent once more."""
+    drafts = []
+    for one in _effective(feed, items):
+        if isinstance(one, Happening):
+            if (key := key_of(one)) is not None and one.at is not None:
+                effects.seen[key] = to_microseconds(one.at)
+            taken.outcomes.append(Outcome(line=one.line, status=200, reason=HISTORY))
+            continue
+        memo = Note(ahead=True, kept=one.kept).memo()
+        drafts.append(Draft(uri=one.uri, metadata=one.metadata, memo=memo, statements=one.statements))
+        taken.outcomes.append(Outcome(line=one.line, status=200))
+    feed.write(drafts, effects)

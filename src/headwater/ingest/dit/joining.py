@@ -1,0 +1,363 @@
+"""Which `resource` and `change` documents belong together, and what they do to a set: decided over values.
+
+Two posts are not atomic (DIT-A11): either of a pair may come first, late, or not at all. A state (`resource`) and a
+happening (`change`) of one URI are joined when their `lastmod` agree (DIT-A13); what has no partner yet waits as a
+`Half` for some seconds, and then goes alone. Happenings are taken in the order of (datetime, arrival) (DIT-A3, DIT-A6),
+each is logged once (DIT-A14), one with the same (URI, datetime, change) is dropped (DIT-A12).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from headwater.catalog.interface import Metadata
+from headwater.ingest.fed.notes import Note
+from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
+from headwater.spec.moments import to_microseconds
+from headwater.spec.records import Change, Link
+
+SETTLED = dt.timedelta(minutes=10)
+"""After so long no copy of a shard shows what was before."""
+CLOCK_SKEW = dt.timedelta(hours=1)
+"""How far a harvester's clock may be ahead of ours."""
+
+
+def key_of(one: Happening) -> bytes | None:
+    """By what a happening is known again (DIT-A12); None without a time, when nothing tells two of them apart."""
+    if one.at is None:
+        return None
+    text = f"{to_microseconds(one.at)} {one.change.value} {one.uri}"
+    if one.seq:  # its time may have been written without the fraction that told it from another (DIT-A6)
+        text += f" {one.seq}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def join(
+    items: Iterable[State | Happening],
+    known: Known,
+    now: dt.datetime,
+    *,
+    patience: dt.timedelta = dt.timedelta(seconds=5),
+    final: bool = False,
+    snapshot: bool = False,
+) -> Joined:
+    """What the documents do to the set, together with what waits for them.
+
+    With `final` nothing waits any longer: `items` may then be empty, and every half of `known` goes as it is. With
+    `snapshot` states are what is there now (DIT-03), also those that look older than what was known long ago.
+    """
+    joining = _Joining(known, now, patience, snapshot=snapshot)
+    taken = list(items)
+    for uri in dict.fromkeys([*known.halves] if final else [one.uri for one in taken]):
+        if half := known.halves.get(uri):
+            joining.recall(uri, half)
+    joining.take(taken)
+    joining.end(final=final)
+    return joining.joined
+
+
+class _Joining:
+    """One batch under way."""
+
+    def __init__(self, known: Known, now: dt.datetime, patience: dt.timedelta, *, snapshot: bool) -> None:
+        self.joined = Joined()
+        self._settled_us = to_microseconds(now - SETTLED) if snapshot else NEVER_US
+        self._known = known
+        self._now = now
+        self._patience = patience
+        self._present: dict[str, Present | None] = {}
+        self._pool: dict[str, list[State]] = {}
+        self._recalled: list[Happening] = []
+        self._waiting: dict[str, Happening] = {}
+        self._to_come: Counter[str] = Counter()
+
+    def recall(self, uri: str, half: Half) -> None:
+        """Take up what has waited."""
+        self.joined.ended.add(uri)
+        if half.state is not None:
+            self._pool[uri] = [msgspec.structs.replace(half.state, order=-1, line=0)]
+        if half.happening is not None:
+            self._recalled.append(msgspec.structs.replace(half.happening, order=-1, line=0, again=True))
+
+    def take(self, items: Sequence[State | Happening]) -> None:
+        """Pool the states, then let the happenings have theirs, oldest first."""
+        for one in items:
+            if isinstance(one, State):
+                self._add(one)
+        happenings = [*self._recalled, *(one for one in items if isinstance(one, Happening))]
+        repeated = {id(one) for one in happenings if not one.again and not self._is_first(one)}
+        self._to_come = Counter(one.uri for one in happenings if id(one) not in repeated)
+        for happening in sorted(happenings, key=lambda one: (one.at or self._now, one.order)):
+            if id(happening) in repeated:
+                self._repeat(happening)
+                continue
+            self._to_come[happening.uri] -= 1
+            if happening.change is Change.DELETED:
+                self._delete(happening)
+            else:
+                self._upsert(happening)
+
+    def end(self, *, final: bool) -> None:
+        """What has found no partner waits, or goes alone."""
+        for uri in {**self._waiting, **self._pool}:
+            happening = self._waiting.pop(uri, None)
+            if final and happening is not None:
+                self._alone(happening)
+                happening = None
+            state = self._left(uri)
+            if final and state is not None:
+                self._ahead(state)
+                state = None
+            if state is not None or happening is not None:
+                old = self._known.halves.get(uri)
+                due = self._now + self._patience if old is None else old.due
+                self.joined.halves[uri] = Half(due=due, state=state, happening=happening)
+
+    # States
+
+    def _add(self, state: State) -> None:
+        pool = self._pool.setdefault(state.uri, [])
+        last = pool[-1] if pool else None
+        if last is not None and last.place != state.place and _agree(last.metadata.lastmod, state.metadata.lastmod):
+            self.joined.merged.append(state.uri)
+            pool[-1] = _merged(last, state)
+            self._tell(last.line, Fate.WAITING)
+            return
+        pool.append(state)
+
+    def _match(self, happening: Happening) -> State | None:
+        """The first state that came for it; older ones have had their time, newer ones are for what is to come."""
+        pool = self._pool.get(happening.uri, [])
+        for place, state in enumerate(pool):
+            if _agree(state.metadata.lastmod, happening.lastmod):
+                self._pool[happening.uri] = [one for one in pool[:place] if not self._is_outdone(one, state)] + pool[
+                    place + 1 :
+                ]
+                return state
+        return None
+
+    def _is_outdone(self, state: State, other: State) -> bool:
+        outdone = _age(state) <= _age(other)
+        if outdone:
+            self._tell(state.line, Fate.SUPERSEDED)
+        return outdone
+
+    def _left(self, uri: str) -> State | None:
+        """The newest state without a happening, unless it says what is known already."""
+        pool = self._pool.pop(uri, [])
+        if not pool:
+            return None
+        newest = max(reversed(pool), key=_age)  # of two that are as old the one that came last
+        for state in pool:
+            self._tell(state.line, Fate.WAITING if state is newest else Fate.SUPERSEDED)
+        present = self._held(uri)
+        if present is not None and present.metadata == newest.metadata:
+            self._tell(newest.line, Fate.UNCHANGED)
+            self._keep(uri, present, newest.kept)
+            return None
+        return newest
+
+    def _keep(self, uri: str, present: Present, kept: bytes) -> None:
+        """Other unknown fields are no event, and kept all the same (DIT-A19)."""
+        if kept != present.note.kept:
+            self.joined.notes[uri] = msgspec.structs.replace(present.note, kept=kept)
+            self._present[uri] = Present(present.metadata, self.joined.notes[uri])
+
+    def _ahead(self, state: State) -> None:
+        """A state whose happening has not come: it is applied, and the happening is not logged again when it comes."""
+        present = self._held(state.uri)
+        at_us = present.note.at_us if present is not None else self._gone(state.uri)
+        if at_us >= self._settled_us and _is_older(state, present, at_us):
+            self._tell(state.line, Fate.SUPERSEDED)
+            return
+        self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
+
+    # Happenings
+
+    def _is_first(self, happening: Happening) -> bool:
+        key = key_of(happening)
+        if key is None:
+            return True
+        if key in self._known.seen or key in self.joined.seen:
+            self._tell(happening.line, Fate.DUPLICATE)
+            return False
+        self.joined.seen[key] = self._us(happening)
+        return True
+
+    def _upsert(self, happening: Happening) -> None:
+        uri = happening.uri
+        present = self._held(uri)
+        at_us = self._us(happening)
+        newest = present.note.at_us if present is not None else self._gone(uri)
+        late = (happening.at is not None and at_us < newest) or self._is_behind(present, happening.lastmod)
+        state = self._match(happening) if happening.own is None else None
+        told = happening.own if state is None else state.metadata
+        if late and present is None:
+            self._tell(happening.line, Fate.SUPERSEDED)
+        elif late and present is not None and (state is None or _is_older(state, present, newest)):
+            self._log(present.metadata, present.note, happening)  # the newer state stays
+        elif present is not None and _was_ahead(present, happening, told):
+            note = Note(at_us=max(at_us, newest), kept=present.note.kept if state is None else state.kept)
+            self._present[uri] = Present(present.metadata, note)
+            self.joined.notes[uri] = note
+            for one in (happening, state):
+                self._tell(0 if one is None else one.line, Fate.UNCHANGED)
+        elif state is not None:
+            note = Note(at_us=max(at_us, newest), kept=state.kept)
+            self._put(state, note, happening.at, happening.line, state.line)
+        elif happening.own is not None:
+            note = Note(at_us=max(at_us, newest), kept=b"" if present is None else present.note.kept)
+            self._log(happening.own, note, happening)
+            self._outdate(happening)
+        elif self._to_come[uri]:  # what is not here yet will be that of a later change
+            self._alone(happening)
+        else:
+            self._waiting[uri] = happening
+            self._tell(happening.line, Fate.WAITING)
+        if late and state is not None and (present is None or _is_older(state, present, newest)):
+            self._tell(state.line, Fate.SUPERSEDED)
+
+    def _delete(self, happening: Happening) -> None:
+        uri, at_us = happening.uri, self._us(happening)
+        present = self._held(uri)
+        late = present is not None and happening.at is not None and at_us < present.note.at_us
+        if late or self._is_behind(present, happening.at):
+            self._tell(happening.line, Fate.SUPERSEDED)
+            return
+        self._outdate(happening)
+        self.joined.gone[uri] = max(at_us, self._gone(uri))
+        if present is None:
+            self._tell(happening.line, Fate.UNKNOWN)
+            return
+        self._act(Action(uri=uri, metadata=None, statements=(), at=happening.at), happening.line)
+        self._present[uri] = None
+
+    def _repeat(self, happening: Happening) -> None:
+        """A deletion that is told again, or another one of the same second: what came before it and waits is gone."""
+        if happening.change is not Change.DELETED:
+            return
+        pool = self._pool.get(happening.uri, [])
+        for state in [one for one in pool if one.order < happening.order and _moment(one) == happening.at]:
+            pool.remove(state)
+            self._tell(state.line, Fate.SUPERSEDED)
+
+    def _is_behind(self, present: Present | None, moment: dt.datetime | None) -> bool:
+        """Whether this lies before a state that has gone ahead; a `lastmod` that is still to come tells nothing."""
+        if present is None or not present.note.ahead or moment is None or present.metadata.lastmod is None:
+            return False
+        return moment < present.metadata.lastmod <= self._now
+
+    def _outdate(self, one: Happening) -> None:
+        """Drop states from before a deletion, or before what says itself what it came to.
+
+        They came before it and are not stored after it.
+        """
+        kept = []
+        for state in self._pool.get(one.uri, []):
+            moment = _moment(state)
+            newer = moment is not None and one.at is not None and moment > one.at
+            its_own = one.own is not None and one.at == state.stored_at
+            if newer or its_own or state.order > one.order:
+                kept.append(state)
+            else:
+                self._tell(state.line, Fate.SUPERSEDED)
+        if one.uri in self._pool:
+            self._pool[one.uri] = kept
+
+    def _alone(self, happening: Happening) -> None:
+        """A happening whose state has not come, or has gone by: nothing is stated that may be false (DIT-A13)."""
+        present = self._held(happening.uri)
+        if present is not None and present.metadata.lastmod == happening.lastmod:
+            metadata, kept = present.metadata, present.note.kept
+        else:
+            metadata, kept = Metadata(lastmod=happening.lastmod), b""
+        newest = present.note.at_us if present is not None else self._gone(happening.uri)
+        self._log(metadata, Note(at_us=max(self._us(happening), newest), kept=kept), happening)
+
+    def _us(self, happening: Happening) -> int:
+        """The time of a happening; one from far in the future counts as now, or nothing could ever come after it."""
+        if happening.at is None:
+            return NEVER_US
+        return to_microseconds(self._now if happening.at > self._now + CLOCK_SKEW else happening.at)
+
+    # Effects
+
+    def _put(self, state: State, note: Note, at: dt.datetime | None, *lines: int) -> None:
+        self._present[state.uri] = Present(state.metadata, note)
+        action = Action(uri=state.uri, metadata=state.metadata, note=note, statements=state.statements, at=at)
+        self._act(action, *lines)
+
+    def _log(self, metadata: Metadata, note: Note, happening: Happening) -> None:
+        self._present[happening.uri] = Present(metadata, note)
+        self._act(Action(uri=happening.uri, metadata=metadata, note=note, at=happening.at), happening.line)
+
+    def _act(self, action: Action, *lines: int) -> None:
+        self.joined.notes.pop(action.uri, None)
+        self.joined.actions.append(action)
+        for line in lines:
+            self._tell(line, Fate.RECORDED, len(self.joined.actions) - 1)
+
+    def _tell(self, line: int, fate: Fate, action: int | None = None) -> None:
+        if line:
+            self.joined.fates[line] = (fate, action)
+
+    def _held(self, uri: str) -> Present | None:
+        return self._present[uri] if uri in self._present else self._known.present.get(uri)
+
+    def _gone(self, uri: str) -> int:
+        return self.joined.gone.get(uri, self._known.gone.get(uri, NEVER_US))
+
+
+NEVER_US = -(1 << 63)
+_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+
+def _agree(one: dt.datetime | None, other: dt.datetime | None) -> bool:
+    """Whether two `lastmod` are of one state; one that is not stated contradicts nothing."""
+    return one is None or other is None or one == other
+
+
+def _moment(state: State) -> dt.datetime | None:
+    return state.stored_at or state.metadata.lastmod
+
+
+def _age(state: State) -> dt.datetime:
+    return state.metadata.lastmod or _NEVER
+
+
+def _is_older(state: State, present: Present | None, gone_us: int) -> bool:
+    """Whether a state without its happening is one from before what is known."""
+    if present is None:  # of the same second as the deletion, it is what came after it (DIT-A6)
+        moment = _moment(state)
+        return moment is not None and to_microseconds(moment) < gone_us
+    mine, known = state.metadata.lastmod, present.metadata.lastmod
+    return mine is not None and known is not None and mine < known
+
+
+def _was_ahead(present: Present, happening: Happening, told: Metadata | None) -> bool:
+    """Whether the set holds the happening's state already, without it: what was logged then is not logged again."""
+    agrees = present.note.ahead and _agree(present.metadata.lastmod, happening.lastmod)
+    return agrees and (told is None or told == present.metadata)
+
+
+def _merged(first: State, second: State) -> State:
+    """Two documents of one state: what the newer one leaves out is taken from the older (DIT-A9)."""
+    one, two = first.metadata, second.metadata
+    links: dict[Link, None] = dict.fromkeys((*one.links, *two.links))
+    metadata = Metadata(
+        lastmod=two.lastmod or one.lastmod,
+        hash=two.hash or one.hash,
+        length=one.length if two.length is None else two.length,
+        type=two.type or one.type,
+        encoding=two.encoding or one.encoding,
+        changefreq=two.changefreq or one.changefreq,
+        links=tuple(links),
+    )
+    statements = tuple(dict.fromkeys((*first.statements, *second.statements)))
+    kept = second.kept or first.kept
+    return msgspec.structs.replace(second, metadata=metadata, statements=statements, kept=kept)

@@ -1,0 +1,58 @@
+"""What documents came to: counted, and what a person should know of them said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headwater import notices
+from headwater.ingest.dit.intake import Taken
+from headwater.ingest.fed.feed import Outcome
+from headwater.progress import Listener, Notice
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """Counts of documents: taken into the set, waiting for a partner, no news, of other sets, refused."""
+
+    documents: int = 0
+    taken: int = 0
+    waiting: int = 0
+    ignored: int = 0
+    foreign: int = 0
+    rejected: int = 0
+
+    def count(self, outcomes: Sequence[Outcome], *, foreign: int = 0) -> None:
+        """Add these."""
+        self.documents += len(outcomes) + foreign
+        self.foreign += foreign
+        for one in outcomes:
+            if one.status >= 400:
+                self.rejected += 1
+            elif one.status == 202:
+                self.waiting += 1
+            elif one.reason is not None:
+                self.ignored += 1
+            else:
+                self.taken += 1
+
+    @property
+    def words(self) -> str:
+        """The counts as a person reads them."""
+        return (
+            f"{self.documents:,} documents: {self.taken:,} taken, {self.waiting:,} waited for their partner,"
+            f" {self.ignored:,} no news, {self.foreign:,} of other sets, {self.rejected:,} refused"
+        )
+
+    def complain(self, outcomes: Sequence[Outcome], listener: Listener) -> None:
+        """Say what was refused."""
+        for one in outcomes:
+            if one.status >= 400:
+                listener(Notice(one.code or notices.LEFT_OUT, f"line {one.line} was refused: {one.reason}"))
+
+    def notice(self, taken: Taken, listener: Listener) -> None:
+        """Say what was left out of documents, and what was merged (DIT-A9)."""
+        for line, remark in taken.remarks:
+            listener(Notice(notices.LEFT_OUT, f"left out of the document at line {line}: {remark}"))
+        for uri in taken.merged:
+            listener(Notice(notices.MERGED, "documents of different locations are one resource", uri))

@@ -1,0 +1,1 @@
+"""Sets that are fed: announced records, each taken exactly once, and what is remembered of them."""

@@ -1,0 +1,156 @@
+"""Events as lines of JSON: the one definition of what `POST /S/changes` and `headwater ingest events` take.
+
+An announcement is our own format, so it is read strictly: an unknown field or a value that could not be published
+refuses the line (BadEvent) and says why. Pure: octets in, values out. docs/ingest.md describes it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from headwater.catalog.interface import Metadata
+from headwater.errors import UsageFault
+from headwater.ingest.fed.locations import Locations
+from headwater.ingest.fed.pairs import Statement
+from headwater.ingest.fed.reciprocity import statements_of
+from headwater.spec.datetimes import Leniency, parse_datetime
+from headwater.spec.hashes import parse_hash
+from headwater.spec.moments import from_microseconds, to_microseconds
+from headwater.spec.records import Change, Link
+
+MOST_LINKS: Final = 500
+Length = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Priority = Annotated[int, msgspec.Meta(ge=1, le=999_999)]
+
+
+class BadEvent(UsageFault):
+    """A line that is no announcement: not JSON, an unknown field, a value that no document could hold."""
+
+    code: ClassVar[str] = "HW-ING-42"
+    advice: ClassVar[str] = "docs/ingest.md describes the lines; mend this one and send it again."
+
+
+class AnnouncedLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One link of the resource: `rel` leads to `href`; the rest is about what it leads to (RS-LN-01…06)."""
+
+    rel: str
+    href: str
+    encoding: str | None = None
+    hash: str | None = None
+    length: Length | None = None
+    modified: str | None = None
+    pri: Priority | None = None
+    type: str | None = None
+
+
+class Announcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line: a resource, by `uri` or by `path` below the set's prefix, and what is true of it now.
+
+    Without `change` it exists from now on, and is logged when that is news. `created` and `updated` are always logged,
+    as what they really were; `deleted` needs no more than the name. `hash` is written as in documents
+    (`sha-256:… md5:…`); the fields named after algorithms hold bare hex.
+    """
+
+    uri: str | None = None
+    path: str | None = None
+    change: Change | None = None
+    lastmod: str | None = None
+    hash: str | None = None
+    md5: str | None = None
+    sha1: str | None = msgspec.field(default=None, name="sha-1")
+    sha256: str | None = msgspec.field(default=None, name="sha-256")
+    sha384: str | None = msgspec.field(default=None, name="sha-384")
+    sha512: str | None = msgspec.field(default=None, name="sha-512")
+    length: Length | None = None
+    type: str | None = None
+    encoding: str | None = None
+    changefreq: str | None = None
+    links: tuple[AnnouncedLink, ...] | None = None
+
+
+class Announced(msgspec.Struct, frozen=True, kw_only=True):
+    """One announcement in the catalog's terms: `metadata` None is a deletion."""
+
+    uri: str
+    change: Change | None
+    metadata: Metadata | None
+    statements: tuple[Statement, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(Announcement)
+
+
+def read_announcement(line: bytes, locations: Locations) -> Announced:
+    """What a line announces. Raises BadEvent and BadLocation."""
+    try:
+        told = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
+        raise BadEvent(f"{cause}"[:300]) from cause
+    if (told.uri is None) == (told.path is None):
+        raise BadEvent("one of uri and path names the resource")
+    uri = locations.url(told.uri) if told.uri is not None else locations.relative_path(told.path or "")
+    if told.change is Change.DELETED:
+        return Announced(uri=uri, change=told.change, metadata=None)
+    if len(told.links or ()) > MOST_LINKS:
+        raise BadEvent(f"more than {MOST_LINKS} links")
+    links = tuple(_link(one, locations) for one in told.links or ())
+    metadata = Metadata(
+        lastmod=_time(told.lastmod),
+        hash=_digests(told),
+        length=told.length,
+        type=told.type.partition(";")[0].strip().lower() if told.type is not None else None,
+        encoding=told.encoding,
+        changefreq=told.changefreq,
+        links=links,
+    )
+    return Announced(uri=uri, change=told.change, metadata=metadata, statements=statements_of(links, locations.url))
+
+
+def _link(told: AnnouncedLink, locations: Locations) -> Link:
+    return Link(
+        rel=told.rel,
+        href=locations.absolute(locations.url(told.href)),
+        encoding=told.encoding,
+        hash=_hash([told.hash] if told.hash else []),
+        length=told.length,
+        modified=_time(told.modified),
+        pri=told.pri,
+        type=told.type,
+    )
+
+
+def _digests(told: Announcement) -> str | None:
+    named = {
+        "md5": told.md5,
+        "sha-1": told.sha1,
+        "sha-256": told.sha256,
+        "sha-384": told.sha384,
+        "sha-512": told.sha512,
+    }
+    items = [] if told.hash is None else told.hash.split()
+    items += [f"{algorithm}:{digest.strip()}" for algorithm, digest in named.items() if digest is not None]
+    return _hash(items)
+
+
+def _hash(items: list[str]) -> str | None:
+    read = parse_hash(" ".join(items))
+    if read.unreadable:
+        raise BadEvent(f"not a digest: {read.unreadable[0][:100]!a}", rule="RS-MD-05")
+    if read.contradictory:
+        raise BadEvent(f"two different digests of one algorithm: {read.contradictory[0][:100]!a}", rule="AMB-32")
+    return " ".join(map(str, read.digests)) or None
+
+
+def _time(text: str | None) -> dt.datetime | None:
+    if text is None:
+        return None
+    try:
+        moment, forgiven = parse_datetime(text)
+    except ValueError as cause:
+        raise BadEvent(str(cause), rule="RS-TIME-01") from cause
+    if Leniency.NO_ZONE in forgiven:
+        raise BadEvent(f"a time without a zone: {text[:40]!a}", rule="RS-TIME-01")
+    return from_microseconds(to_microseconds(moment))  # a coarse time is its start

@@ -1,0 +1,111 @@
+"""The halves of DIT-ES events as values: states (`resource`), happenings (`change`), and what they come to together."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from headwater.catalog.interface import Metadata
+from headwater.ingest.fed.notes import Note
+from headwater.spec.records import Change
+
+Statement = tuple[str, str]
+"""What a resource says of another one: the relation, and the catalog's URI of the other (DIT-24)."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none)."""
+
+    uri: str
+    metadata: Metadata
+    place: str = ""
+    statements: tuple[Statement, ...] = ()
+    stored_at: dt.datetime | None = None
+    kept: bytes = b""
+    order: int = 0
+    line: int = 0
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """One `change` document, resolved. `again`: it has waited, so its key is known already.
+
+    One with a `seq` was written by a catalog: `own` is what it came to, and it waits for no state (DIT-A13).
+    """
+
+    uri: str
+    change: Change
+    lastmod: dt.datetime | None = None
+    at: dt.datetime | None = None
+    order: int = 0
+    line: int = 0
+    again: bool = False
+    seq: int = 0
+    own: Metadata | None = None
+
+
+class Half(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits for its partner until `due`."""
+
+    due: dt.datetime
+    state: State | None = None
+    happening: Happening | None = None
+
+
+class Present(msgspec.Struct, frozen=True):
+    """A resource as the set holds it."""
+
+    metadata: Metadata
+    note: Note
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the URIs of a batch: the live ones, what waits, keys of happenings, deletions (µs)."""
+
+    present: Mapping[str, Present] = {}
+    halves: Mapping[str, Half] = {}
+    seen: frozenset[bytes] = frozenset()
+    gone: Mapping[str, int] = {}
+
+
+class Fate(Enum):
+    """What became of one document."""
+
+    RECORDED = "recorded"
+    WAITING = "waiting for its partner"
+    UNCHANGED = "says what is known already"
+    DUPLICATE = "the same change was taken before"
+    SUPERSEDED = "something newer was taken before"
+    UNKNOWN = "the set does not hold the resource"
+
+
+class Action(msgspec.Struct, kw_only=True):
+    """One event to record: `metadata` None is a deletion; with `statements` None the resource keeps those it made.
+
+    `at` is when it happened, as the harvester states it (DIT-A3).
+    """
+
+    uri: str
+    metadata: Metadata | None
+    note: Note = Note()
+    statements: tuple[Statement, ...] | None = None
+    at: dt.datetime | None = None
+
+
+class Joined(msgspec.Struct, kw_only=True):
+    """What a batch comes to: events in order, and what to keep in mind."""
+
+    actions: list[Action] = msgspec.field(default_factory=list)
+    fates: dict[int, tuple[Fate, int | None]] = msgspec.field(default_factory=dict)
+    """By the line of a document: its fate, and the index of its action."""
+    halves: dict[str, Half] = msgspec.field(default_factory=dict)
+    ended: set[str] = msgspec.field(default_factory=set)
+    """URIs whose half waits no longer."""
+    seen: dict[bytes, int] = msgspec.field(default_factory=dict)
+    gone: dict[str, int] = msgspec.field(default_factory=dict)
+    notes: dict[str, Note] = msgspec.field(default_factory=dict)
+    """Notes of resources that change without an event."""
+    merged: list[str] = msgspec.field(default_factory=list)
+    """URIs to which documents of several locations resolved (DIT-A9)."""

@@ -1,0 +1,400 @@
+"""Compares a folder with a set of the catalog and records what differs: the way by which files become changes.
+
+A pass over an open set has four steps, and each may be killed and repeated:
+
+1. Look: walk and catalog are merged; what differs goes to a spool. Files whose note is unchanged are not opened.
+2. Judge whether so many deletions can be true (`guard`).
+3. Record deletions, each after a second look, so that a name is free before it is taken (a file becomes a folder).
+4. Read the new and the changed files, and record them in batches.
+
+A set that is still being loaded has nothing to lose: what the walk finds is read and loaded as it comes, then the set
+is opened as of the start of that walk. An interrupted load goes on where it was, because loaded files have notes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, takewhile
+from typing import ClassVar
+
+import msgspec
+
+from headwater import notices
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Unacceptable
+from headwater.catalog.weights import weight
+from headwater.errors import UsageFault
+from headwater.ingest.folder.belonging import Belonging
+from headwater.ingest.folder.comparison import Candidate, Tally, Vanished, compare
+from headwater.ingest.folder.hints import meant
+from headwater.ingest.folder.intake import BATCH, Intake, batched, unreadable
+from headwater.ingest.folder.passes import Pass
+from headwater.ingest.folder.patterns import Selection
+from headwater.ingest.folder.readers import Stopped
+from headwater.ingest.folder.reading import LINK
+from headwater.ingest.folder.remarks import Remarks
+from headwater.ingest.folder.spool import Spool
+from headwater.ingest.folder.walk import Found, Remark, RootFault, Seen, Unreadable, Walk, path_of, quote
+from headwater.ingest.guard import DEFAULT_SHARE, HeldBack, Reason, judge
+from headwater.progress import Listener, Progress, silent
+
+LONGEST_URI = 8_000
+"""No longer URI is published: servers and clients refuse them."""
+LONG_URI = 2_047
+"""RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss."""
+
+LOAD_BATCH = 5_000
+"""Files of one transaction of the first load, which nobody waits to see."""
+
+_ROWS = 5_000
+_BREATH = 1_000
+
+
+class FolderUnusable(UsageFault):
+    """What is to be published for the first time is not there, is not a folder, or cannot be read."""
+
+    code: ClassVar[str] = "HW-ING-02"
+    advice: ClassVar[str] = "Name an existing folder that this user may read."
+
+
+class Folder(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder that is a set: where it is, which files of it belong, how they are published.
+
+    `avoid` are real paths of folders never to be entered (state, published tree). `place` is the folder in which every
+    file of the set gets its place, as `place_mode` (link or copy) says; None when files are served from where they
+    are. `uri_prefix_length` is the length of what is put before a relative URI. `processes` read files beside this one
+    (None: one for each core).
+    """
+
+    root: bytes
+    selection: Selection = msgspec.field(default_factory=Selection)
+    algorithms: tuple[str, ...] = ("md5", "sha-256")
+    max_delete: float = DEFAULT_SHARE
+    avoid: tuple[bytes, ...] = ()
+    place: bytes | None = None
+    place_mode: str = LINK
+    uri_prefix_length: int = 0
+    processes: int | None = None
+
+
+class FolderScanner:
+    """Scans one folder into one set, one pass at a time.
+
+    `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
+    `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
+    when something is recorded (`Catalog.record`, `after`); None: whatever it is.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        name: str,
+        folder: Folder,
+        clock: Callable[[], dt.datetime],
+        *,
+        listener: Listener = silent,
+        stop: Callable[[], bool] = lambda: False,
+        breathe: Callable[[], None] = lambda: None,
+        before_change: Callable[[], None] = lambda: None,
+        seen: Callable[[], SetState | None] = lambda: None,
+    ) -> None:
+        self._catalog = catalog
+        self._name = name
+        self._folder = folder
+        self._clock = clock
+        self._listener = listener
+        self._stop = stop
+        self._breathe = breathe
+        self._before_change = before_change
+        self._seen = seen
+        self._remarks = Remarks(listener)
+        self._belonging = Belonging(folder.root, folder.selection, folder.avoid)
+        self._device: int | None = None
+        self.links: dict[bytes, bytes] = {}
+        """Links that the last passes followed (`Walk.links`)."""
+        self._overtaken: set[str] = set()
+        self._overtakes: set[str] | None = None
+        self._intake = Intake(
+            folder.algorithms,
+            place=folder.place,
+            place_mode=folder.place_mode,
+            processes=folder.processes,
+            clock=clock,
+            stop=stop,
+            remark=self._remarks.add,
+        )
+
+    def share(self, other: FolderScanner) -> None:
+        """Follow the links and keep to the remarks of another scanner of the same set, in the middle of its passes."""
+        self.links = other.links
+        self._overtakes = other._overtaken
+        self._remarks.share(other._remarks)
+
+    def scan(self) -> Pass:
+        """Compare the whole folder; load and open the set when it is new.
+
+        Raises Stopped, FolderUnusable (new sets only: a known set is kept as it is and the pass says `held_back`),
+        PlaceFault, and the catalog's faults. Whatever was recorded before stays, and the next pass goes on from there.
+        """
+        if self._catalog.create(self._name).opened_at is None:
+            return self._scan_new()
+        self._overtaken.clear()
+        result = Pass(at=self._catalog.mark(self._name, self._clock()))
+        with self._pass(result, whole=True), Spool() as spool:
+            total = self._catalog.state(self._name).count
+            try:
+                walk = self._walk()
+                self._look(walk.everything(), self._rows(), spool, result, total)
+            except RootFault as fault:
+                self._hold_back(_reason(fault), total, total, result)
+                return result
+            vanished = spool.vanished - spool.left_out
+            if vanished and not walk.still_there():
+                self._hold_back(Reason.ROOT_MISSING, vanished, total - spool.left_out, result)
+            self._settle(walk, spool, result, total)
+            self._remember(walk)
+        return result
+
+    def rescan(self, paths: Iterable[bytes]) -> Pass:
+        """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open."""
+        result = Pass()
+        with self._pass(result, whole=False), Spool() as spool:
+            total = self._catalog.state(self._name).count
+            try:
+                walk = self._walk()
+            except RootFault as fault:
+                self._hold_back(_reason(fault), total, total, result)
+                return result
+            for path in meant(paths, self.links):
+                uri = quote(path)
+                exact = self._catalog.get(self._name, [uri])
+                here, below = _split(walk.at(path), uri)
+                memos = [(one.uri, one.memo) for one in exact.values()]
+                self._look(here, memos, spool, result, None)
+                self._look(below, self._rows(uri + "/"), spool, result, None)
+            self._settle(walk, spool, result, total)
+            self.links |= walk.links
+        return result
+
+    def _remember(self, walk: Walk) -> None:
+        self._device = walk.state.st_dev
+        self.links.clear()
+        self.links |= walk.links
+
+    def _walk(self, *, names_only: bool = False) -> Walk:
+        folder = self._folder
+        return Walk(folder.root, folder.selection, avoid=folder.avoid, remark=self._remarks.add, names_only=names_only)
+
+    @contextmanager
+    def _pass(self, result: Pass, *, whole: bool) -> Iterator[None]:
+        self._remarks.begin()
+        yield
+        result.remarks = self._remarks.end(whole=whole)
+
+    def _pause(self) -> None:
+        if self._stop():
+            raise Stopped
+        self._breathe()
+
+    # Step 1: look
+
+    def _look(
+        self, seen: Iterable[Seen], held: Iterable[tuple[str, bytes]], spool: Spool, result: Pass, total: int | None
+    ) -> None:
+        tally = Tally()
+        for one in self._differences(seen, held, tally, total):
+            spool.put(one)
+            if isinstance(one, Vanished) and self._is_left_out(one.uri):
+                spool.left_out += 1
+        result.unchanged += tally.unchanged
+        result.kept += tally.kept
+
+    def _differences(
+        self, seen: Iterable[Seen], held: Iterable[tuple[str, bytes]], tally: Tally, total: int | None
+    ) -> Iterator[Candidate | Vanished]:
+        usual = LONG_URI - self._folder.uri_prefix_length
+        for one in compare(self._breathing(seen, tally, total), held, self._intake.mark, tally, self._unreadable):
+            if len(one.uri) <= usual or isinstance(one, Vanished) or self._fits(one):
+                yield one
+
+    def _breathing(self, seen: Iterable[Seen], tally: Tally, total: int | None) -> Iterator[Seen]:
+        for number, one in enumerate(seen):
+            if number % _BREATH == 0:
+                self._pause()
+                if number:
+                    self._listener(Progress("look", tally.found, total))
+            yield one
+
+    def _rows(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+        # Below a file lies nothing: a hint for one must not read thousands of its neighbours to find that out.
+        after, limit = prefix, 1 if prefix else _ROWS
+        while rows := self._catalog.memos(self._name, after, limit):
+            if not rows[-1][0].startswith(prefix):
+                yield from takewhile(lambda row: row[0].startswith(prefix), rows)
+                return
+            yield from rows
+            after, limit = rows[-1][0], min(8 * limit, _ROWS)
+
+    def _is_left_out(self, uri: str) -> bool:
+        """Whether the settings no longer take it: then it goes by its owner's will, whatever lies in the folder."""
+        return not self._belonging.takes(path_of(uri))
+
+    def _unreadable(self, one: Unreadable) -> None:
+        self._remarks.add(unreadable(one.path, one.error))
+
+    def _fits(self, one: Candidate) -> bool:
+        """Whether a file is published whose URI is longer than usual; and say so, or why not."""
+        length = self._folder.uri_prefix_length + len(one.uri)
+        if length > LONGEST_URI or not _is_acceptable(one.uri):
+            self._remarks.add(
+                Remark(notices.URI_TOO_LONG, f"left out: its URI would have {length:,} characters", one.path)
+            )
+            return False
+        text = f"its URI has {length:,} characters, more than a Sitemap may have"
+        self._remarks.add(Remark(notices.LONG_URI, text, one.path))
+        return True
+
+    # Steps 2 and 3: judge and record deletions
+
+    def _settle(self, walk: Walk, spool: Spool, result: Pass, total: int) -> None:
+        if result.held_back is None:
+            vanished = spool.vanished - spool.left_out
+            found = total - spool.vanished + spool.candidates
+            moved = self._device is not None and self._device != walk.state.st_dev
+            held = total - spool.left_out
+            verdict = judge(held, vanished, found, self._folder.max_delete, device_changed=moved)
+            if verdict is not None:
+                self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
+        returned = self._delete(walk, spool, result)
+        candidates = (one for one in spool.take() if isinstance(one, Candidate))
+        known = partial(self._catalog.get, self._name)
+        changing = self._changing(chain(returned, candidates))
+        for batch in self._intake.batches(changing, known, overtaken=self._overtaken):
+            self._record(batch.events)
+            if batch.memos:
+                self._tell_overtaken(uri for uri, _memo in batch.memos)
+                self._catalog.remember(self._name, batch.memos)
+            result.add(batch)
+            self._listener(Progress("read", result.read, spool.candidates, result.octets))
+            self._pause()
+
+    def _changing(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+        for one in candidates:
+            self._before_change()
+            yield one
+
+    def _delete(self, walk: Walk, spool: Spool, result: Pass) -> list[Candidate]:
+        """Record the deletions; return what is there after all: a file that was being replaced as the walk came by.
+
+        While deletions are held back, those that the settings want are recorded all the same.
+        """
+        if result.held_back is not None and not spool.left_out:
+            return []
+        returned: list[Candidate] = []
+        vanished = (
+            one.uri
+            for one in spool.take()
+            if isinstance(one, Vanished) and (result.held_back is None or self._is_left_out(one.uri))
+        )
+        for uris in batched(vanished, BATCH):
+            self._pause()
+            gone: list[Event] = []
+            for uri in uris:
+                again = [one for one in _first(walk.at(path_of(uri))) if isinstance(one, Unreadable) or one.uri == uri]
+                if again:
+                    result.kept += 1
+                else:
+                    gone.append(Delete(uri))
+                returned += [Candidate(one.uri, one.path, 0) for one in again if isinstance(one, Found)]
+            result.deleted += len(gone) - len(self._record(gone))
+        return returned
+
+    def _record(self, events: list[Event]) -> tuple[str, ...]:
+        if not events:
+            return ()
+        self._before_change()
+        self._tell_overtaken(one.uri for one in events)
+        return self._catalog.record(self._name, events, self._clock(), after=self._seen()).ignored
+
+    def _tell_overtaken(self, uris: Iterable[str]) -> None:
+        if self._overtakes is not None:
+            self._overtakes.update(uris)
+
+    def _hold_back(self, reason: Reason, vanished: int, total: int, result: Pass) -> None:
+        result.held_back = HeldBack(reason, vanished, total)
+        result.kept += vanished
+        result.at = None
+        text = f"deletions are held back: {result.held_back}"
+        self._remarks.add(Remark(notices.HELD_BACK, text, self._folder.root))
+
+    # A set that is new
+
+    def _scan_new(self) -> Pass:
+        began = self._clock()
+        result = Pass(opened=True)
+        tally = Tally()
+        gone: list[str] = []
+        with self._pass(result, whole=True):
+            try:
+                walk = self._walk(names_only=self._folder.place is None)
+                self._before_change()
+                seen = walk.everything()
+                candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)
+                for batch in self._intake.batches(candidates, lambda _uris: {}, LOAD_BATCH):
+                    self._before_change()
+                    self._catalog.load(self._name, batch.events)
+                    result.add(batch)
+                    self._listener(Progress("read", result.read, None, result.octets))
+                    self._pause()
+            except RootFault as fault:
+                where = os.fsdecode(self._folder.root)
+                raise FolderUnusable(f"cannot be published: {_reason(fault).value}", where=where) from fault
+            for uris in batched(gone, BATCH):
+                self._catalog.load(self._name, [Delete(uri) for uri in uris])
+        result.unchanged += tally.unchanged
+        result.kept += tally.kept
+        result.at = self._catalog.open(self._name, began).opened_at
+        self._remember(walk)
+        return result
+
+
+def _is_acceptable(uri: str) -> bool:
+    """Whether a catalog takes it: one that it refuses would take the whole batch with it."""
+    try:
+        weight(uri, Metadata())
+    except Unacceptable:
+        return False
+    return True
+
+
+def _candidates(differences: Iterable[Candidate | Vanished], gone: list[str]) -> Iterator[Candidate]:
+    """The candidates; what has vanished is put aside."""
+    for one in differences:
+        if isinstance(one, Vanished):
+            gone.append(one.uri)
+        else:
+            yield one
+
+
+def _first(seen: Iterator[Seen]) -> list[Seen]:
+    one = next(seen, None)
+    return [] if one is None else [one]
+
+
+def _split(seen: Iterator[Seen], uri: str) -> tuple[list[Seen], Iterable[Seen]]:
+    """What is at `uri` itself, and what lies below it. Something unreadable counts for both."""
+    first = _first(seen)
+    if first and isinstance(first[0], Found) and first[0].uri == uri:
+        return first, []
+    here: list[Seen] = [one for one in first if isinstance(one, Unreadable) and not one.uri.startswith(uri + "/")]
+    return here, chain(first, seen)
+
+
+def _reason(fault: RootFault) -> Reason:
+    cause = fault.__cause__
+    if isinstance(cause, FileNotFoundError):
+        return Reason.ROOT_MISSING
+    return Reason.ROOT_NOT_FOLDER if isinstance(cause, NotADirectoryError) else Reason.ROOT_UNREADABLE

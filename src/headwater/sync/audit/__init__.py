@@ -1,0 +1,1 @@
+"""Proof of whether a copy is in sync."""

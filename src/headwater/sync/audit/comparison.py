@@ -1,0 +1,126 @@
+"""One set compared: what is expected with what is there, and what changed meanwhile set apart; judged (DST-Q)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwater.errors import SourceFault, Undetermined
+from headwater.progress import Listener, Notice
+from headwater.storage.database import Database, Row
+from headwater.sync.audit.expectation import Expectation
+from headwater.sync.audit.findings import (
+    CHANGED,
+    DIFFERENT,
+    EXTRA,
+    MISSING,
+    SAME,
+    Finding,
+    SetAudit,
+    judge_file,
+    judge_set,
+)
+from headwater.sync.copy.inventory import Inventory
+from headwater.sync.state import SetRow
+
+_MOST_FINDINGS = 10_000
+
+TABLES = "CREATE TEMP TABLE IF NOT EXISTS verdicts(uri TEXT, verdict TEXT);"
+
+_EXTRA = (
+    "SELECT w.path FROM temp.walked w WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = w.path)"
+    " AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = w.path)"
+)
+
+
+class Comparison:
+    """Compares one set. Call `run` once; the verdict is in `result`."""
+
+    def __init__(
+        self,
+        database: Database,
+        listener: Listener,
+        row: SetRow,
+        expectation: Expectation,
+        inventory: Inventory,
+        result: SetAudit,
+    ) -> None:
+        self._database = database
+        self._listener = listener
+        self._row = row
+        self._expectation = expectation
+        self._inventory = inventory
+        self.result = result
+
+    def run(self, others: list[str]) -> None:
+        """Compare, and judge. `others` are the folders of the other sets."""
+        try:
+            self._expectation.read()
+        except (SourceFault, Undetermined) as fault:
+            self._expectation.doubts.append(str(fault))
+            self._listener(Notice(fault.rule or fault.code, fault.what, fault.where))
+        else:
+            self._expectation.name()
+            self._inventory.hash_expected()
+            self._inventory.walk(self._row.folder, others)
+            self._compare()
+            self._changed_meanwhile()
+            self._tally()
+        judge_set(self.result, self._expectation.doubts)
+
+    def _compare(self) -> None:
+        query = (
+            "SELECT e.uri, e.path, e.length, e.hash, e.lastmod, e.newer, f.size, f.mtime_ns, f.digests"
+            " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
+        )
+        with self._database.write() as t:
+            t.many("INSERT INTO temp.verdicts(verdict, uri) VALUES (?, ?)", self._verdicts(t.rows(query)))
+            t.run("UPDATE temp.expected SET verdict = v.verdict FROM temp.verdicts v WHERE v.uri = expected.uri")
+            t.run("DELETE FROM temp.verdicts")
+
+    def _verdicts(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for uri, _, length, listed, lastmod, newer, size, mtime_ns, digests in rows:
+            verdict = judge_file(length, listed, lastmod, bool(newer), size, mtime_ns or 0, digests or "")
+            if verdict == SAME:
+                self.result.same += 1
+            else:
+                yield verdict, uri
+
+    def _changed_meanwhile(self) -> None:
+        """Look once more: what has changed since the audit began is no finding (DST-Q)."""
+        with self._database.write() as t:
+            suspicious = t.one("SELECT 1 FROM temp.expected WHERE verdict IN (?, ?) LIMIT 1", (MISSING, DIFFERENT))
+            surplus = t.one(_EXTRA + " LIMIT 1")
+        if (suspicious or surplus) and self._expectation.read_later():
+            with self._database.write() as t:
+                t.run(
+                    "UPDATE temp.expected SET verdict = ? WHERE verdict IS NOT NULL AND uri IN"
+                    " (SELECT uri FROM temp.changed WHERE pending)",
+                    (CHANGED,),
+                )
+                t.run(
+                    "DELETE FROM temp.walked WHERE path IN (SELECT r.path FROM resources r JOIN temp.changed c"
+                    " ON c.uri = r.uri WHERE r.set_id = ? AND c.pending AND r.path IS NOT NULL)",
+                    (self._row.id,),
+                )
+
+    def _tally(self) -> None:
+        result = self.result
+        with self._database.write() as t:
+            for verdict, count in t.rows("SELECT verdict, count(*) FROM temp.expected GROUP BY verdict"):
+                if verdict is not None:
+                    setattr(result, verdict.replace(" ", "_"), count)
+            result.extra = int(t.value(f"SELECT count(*) FROM ({_EXTRA})"))  # noqa: S608  our own constant
+            query = "SELECT verdict, uri, path FROM temp.expected WHERE verdict IS NOT NULL ORDER BY path LIMIT ?"
+            for verdict, uri, path in t.rows(query, (_MOST_FINDINGS,)):
+                result.findings.append(Finding(verdict, uri, _shown(path)))
+            for (path,) in t.rows(_EXTRA + " ORDER BY w.path LIMIT ?", (_MOST_FINDINGS,)):
+                held = t.one("SELECT uri FROM resources WHERE path = ?", (path,))
+                result.findings.append(
+                    Finding(EXTRA, held[0] if held else None, _shown(path), "" if held else "not from the source")
+                )
+        total = result.missing + result.different + result.extra + result.unverifiable + result.changed_during_audit
+        result.findings_are_cut = total > len(result.findings)
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")

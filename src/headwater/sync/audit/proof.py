@@ -1,0 +1,164 @@
+"""Proves whether a copy is in sync: every file by its hash against what the source lists, nothing modified (DST-Q).
+
+What is expected is the Resource List as of its `at`, with all later changes applied. Only documents are fetched, never
+content. The state is read from a private copy; without one, as for a copy that another tool has made, names follow the
+same rule.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from headwater.progress import Listener, Notice, silent
+from headwater.storage.database import Database
+from headwater.sync.audit import comparison, expectation
+from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy
+from headwater.sync.copy import inventory
+from headwater.sync.copy.home import Home, borrowed_state
+from headwater.sync.copy.naming import base_folder
+from headwater.sync.faults import AnotherSource, NoFolder, UnknownSetName
+from headwater.sync.filters import Scope
+from headwater.sync.matching import free_name, is_of_another, match, redirects_of
+from headwater.sync.network.transport import Transport
+from headwater.sync.options import Options
+from headwater.sync.reading.discover import Discovery, Found, starting_uri
+from headwater.sync.reading.documents import Documents
+from headwater.sync.reading.intake import scope_origins
+from headwater.sync.run import open_transport, utcnow
+from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, sets
+
+
+def audit(
+    url: str,
+    destination: Path | str,
+    options: Options | None = None,
+    *,
+    listener: Listener = silent,
+    transport: Transport | None = None,
+    now: Callable[[], dt.datetime] = utcnow,
+) -> AuditReport:
+    """Compare the copy in `destination` with what the source behind `url` lists; changes nothing anywhere.
+
+    Raises UsageFault when there is no such folder or the options cannot be, SourceFault when the source cannot be read
+    at all, StoreFault when the copy cannot, and Undetermined when there is no Resource List to compare with.
+    """
+    options = options or Options()
+    began = time.monotonic()
+    root = Path(os.path.abspath(destination))
+    url = starting_uri(url)
+    if options.base is not None:
+        base_folder(options.base)
+    if not root.is_dir():
+        raise NoFolder(
+            "there is no such folder",
+            where=str(root),
+            advice="Name the folder of a copy; `headwater sync URL DEST` makes one.",
+        )
+    home = Home(root)
+    with home.at_rest(), open_transport(url, options, transport) as wire, borrowed_state(home) as database:
+        documents = Documents(wire, listener, now=now)
+        report = _Audit(url, root, options, listener, documents, database).go()
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+class _Audit:
+    def __init__(
+        self,
+        url: str,
+        root: Path,
+        options: Options,
+        listener: Listener,
+        documents: Documents,
+        database: Database,
+    ) -> None:
+        self._url = url
+        self._root = os.fsencode(root)
+        self._options = options
+        self._listener = listener
+        self._documents = documents
+        self._database = database
+        self._report = AuditReport(source=url, destination=str(root))
+        self._final = url
+
+    def go(self) -> AuditReport:
+        with self._database.write() as t:
+            t.run(TEMPORARY)
+            for tables in (expectation.TABLES, inventory.TABLES, comparison.TABLES):
+                t.run(tables)
+            known = sets(t)
+        held = inventory.Inventory(self._root, self._database, self._listener)
+        found = Discovery(self._documents, sitemap=self._options.sitemap).find(self._url)
+        self._final = found.final
+        rows = self._rows(known, found)
+        for row in rows:
+            self._report.sets.append(self._set(row, held, [other.folder for other in self._all if other.id != row.id]))
+        held.wait()
+        self._report.sets += [one for one in map(self._not_offered, self._gone) if one is not None]
+        self._report.requests = self._documents.requests
+        judge_copy(self._report, whole=not found.faults)
+        return self._report
+
+    def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
+        result = SetAudit(name=row.name, folder=row.folder)
+        expected = expectation.Expectation(
+            self._documents, self._database, self._listener, row, self._scope(row), self._options.base, result
+        )
+        comparison.Comparison(self._database, self._listener, row, expected, held, result).run(others)
+        return result
+
+    def _rows(self, known: list[SetRow], found: Found) -> list[SetRow]:
+        offers = found.offers
+        matches = match(known, offers, redirects_of(self._documents))
+        several = len(offers) > 1 or len(known) > 1
+        rows = []
+        taken = {row.name for row in known}
+        with self._database.write() as t:
+            if is_of_another(known, offers, matches):
+                what = f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}"
+                raise AnotherSource(what, where=os.fsdecode(self._root))
+            for offer in offers:
+                row = matches.rows.get(offer.identity)
+                if row is None:
+                    offer = msgspec.structs.replace(offer, name=free_name(offer.name, taken))
+                    taken.add(offer.name)
+                    row = add_set(t, offer, self._folder(offer, several=several, known=bool(known)))
+                rows.append(msgspec.structs.replace(row, offer=offer))
+        self._gone = matches.gone
+        self._unread = dict(found.faults)
+        self._described = found.description is not None
+        self._all = [*rows, *matches.gone]
+        wanted = self._options.sets
+        if not wanted:
+            return rows
+        chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
+        if not chosen and not any(row.name in wanted or row.offer.identity in wanted for row in self._gone):
+            names = ", ".join(row.name for row in rows)
+            raise UnknownSetName(f"no set {', '.join(wanted)}; the sets are: {names}", where=self._url)
+        return chosen
+
+    def _not_offered(self, row: SetRow) -> SetAudit | None:
+        """The verdict on a set that is held and not offered now; None where the user asked for another."""
+        offer, wanted = row.offer, self._options.sets
+        why = self._unread.get(offer.capability_list or "")
+        if (why is None and not self._described) or (wanted and not {row.name, offer.identity} & set(wanted)):
+            return None
+        reason = "the source no longer offers this set" if why is None else f"its Capability List cannot be read: {why}"
+        self._listener(Notice("DST-Q", f"{row.name}: {reason}", offer.identity))
+        return SetAudit(name=row.name, folder=row.folder, reason=reason)
+
+    def _folder(self, offer: Offer, *, several: bool, known: bool) -> str:
+        return offer.name if several or known else ""
+
+    def _scope(self, row: SetRow) -> Scope:
+        hosts, any_host = self._options.allow_hosts, self._options.any_host
+        if row.scope:
+            _, _, hosts, any_host = msgspec.json.decode(row.scope)
+        origins = scope_origins(self._url, self._final, row.offer.capability_list)
+        return Scope(origins, frozenset(host.lower() for host in hosts), any_host)

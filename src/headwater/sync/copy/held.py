@@ -1,0 +1,70 @@
+"""The files that a copy holds, as they lie there now, and what is done about those that were damaged."""
+
+from __future__ import annotations
+
+import os
+
+from headwater.storage.database import Database, Transaction
+from headwater.sync.copy.digest import digest_of_descriptor
+from headwater.sync.copy.place import Tree
+
+
+class HeldFiles:
+    """What the disk says of files that the state knows; without a folder, none of them is there."""
+
+    def __init__(self, tree: Tree | None) -> None:
+        self._tree = tree
+
+    def intact(self, path: bytes, size: int, mtime_ns: int) -> bool:
+        """Whether a held file still has the size and time that it was given."""
+        found = self._tree.stat(path) if self._tree is not None else None
+        return found is not None and found.st_size == size and found.st_mtime_ns == mtime_ns
+
+    def digest_of(self, path: bytes, algorithm: str) -> str | None:
+        """A digest of a held file, computed now; None where it cannot be read."""
+        return None if self._tree is None else digest_of_path(self._tree, path, algorithm)
+
+
+def look_for_damage(database: Database, files: HeldFiles, set_id: int, now: int) -> None:
+    """Hash every held file of a set, and remember what is missing or different, so that it is fetched again."""
+    last = 0
+    while True:
+        with database.write() as t:
+            rows = list(
+                t.rows(
+                    "SELECT id, uri, path, digest FROM resources WHERE set_id = ? AND id > ?"
+                    " AND path IS NOT NULL ORDER BY id LIMIT 1000",
+                    (set_id, last),
+                )
+            )
+            if not rows:
+                return
+            last = rows[-1][0]
+            for key, uri, path, digest in rows:
+                algorithm, _, wanted = (digest or "sha-256:").partition(":")
+                if not wanted or files.digest_of(path, algorithm) != wanted:
+                    remember_damage(t, set_id, key, uri, now)
+
+
+def digest_of_path(tree: Tree, path: bytes, algorithm: str) -> str | None:
+    """The hex digest of a held file; None when there is none to be read."""
+    try:
+        descriptor = tree.open(path)
+    except OSError:
+        return None
+    try:
+        return digest_of_descriptor(descriptor, algorithm)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def remember_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> None:
+    """Remember a held file as failed, so that it is fetched again with what was listed of it."""
+    t.run(
+        "INSERT OR IGNORE INTO failures(set_id, uri, loc, reason, status, tries, first_at, last_at, next_at, lastmod,"
+        " length, hash, changed_at) SELECT set_id, uri, ?, 'the file is missing or was changed', 0, 0, ?, ?, 0,"
+        " lastmod, listed_length, listed_hash, changed_at FROM resources WHERE set_id = ? AND id = ?",
+        (uri, now, now, set_id, key),
+    )

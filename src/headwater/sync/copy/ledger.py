@@ -1,0 +1,118 @@
+"""What is known of the disk: which runs have been flushed, and what a killed one or a power loss has left behind.
+
+Files are not synced one by one (docs/destination.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime as dt
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from headwater.storage.database import Database, Transaction
+from headwater.sync.copy.held import digest_of_path, remember_damage
+from headwater.sync.copy.place import Tree, boot_id
+from headwater.sync.moments import micros
+from headwater.sync.state import intents
+
+
+class Ledger:
+    """The runs of one copy: each begins and ends here."""
+
+    def __init__(self, database: Database, root: Path, now: Callable[[], dt.datetime]) -> None:
+        self._database = database
+        self._root = root
+        self._now = now
+
+    def begin(self, tree: Tree) -> int:
+        """Note that a run begins. What an earlier one wrote is trusted unless the machine has been restarted since.
+
+        Files are not synced one by one. As long as the machine has not gone down, the kernel has them; when it has,
+        those of runs that were never flushed are hashed again (docs/destination.md).
+        """
+        boot, now = boot_id(), micros(self._now()) or 0
+        self._recover(tree)
+        with self._database.write() as t:
+            doubtful = list(t.rows("SELECT id, boot FROM runs WHERE durable = 0"))
+        lost = [number for number, at in doubtful if not boot or at != boot]
+        if doubtful and not lost:
+            _flush(self._root)
+        for number in lost:
+            self._check_again(tree, number, now)
+        with self._database.write() as t:
+            t.run("DELETE FROM runs WHERE id < (SELECT max(id) FROM runs)")
+            t.run("UPDATE runs SET durable = 1")
+            t.run("INSERT INTO runs(began_at, boot, durable) VALUES (?, ?, 0)", (now, boot))
+            return int(t.value("SELECT max(id) FROM runs"))
+
+    def _recover(self, tree: Tree) -> None:
+        """Find out what a killed run did between a file and its row: what lies there now is what the row says."""
+        with self._database.write() as t:
+            left = intents(t)
+        for number, set_id, files in left:
+            with self._database.write() as t:
+                for uri, path in files:
+                    _recover_file(t, tree, set_id, uri, path)
+                t.run("DELETE FROM intents WHERE id = ?", (number,))
+
+    def _check_again(self, tree: Tree, number: int, now: int) -> None:
+        """Hash what a run before a power loss wrote; what is not as recorded is fetched again."""
+        query = (
+            "SELECT id, set_id, uri, path, digest FROM resources WHERE run = ? AND id > ? AND path IS NOT NULL"
+            " ORDER BY id LIMIT 1000"
+        )
+        last = 0
+        while True:
+            with self._database.write() as t:
+                rows = list(t.rows(query, (number, last)))
+                for key, set_id, uri, path, digest in rows:
+                    algorithm, _, wanted = (digest or "").partition(":")
+                    if not wanted or digest_of_path(tree, path, algorithm) != wanted:
+                        remember_damage(t, set_id, key, uri, now)
+            if not rows:
+                return
+            last = rows[-1][0]
+
+    def end(self, number: int, *, changed: bool) -> None:
+        """Note that the run is over, and whether what it wrote is known to be on the disk."""
+        flushed = not changed
+        if changed and not boot_id():
+            os.sync()
+            flushed = True
+        with self._database.write() as t:
+            t.run(
+                "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?",
+                (micros(self._now()), int(flushed), number),
+            )
+
+
+def _recover_file(t: Transaction, tree: Tree, set_id: int, uri: str, path: bytes) -> None:
+    found, digest = tree.stat(path), digest_of_path(tree, path, "sha-256")
+    row = t.one("SELECT id, uri, digest, size, mtime_ns FROM resources WHERE path = ?", (path,))
+    if found is None or digest is None:
+        t.run("UPDATE resources SET digest = NULL, listed_hash = NULL, size = -1 WHERE path = ?", (path,))
+    elif row is None:
+        t.run(
+            "INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, run) VALUES (?, ?, ?, ?, ?, ?, 0)"
+            " ON CONFLICT(set_id, uri) DO UPDATE SET path = excluded.path, size = excluded.size,"
+            " mtime_ns = excluded.mtime_ns, digest = excluded.digest, listed_hash = NULL WHERE path IS NULL",
+            (set_id, uri, path, found.st_size, found.st_mtime_ns, f"sha-256:{digest}"),
+        )
+    elif (row[3], row[4]) != (found.st_size, found.st_mtime_ns):
+        t.run(
+            "UPDATE resources SET size = ?, mtime_ns = ?, digest = ?, listed_hash = NULL WHERE id = ?",
+            (found.st_size, found.st_mtime_ns, f"sha-256:{digest}", row[0]),
+        )
+
+
+def _flush(root: Path) -> None:
+    """Make everything on the copy's file system durable; cheap when the kernel has already written it."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "syncfs") or library.syncfs(descriptor) != 0:
+            os.sync()
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""What a destination asks of the network, and how its answers come in."""

@@ -1,0 +1,102 @@
+"""One answer read chunk by chunk while it comes in: bounded memory, back-pressure, digests at the end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from headwater.errors import SourceFault
+from headwater.sync.network.dispatch import Job
+from headwater.sync.network.reception import HASHERS, Reception
+
+PAUSE_OCTETS = 256 * 1024
+"""A stream whose reader is this far behind is paused."""
+
+
+class StreamBroken(SourceFault):
+    """A streamed answer ended before its body was complete."""
+
+    code = "HW-NET-01"
+    advice = "Try again; if it happens at the same place each time, the source or something before it cuts its answers."
+
+
+class StreamReception(Reception):
+    """Hands a 2xx body on chunk by chunk, and asks libcurl to pause while its reader is behind."""
+
+    def __init__(self, pause: int) -> None:
+        super().__init__()
+        self.ready: deque[bytes] = deque()
+        self.waiting_octets = 0
+        self.paused = False
+        self._pause = pause
+
+    def body(self, chunk: bytes) -> int | None:
+        if not self.delivering:
+            self.read_head()
+            if self.failure is not None:
+                return 0
+            if not 200 <= self.status < 300:
+                return super().body(chunk)
+            self.delivering = True
+            self.hashers = [(name, HASHERS[name]()) for name in self.fetch.algorithms]
+        if self.waiting_octets >= PAUSE_OCTETS:
+            self.paused = True
+            return self._pause
+        self.octets += len(chunk)
+        if not self.goes_on():
+            return 0
+        for _, hasher in self.hashers or ():
+            hasher.update(chunk)
+        self.ready.append(chunk)
+        self.waiting_octets += len(chunk)
+        return None
+
+    def complete(self) -> tuple[bytes, dict[str, str]]:
+        if not 200 <= self.status < 300:
+            return super().complete()
+        hashers = self.hashers or [(name, HASHERS[name]()) for name in self.fetch.algorithms]
+        return b"", {name: hasher.hexdigest() for name, hasher in hashers}
+
+    def take(self) -> bytes:
+        """The next chunk that has come in."""
+        chunk = self.ready.popleft()
+        self.waiting_octets -= len(chunk)
+        return chunk
+
+
+class StreamedAnswer:
+    """The answer to `Transport.stream`: its head at once, its body as an iterator of chunks, its digests at the end.
+
+    `status` is 0 and `failure` set when there is no answer; `body` holds the text of an answer that is no 2xx.
+    """
+
+    def __init__(self, job: Job, reception: StreamReception, carry_on: Callable[[], None]) -> None:
+        self._run = job.run
+        self._reception = reception
+        self._carry_on = carry_on
+        done = job.run.done[0] if job.run.done else None
+        self.status = done.status if done else reception.status
+        self.uri = job.uri
+        self.headers = done.headers if done else reception.headers
+        self.failure = done.failure if done else None
+        self.body = done.body if done else b""
+        self.retry_after_seconds = done.retry_after_seconds if done else None
+        self.moved_to = job.moved_to
+        self.octets = 0
+        self.digests: dict[str, str] = {}
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The body of a 2xx as received; raises `StreamBroken` when it ends before it is complete."""
+        reception, run = self._reception, self._run
+        while reception.ready or not run.done:
+            while reception.ready:
+                chunk = reception.take()
+                self.octets += len(chunk)
+                yield chunk
+            if not run.done:
+                self._carry_on()
+        done = run.done[0]
+        self.failure = done.failure
+        self.digests = done.digests
+        if done.failure is not None:
+            raise StreamBroken(done.failure.text, where=done.uri, rule=f"transport {done.failure.kind}")

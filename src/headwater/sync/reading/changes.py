@@ -1,0 +1,307 @@
+"""Reads the Change Lists that can hold changes after the position, into the staging table, oldest first (DST-C).
+
+What is to be done of a list, and how far it brings us, `passage` decides. Lists are read in document order; the first
+one that cannot be read ends the reading there, so that the position never moves past what was not seen. Lists may
+overlap: each of them is judged by the position with which the reading began, and what two of them tell is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.progress import Listener
+from headwater.spec.kinds import Kind
+from headwater.storage.database import Database
+from headwater.sync.faults import Unreachable
+from headwater.sync.filters import Scope
+from headwater.sync.moments import micros
+from headwater.sync.position import Interval, Part, Position, is_gap, select
+from headwater.sync.reading.documents import Answer, Documents, Missing, Unchanged
+from headwater.sync.reading.intake import Intake
+from headwater.sync.reading.passage import passage
+from headwater.sync.reading.staging import Staging
+from headwater.sync.state import Offer, validators
+
+_OVERTAKEN = """
+UPDATE temp.changed SET pending = 0 WHERE pending AND exact AND EXISTS (
+  SELECT 1 FROM temp.changed AS earlier WHERE earlier.uri = changed.uri AND earlier.n < changed.n AND earlier.pending
+  AND earlier.exact AND earlier.list < changed.list AND earlier.at > changed.at)"""
+"""Of two lists that overlap the first may tell the later change: there the time decides, not the place."""
+
+_BACKWARDS_POLLS = 3
+
+
+class Outcome(Enum):
+    """How the reading of a set's Change Lists has ended."""
+
+    UNCHANGED = "unchanged"
+    READ = "read"
+    GAP = "gap"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+class Reading(msgspec.Struct, kw_only=True):
+    """What reading has brought: the outcome, the position once everything pending is done, and what to remember."""
+
+    outcome: Outcome
+    position: Position
+    documents: list[tuple[str, str | None, str | None]] = []
+    reason: str = ""
+    fault: SourceFault | None = None
+    pending_count: int = 0
+    list_count: int = 0
+    earliest: int | None = None
+    """Where the oldest list begins, when that leaves a gap after the position."""
+
+    max_age: int | None = None
+
+
+class Changes:
+    """Reads one set's changes after a position into `temp.changed`."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        database: Database,
+        scope: Scope,
+        listener: Listener,
+        set_id: int,
+        offer: Offer,
+        position: Position,
+    ) -> None:
+        self._documents = documents
+        self._database = database
+        self._scope = scope
+        self._listener = listener
+        self._set_id = set_id
+        self._offer = offer
+        self._intake = Intake(scope)
+        self._visited: set[str] = set()
+        self._reading = Reading(outcome=Outcome.UNCHANGED, position=position)
+        self._start = position
+        self._lists = 0
+
+    def read(self) -> Reading:
+        """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.changed")
+            t.run("DROP INDEX IF EXISTS temp.changed_uri")
+        top = self._offer.change_list
+        position = self._start
+        if position.open and position.list_uri:
+            self._follow(position.list_uri, known=True)
+            if self._reading.outcome is not Outcome.MISSING or top in (None, position.list_uri):
+                return self._finish()
+            self._reading.outcome = Outcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
+        if top is not None:
+            self._follow(top, known=False)
+        return self._finish()
+
+    def _finish(self) -> Reading:
+        reading = self._reading
+        with self._database.write() as t:
+            t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, n)")
+            if self._lists > 1:
+                t.run(_OVERTAKEN)
+            t.run(
+                "UPDATE temp.changed SET pending = 0 WHERE pending AND EXISTS (SELECT 1 FROM temp.changed AS later"
+                " WHERE later.uri = changed.uri AND later.n > changed.n AND later.pending)"
+            )
+            reading.pending_count = int(t.value("SELECT count(*) FROM temp.changed WHERE pending"))
+        for refusal, loc in self._intake.examples:
+            self._documents.warn("DST-S12", f"{self._intake.refused} changes are refused: {refusal.value}", loc)
+        return reading
+
+    # where to read
+
+    def _follow(self, uri: str, *, known: bool) -> bool:
+        """Read the document behind `uri`, list or index; False when another way must be tried."""
+        self._visited.add(uri)
+        answer, staged = self._fetch(uri, "the Change List is gone")
+        if answer is None:
+            return False
+        if isinstance(answer, Unchanged):
+            return self._unchanged(uri)
+        if answer.document.kind is Kind.CHANGE_LIST_INDEX:
+            return self._index(answer, staged)
+        if answer.document.kind is not Kind.CHANGE_LIST:
+            wrong = Unreachable(f"this is a {answer.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
+            return self._broken(uri, wrong)
+        if is_gap(micros(answer.document.from_), self._reading.position.time):
+            return self._moved(answer, known=known)
+        self._list(answer, staged)
+        return self._successor(answer)
+
+    def _fetch(self, uri: str, gone: str) -> tuple[Answer | Unchanged | None, Staging]:
+        """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
+        with self._database.write() as t:
+            held = validators(t, self._set_id, uri)
+        staged = Staging(self._database, self._intake, self._listener, self._start, self._lists, uri)
+        try:
+            answer = self._documents.read(uri, staged, held)
+        except SourceFault as fault:
+            self._broken(uri, fault)
+            return None, staged
+        if isinstance(answer, Missing):
+            self._reading.outcome = Outcome.MISSING
+            self._reading.reason = f"{gone}: HTTP status {answer.status}"
+            self._documents.warn("DST-C5", self._reading.reason, uri)
+            return None, staged
+        return answer, staged
+
+    def _unchanged(self, uri: str) -> bool:
+        """A 304: nothing new here. A closed list may have a successor all the same (DST-C2)."""
+        position = self._reading.position
+        if position.list_uri != uri or position.open or self._offer.capability_list is None:
+            return True
+        named = self._named_by(self._offer.capability_list)
+        if named and named not in self._visited and self._scope.refusal(named) is None:
+            return self._follow(named, known=False)
+        return True
+
+    def _broken(self, uri: str, fault: SourceFault) -> bool:
+        self._reading.outcome = Outcome.BROKEN
+        self._reading.fault = fault
+        self._reading.reason = f"{uri}: {fault.what}"
+        return False
+
+    def _moved(self, answer: Answer, *, known: bool) -> bool:
+        """A list that begins after the position: its index, or the Capability List's word, may reach further back."""
+        from_ = micros(answer.document.from_)
+        index = answer.document.link("index")
+        self._visited.discard(answer.uri)  # the index may name it too
+        for way in (index.href if index else None, self._offer.change_list if known else None):
+            if way and way not in {*self._visited, answer.uri} and self._scope.refusal(way) is None:
+                if self._follow(way, known=False):
+                    return True
+                if self._reading.outcome is Outcome.GAP:
+                    return False
+        self._reading.outcome = Outcome.GAP
+        self._reading.earliest = from_
+        self._reading.reason = "the oldest Change List begins after the position"
+        return False
+
+    def _index(self, answer: Answer, staged: Staging) -> bool:
+        parts = staged.parts
+        reading = self._reading
+        selection = select(parts, micros(answer.document.from_), reading.position.time)
+        chosen = select(parts, None, self._start.time).parts
+        known = [part.from_ for part in parts if part.from_ is not None]
+        if selection.gap:
+            reading.outcome = Outcome.GAP
+            reading.earliest = min(known) if known else micros(answer.document.from_)
+            reading.reason = "the Change Lists leave out changes after the position"
+            return False
+        reading.outcome = Outcome.READ
+        for number, part in enumerate(chosen):
+            if not self._part(part):
+                self._hold_before(chosen[number:])
+                return False
+        reading.documents.append((answer.uri, answer.etag, answer.last_modified))
+        return True
+
+    def _hold_before(self, unread: Sequence[Part]) -> None:
+        """Lists were not read: the position stays before the first change that they may hold."""
+        reading, start = self._reading, self._start
+        begins = [part.from_ for part in unread]
+        reached = reading.position.time
+        if reached is None or all(begin is not None and begin >= reached for begin in begins):
+            return
+        known = [begin for begin in begins if begin is not None]
+        if start.time is None or len(known) < len(begins) or min(known) <= start.time:
+            reading.position = start
+        else:
+            reading.position = Position(time=min(known))
+
+    def _part(self, part: Part) -> bool:
+        uri = part.uri
+        if uri in self._visited:
+            return True
+        self._visited.add(uri)
+        if refusal := self._scope.refusal(uri):
+            return self._broken(
+                uri, Unreachable(f"a Change List is refused: {refusal.value}", where=uri, rule="DST-S12")
+            )
+        answer, staged = self._fetch(uri, f"{uri} is in the index, and missing")
+        if answer is None:
+            return False
+        if isinstance(answer, Unchanged):
+            return True
+        if answer.document.kind is not Kind.CHANGE_LIST:
+            wrong = Unreachable(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
+            return self._broken(uri, wrong)
+        own_from = micros(answer.document.from_)
+        if (
+            part.from_ is not None
+            and own_from is not None
+            and own_from > part.from_
+            and is_gap(own_from, self._reading.position.time)
+        ):
+            self._reading.outcome = Outcome.GAP
+            self._reading.earliest = own_from
+            self._reading.reason = "a Change List begins later than its index says"
+            return False
+        self._list(answer, staged)
+        return True
+
+    def _successor(self, answer: Answer) -> bool:
+        """After a closed list: `index`, else `up`, to the list that begins after its `until` (RS-DST-08, DST-C2)."""
+        reading = self._reading
+        if answer.document.until is None or reading.position.open:
+            return True
+        index, up = answer.document.link("index"), answer.document.link("up")
+        if index is not None and index.href not in self._visited and self._scope.refusal(index.href) is None:
+            return self._follow(index.href, known=False)
+        named = self._named_by(up.href) if up is not None else None
+        if named and named not in self._visited and self._scope.refusal(named) is None:
+            return self._follow(named, known=False)
+        return True
+
+    def _named_by(self, capability_list: str) -> str | None:
+        """The Change List that a Capability List now names; the one we know when it cannot be read."""
+        if self._scope.refusal(capability_list) is not None:
+            return None
+        with self._database.write() as t:
+            held = validators(t, self._set_id, capability_list)
+        try:
+            look = self._documents.look(capability_list, validators=held)
+        except SourceFault:
+            return self._offer.change_list
+        if look.status == 304 or look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
+            return self._offer.change_list
+        self._reading.documents.append((capability_list, look.etag, look.last_modified))
+        named = next((entry.loc for entry in look.entries if entry.capability == "changelist"), None)
+        if named is not None:
+            self._offer = msgspec.structs.replace(self._offer, change_list=named)
+        return named
+
+    # one list
+
+    def _list(self, answer: Answer, staged: Staging) -> None:
+        """Mark the entries of one list that are to be done, and move the provisional position over it (5.2)."""
+        reading = self._reading
+        passed = passage(answer, staged, self._start, reading.position)
+        for rule, remark in passed.remarks:
+            self._documents.warn(rule, remark, answer.final)
+        self._mark(passed.intervals, passed.pending)
+        reading.position = passed.position
+        if passed.position.backwards >= _BACKWARDS_POLLS:
+            reading.outcome, reading.reason = Outcome.GAP, "the source's times have gone backwards"
+            return
+        reading.documents.append((answer.uri, answer.etag, answer.last_modified))
+        reading.outcome = Outcome.READ
+        reading.list_count += 1
+        reading.max_age = answer.max_age
+        self._lists += 1
+
+    def _mark(self, intervals: list[Interval], pending: list[int]) -> None:
+        with self._database.write() as t:
+            t.many(
+                "UPDATE temp.changed SET pending = 1, at = ?, exact = ? WHERE list = ? AND ordinal = ?",
+                ((intervals[n].low, int(intervals[n].exact), self._lists, n) for n in pending),
+            )

@@ -1,0 +1,269 @@
+"""Reads the source's documents: conditionally, as a stream, a bounded number of times, with clear ends.
+
+A document that breaks off or is torn is an ordinary race (DST-F4): it is read again before it counts as broken.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.progress import Listener, Notice
+from headwater.spec.faults import NotXml
+from headwater.spec.moments import from_optional
+from headwater.spec.reader import Reader
+from headwater.spec.records import Document, Entry
+from headwater.sync.faults import Unreachable
+from headwater.sync.http_dates import http_micros
+from headwater.sync.network.transport import Fetch, StreamBroken, StreamedAnswer, Transport
+from headwater.sync.state import Validators
+
+LARGEST_DOCUMENT = 4 << 30
+"""Octets of one document. The standard says 50 MB; the reader streams, so larger ones do no harm."""
+
+PAGE_OCTETS = 1 << 20
+"""How much of a page that is no ResourceSync document is kept to look for links."""
+
+_TRIES = 3
+_PAUSE_SECONDS = 0.3
+_UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
+
+
+class Consumer(Protocol):
+    """Takes the entries of one document as they come. `begin` is called again when the document is read again."""
+
+    def begin(self) -> None:
+        """Forget what an earlier try has brought."""
+        ...
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        """Take the next entries, in document order."""
+        ...
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One document that was read to its end."""
+
+    uri: str
+    final: str
+    document: Document
+    etag: str | None
+    last_modified: str | None
+    read_at: dt.datetime
+    """The source's own clock when it answered (`Date`), else ours (DST-C8)."""
+
+    count: int
+    octets: int
+    moved_to: str | None
+    warnings: tuple[tuple[str, str, int], ...] = ()
+    max_age: int | None = None
+
+
+class Unchanged(msgspec.Struct, frozen=True):
+    """The source says that the document is what it was (304)."""
+
+    uri: str
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """The source has no such document (404, 410)."""
+
+    uri: str
+    status: int
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What is at an address: a document (with its first entries), or a page with its links."""
+
+    uri: str
+    final: str
+    status: int
+    document: Document | None
+    entries: tuple[Entry, ...]
+    link_header: str
+    body: bytes
+    fault: SourceFault | None
+    moved_to: str | None = None
+    etag: str | None = None
+    last_modified: str | None = None
+
+
+class Documents:
+    """The source's documents over one transport; counts requests and passes warnings on, each once."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        listener: Listener,
+        *,
+        now: Callable[[], dt.datetime],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._transport = transport
+        self._listener = listener
+        self._now = now
+        self._sleep = sleep
+        self._said: set[tuple[str, str | None]] = set()
+        self.requests = 0
+        self.octets = 0
+
+    def warn(self, rule: str, message: str, where: str | None = None) -> None:
+        """Tell a person once."""
+        if (rule + message, where) not in self._said and len(self._said) < 1000:
+            self._said.add((rule + message, where))
+            self._listener(Notice(rule, message, where))
+
+    def read(
+        self, uri: str, consumer: Consumer, validators: Validators | None = None, *, fresh: bool = False
+    ) -> Answer | Unchanged | Missing:
+        """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read."""
+        for attempt in range(_TRIES):
+            consumer.begin()
+            try:
+                return self._read(uri, consumer, validators, fresh=fresh or attempt > 0)
+            except Unreachable:
+                raise  # the transport has tried again itself
+            except SourceFault as fault:
+                if attempt == _TRIES - 1 or not _may_pass(fault):
+                    fault.where = fault.where or uri
+                    raise
+                self._sleep(_PAUSE_SECONDS * (attempt + 1))
+        raise AssertionError("unreachable")
+
+    def _read(
+        self, uri: str, consumer: Consumer, validators: Validators | None, *, fresh: bool
+    ) -> Answer | Unchanged | Missing:
+        headers = [("Accept-Encoding", "gzip")]
+        if fresh:
+            headers.append(("Cache-Control", "no-cache"))
+        elif validators:
+            headers.extend(validators.headers())
+        asked = any(name.lower().startswith("if-") for name, _ in headers)
+        self.requests += 1
+        with self._transport.stream(Fetch(uri, tuple(headers), max_octets=LARGEST_DOCUMENT)) as answer:
+            if answer.failure is not None:
+                raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
+            if answer.status == 304 and asked:
+                return Unchanged(uri)
+            if answer.status in (404, 410):
+                return Missing(uri, answer.status)
+            if answer.status != 200:
+                raise Unreachable(f"cannot be fetched: HTTP status {answer.status}", where=uri, rule=_rule(answer))
+            reader = Reader(base_uri=answer.uri)
+            self._feed(reader, answer, consumer)
+            self.octets += answer.octets
+            document = reader.document
+            assert document is not None
+            for warned in reader.warnings:
+                self.warn(warned.rule, f"{warned.message} ({warned.count} times)", answer.uri)
+            return Answer(
+                uri=uri,
+                final=answer.uri,
+                document=document,
+                etag=answer.headers.get("etag"),
+                last_modified=answer.headers.get("last-modified"),
+                read_at=from_optional(http_micros(answer.headers.get("date"))) or self._now(),
+                count=reader.entry_count,
+                octets=answer.octets,
+                moved_to=answer.moved_to,
+                warnings=tuple((w.rule, w.message, w.count) for w in reader.warnings),
+                max_age=_max_age(answer.headers.get("cache-control")),
+            )
+
+    def _feed(self, reader: Reader, answer: StreamedAnswer, consumer: Consumer) -> None:
+        waiting: list[Entry] = []
+        for chunk in answer:
+            entries = reader.feed(chunk)
+            if not entries and not waiting:
+                continue
+            if reader.document is None:
+                waiting.extend(entries)
+                if len(waiting) > _UNDECIDED:
+                    raise SourceFault("the root's rs:md comes after too many entries", where=answer.uri, rule="AMB-04")
+                continue
+            consumer.take(reader.document, waiting + entries if waiting else entries)
+            waiting = []
+        rest = waiting + reader.close()
+        if rest and reader.document is not None:
+            consumer.take(reader.document, rest)
+
+    def look(self, uri: str, *, most_entries: int = 50_000, validators: Validators | None = None) -> Look:
+        """Fetch whatever is at an address and say what it is (DST-A1). Raises Unreachable when nothing answers."""
+        self.requests += 1
+        headers = (("Accept-Encoding", "gzip"), *(validators.headers() if validators else ()))
+        with self._transport.stream(Fetch(uri, headers, max_octets=LARGEST_DOCUMENT)) as answer:
+            if answer.failure is not None:
+                raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
+            document: Document | None = None
+            entries: list[Entry] = []
+            body, fault = answer.body, None
+            if answer.status == 200:
+                try:
+                    document, entries, body, fault = _glance(answer, most_entries)
+                except StreamBroken as broken:
+                    fault = broken
+            link = answer.headers.get("link", "")
+            return Look(
+                uri=uri,
+                final=answer.uri,
+                status=answer.status,
+                document=document,
+                entries=tuple(entries),
+                link_header=link,
+                body=body,
+                fault=fault,
+                moved_to=answer.moved_to,
+                etag=answer.headers.get("etag"),
+                last_modified=answer.headers.get("last-modified"),
+            )
+
+
+def _glance(answer: StreamedAnswer, most: int) -> tuple[Document | None, list[Entry], bytes, SourceFault | None]:
+    """Read as a document as far as needed; if it is none, keep the beginning as a page."""
+    reader: Reader | None = Reader(base_uri=answer.uri)
+    entries: list[Entry] = []
+    page = bytearray()
+    fault: SourceFault | None = None
+    for chunk in answer:
+        if len(page) < PAGE_OCTETS:
+            page += chunk[: PAGE_OCTETS - len(page)]
+        elif reader is None:
+            break
+        if reader is None:
+            continue
+        try:
+            entries.extend(reader.feed(chunk))
+        except SourceFault as found:
+            fault, reader = found, None
+            continue
+        if len(entries) > most and reader.document is not None:
+            return reader.document, entries, b"", None
+    if reader is None:
+        return None, [], bytes(page), fault
+    try:
+        entries.extend(reader.close())
+    except SourceFault as found:
+        return None, [], bytes(page), found
+    return reader.document, entries, b"", None
+
+
+def _may_pass(fault: SourceFault) -> bool:
+    """Whether reading again may help: a torn or truncated document, but not a refused one."""
+    return isinstance(fault, StreamBroken | NotXml)
+
+
+def _rule(answer: StreamedAnswer) -> str:
+    return "DST-F2" if answer.status in (401, 403) else "DST-F1"
+
+
+def _max_age(value: str | None) -> int | None:
+    for part in (value or "").split(","):
+        name, _, number = part.strip().partition("=")
+        if name.lower() == "max-age" and number.isdigit():
+            return int(number[:9])
+    return None

@@ -1,0 +1,73 @@
+"""How far one Change List brings a destination, and which of its entries are still to be done (5.2): values only."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.sync.moments import micros
+from headwater.sync.position import (
+    Close,
+    Interval,
+    Position,
+    Style,
+    advance,
+    closedness,
+    effective,
+    unprocessed,
+)
+from headwater.sync.reading.documents import Answer
+from headwater.sync.reading.staging import Staging
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """The times of all entries, which of them are pending, the position once those are done, and what was odd."""
+
+    intervals: list[Interval]
+    pending: list[int]
+    position: Position
+    remarks: list[tuple[str, str]]
+
+
+def passage(answer: Answer, staged: Staging, start: Position, reached: Position) -> Passage:
+    """Judge one list by the position with which the reading began; `reached` is what the lists before it have brought.
+
+    `backwards` of the new position counts the polls in which the source's times have gone back (DST-F12).
+    """
+    document = answer.document
+    from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
+    times = staged.times()
+    style = staged.style.style() if staged.style else Style.NONE
+    intervals, odd = effective(times, style, from_, until, clock)
+    remarks = []
+    if odd:
+        remarks.append(("DST-C9", f"{len(odd)} changes have a time that cannot be right"))
+    if staged.print.rewritten:
+        remarks.append(("DST-C4", "the Change List was rewritten"))
+    if style is Style.NONE and times:
+        remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
+    pending = list(unprocessed(intervals, staged.marks, start, staged.print.done))
+    time, at_time = advance(reached, intervals, staged.marks)
+    newest = max((i.low for i in intervals if i.exact and i.low is not None), default=None)
+    close, remark = closedness(from_, until, newest, clock)
+    if remark:
+        remarks.append(("DST-C7", remark))
+    backwards = 0
+    if close is Close.CLOSED and until is not None:
+        if start.time is not None and until < start.time and start.list_uri is not None:
+            backwards = start.backwards + (start.list_uri != answer.uri or start.list_from != from_)
+        if time is None or until > time:
+            time, at_time = until, {}
+    if backwards:
+        remarks.append(("DST-F12", "the source's times go backwards"))
+    position = Position(
+        time=time,
+        at_time=at_time,
+        list_uri=answer.uri,
+        list_from=from_,
+        count=staged.print.count,
+        fingerprint=staged.print.hexdigest(),
+        open=close is not Close.CLOSED,
+        closed_at=until if close is Close.CLOSED else None,
+        backwards=backwards,
+    )
+    return Passage(intervals, pending, position, remarks)

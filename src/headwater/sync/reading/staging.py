@@ -1,0 +1,113 @@
+"""What one Change List tells, staged entry by entry while it is read, or which lists an index names (DST-C)."""
+
+from __future__ import annotations
+
+from array import array
+
+from headwater.errors import SourceFault
+from headwater.progress import Listener, Progress
+from headwater.spec.datetimes import Coarse
+from headwater.spec.kinds import Kind
+from headwater.spec.records import Change, Document, Entry
+from headwater.storage.database import Database, Row
+from headwater.sync.moments import last_micros, micros
+from headwater.sync.position import Fingerprint, Part, Position, Style10, Times, mark_of
+from headwater.sync.reading.intake import Intake
+
+_INSERT = (
+    "INSERT INTO temp.changed(list, ordinal, uri, loc, lastmod, length, hash, type, encoding, mirrors, pending, change,"
+    " at, exact) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, NULL, 0)"
+)
+_MOST_LISTS = 100_000
+_NONE = -(1 << 62)
+
+
+class Staging:
+    """Takes one document. Of a Change List every entry has its times and its mark here, and what is new its row."""
+
+    def __init__(
+        self, database: Database, intake: Intake, listener: Listener, position: Position, number: int, uri: str
+    ) -> None:
+        self._database = database
+        self._intake = intake
+        self._listener = listener
+        self._position = position
+        self._number = number
+        self._uri = uri
+        self._clear()
+
+    def _clear(self) -> None:
+        self.parts: list[Part] = []
+        self.marks: list[str] = []
+        self.print = Fingerprint(self._position, self._uri, None)
+        self.style: Style10 | None = None
+        self._lows = array("q")
+        self._highs = array("q")
+        self._lastmods = array("q")
+        self._newest = _NONE
+
+    def begin(self) -> None:
+        """Forget what an earlier try has brought."""
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
+        self._clear()
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        """Take the next entries, in document order. Raises SourceFault for an index beyond all bounds."""
+        if document.kind is Kind.CHANGE_LIST_INDEX:
+            self._take_parts(entries)
+        elif document.kind is Kind.CHANGE_LIST:
+            self._take_changes(document, entries)
+
+    def _take_parts(self, entries: list[Entry]) -> None:
+        if len(self.parts) + len(entries) > _MOST_LISTS:
+            raise SourceFault("an index of too many Change Lists", rule="RS-LIM-04")
+        for entry in entries:
+            until = last_micros(entry.until) if entry.until is not None else None
+            self.parts.append(Part(entry.loc, micros(entry.from_), until))
+
+    def _take_changes(self, document: Document, entries: list[Entry]) -> None:
+        if self.style is None:
+            from_, until = micros(document.from_), micros(document.until)
+            self.style = Style10(from_, until)
+            self.print = Fingerprint(self._position, self._uri, from_)
+        rows = [self._change(entry) for entry in entries]
+        with self._database.write() as t:
+            t.many(_INSERT, [row for row in rows if row is not None])
+        self._listener(Progress("reading changes", len(self.marks)))
+
+    def _change(self, entry: Entry) -> Row | None:
+        """The staged row of one entry; None for one that is refused, or certainly done (5.2)."""
+        assert self.style is not None
+        ordinal = len(self.marks)
+        change = (entry.change or Change.UPDATED).value  # AMB-35: GET decides
+        lastmod = micros(entry.lastmod)
+        low = high = micros(entry.datetime)
+        if isinstance(entry.datetime, Coarse):
+            high = last_micros(entry.datetime)
+        self.style.see(Times(low, high, lastmod))
+        for numbers, number in ((self._lows, low), (self._highs, high), (self._lastmods, lastmod)):
+            numbers.append(_NONE if number is None else number)
+        done = self._is_done(low, high)
+        self.print.see(entry.loc, change, low, lastmod, entry.hash)
+        if done:
+            self.marks.append("")
+            return None
+        staged = self._intake.row(entry)
+        self.marks.append(mark_of(staged[0], change))
+        return None if staged[8] else (self._number, ordinal, *staged[:8], change)
+
+    def _is_done(self, low: int | None, high: int | None) -> bool:
+        """A certain time before T, in order, and not among what a known list has got since (DST-C9)."""
+        if low is None or low != high or low < self._newest:
+            return False
+        self._newest = low
+        since = self._position.time
+        return since is not None and low < since and not self.print.beyond
+
+    def times(self) -> list[Times]:
+        """The times of every entry, in document order."""
+        return [
+            Times(*(None if number == _NONE else number for number in numbers))
+            for numbers in zip(self._lows, self._highs, self._lastmods, strict=True)
+        ]
