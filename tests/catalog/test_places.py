@@ -13,6 +13,7 @@ from headwater.catalog.places import (
     Options,
     Place,
     access_of,
+    anchored,
     open_catalog,
     place_of,
     shown,
@@ -48,6 +49,28 @@ PLACES: list[tuple[str, Place]] = [
 @pytest.mark.parametrize(("text", "place"), PLACES)
 def test_places(text: str, place: Place) -> None:
     assert place_of(text) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("catalog.sqlite", "/etc/source/catalog.sqlite"),
+        ("sqlite:catalog.sqlite", "/etc/source/catalog.sqlite"),
+        ("sqlite:/srv/catalog.sqlite", "/srv/catalog.sqlite"),
+        ("opensearch://a,b:1/p", "opensearch://a,b:1/p"),
+        ("opensearch://a/p?ca=ca.pem", "opensearch://a/p?ca=/etc/source/ca.pem"),
+        (
+            "opensearch://a/p?tls=true&ca=a+b%26.pem&shards=2",
+            "opensearch://a/p?tls=true&ca=/etc/source/a%20b%26.pem&shards=2",
+        ),
+        ("opensearch://a/p?ca=/ssl/ca.pem", "opensearch://a/p?ca=/ssl/ca.pem"),
+        ("opensearch://ca=x:y@a/p", "opensearch://ca=x:y@a/p"),
+        ("https://user:p@a:9200/index?ca=ca.pem", "https://user:p@a:9200/index?ca=/etc/source/ca.pem"),
+    ],
+)
+def test_what_is_relative_in_a_place_counts_from_a_folder(text: str, expected: str) -> None:
+    assert anchored(text, Path("/etc/source")) == expected
+    assert anchored(expected, Path("/elsewhere")) == expected, "once is enough"
 
 
 @pytest.mark.parametrize(

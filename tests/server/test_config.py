@@ -52,6 +52,16 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.profile is Profile.BOTH
 
 
+def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_path: Path) -> None:
+    lines = (
+        'state = "state"\ncatalog = "opensearch://a/p?tls=true&ca=ca.pem"\n'
+        '[[set]]\nfeed = "dit"\nindex = "https://b:9200/i?ca=other.pem"\n'
+    )
+    config = read_config(write(tmp_path, lines))
+    assert config.catalog == f"opensearch://a/p?tls=true&ca={tmp_path}/ca.pem"
+    assert config.sets[0].index == f"https://b:9200/i?ca={tmp_path}/other.pem"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -131,6 +132,32 @@ def test_what_passes_is_tried_again_and_told(server: Scripted, status: int, body
     assert [request.body for request in server.requests] == [b"{}"] * 3
     assert len(told) == 2
     cluster.close()
+
+
+@pytest.mark.parametrize(("status", "body"), [row[1:] for row in PASSES], ids=[row[0] for row in PASSES])
+def test_who_is_in_a_hurry_tries_nothing_again(server: Scripted, status: int, body: object) -> None:
+    server.script = [(status, body)] * 500
+    cluster = Cluster(Access(nodes=(server.node,)), patience_seconds=3600, listener=lambda _told: cluster.hurry())
+    with pytest.raises((ClusterBusy, ClusterUnreachable)):  # also what is under way: it is told once, then raised
+        cluster.ask("POST", "/x", b"{}")
+    assert len(server.requests) == 2
+    with pytest.raises((ClusterBusy, ClusterUnreachable)):
+        cluster.ask("POST", "/x", b"{}")
+    assert len(server.requests) == 3
+    server.script = [(200, {"ok": 1})]
+    assert cluster.ask("POST", "/x", b"{}").body == '{"ok": 1}', "what answers at once is still asked"
+    cluster.close()
+
+
+def test_who_is_in_a_hurry_waits_only_briefly_for_a_node_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.storage.cluster._HURRIED_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as hangs:  # takes connections, and says nothing
+        node = Node("127.0.0.1", hangs.getsockname()[1])
+        cluster = Cluster(Access(nodes=(node,)), patience_seconds=3600, request_seconds=3600)
+        cluster.hurry()
+        with pytest.raises(ClusterUnreachable):
+            cluster.ask("GET", "/x")
+        cluster.close()
 
 
 @pytest.mark.parametrize(("status", "body"), [row[1:] for row in PASSES], ids=[row[0] for row in PASSES])

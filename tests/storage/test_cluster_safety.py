@@ -116,6 +116,37 @@ def test_a_certificate_that_is_not_to_be_trusted_is_said_at_once(
     assert fault.value.exit_status == Exit.STORE
 
 
+def test_of_several_nodes_one_that_is_not_to_be_trusted_is_told_and_passed_over(authority: Authority) -> None:
+    ca = authority.own.certificate
+    good, expired = side(authority.issue(NAMES)), side(authority.issue(NAMES, days=-1))
+    with door(good) as one, door(expired) as other:
+        told: list[Notice | Progress] = []
+        way = Access(nodes=(Node("localhost", other), Node("localhost", one)), tls=True, ca=str(ca))
+        cluster = Cluster(way, patience_seconds=60.0, listener=told.append)
+        for _ in range(6):
+            assert cluster.ask("GET", "/x").body == "{}"
+        cluster.close()
+    assert told
+    for notice in told:
+        assert isinstance(notice, Notice)
+        assert notice.rule == ClusterUnsafe.code
+        assert notice.message == "the certificate is not trusted: certificate has expired; asking other nodes"
+        assert notice.where == f"https://localhost:{other}/x"
+
+
+def test_when_no_node_is_to_be_trusted_it_is_said_as_soon_as_all_were_asked(authority: Authority) -> None:
+    with door(side(authority.issue(NAMES, days=-1))) as one, door(None) as other:
+        told: list[Notice | Progress] = []
+        nodes = (Node("localhost", one), Node("localhost", other))
+        cluster = Cluster(
+            Access(nodes=nodes, tls=True, ca=str(authority.own.certificate)), patience_seconds=600, listener=told.append
+        )
+        with pytest.raises(ClusterUnsafe):
+            cluster.ask("GET", "/x")
+        cluster.close()
+    assert len(told) == 1
+
+
 def test_a_node_that_wants_a_certificate_of_ours_is_said_at_once(authority: Authority) -> None:
     ca = authority.own.certificate
     with door(side(authority.issue(NAMES), ask=ca)) as port, pytest.raises(ClusterUnsafe, match="refuses this TLS"):

@@ -50,3 +50,10 @@ class Claiming(Protocol):
         Raises UnknownSet and the catalog's StoreFaults.
         """
         ...
+
+    def hurry(self) -> None:
+        """Be patient no longer, in any thread: this process is to end, and what is cut off now is whole or not at all.
+
+        What does not answer at once is raised as a StoreFault from now on.
+        """
+        ...

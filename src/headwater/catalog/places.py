@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 import msgspec
 
@@ -30,6 +30,7 @@ _URL = re.compile(
     r"(?P<engine>opensearch|elasticsearch)://(?:(?P<who>[^@/?#]*)@)?(?P<nodes>[^@/?#]+)"
     r"(?:/(?P<prefix>[^@/?#]*))?/?(?:\?(?P<query>[^@#]*))?"
 )
+_CA = re.compile(r"(?<=[?&])(ca=)([^&]+)")
 _NODE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -121,6 +122,17 @@ def place_of(text: str) -> Place:
         credentials=Credentials(user=unquote(user) or None, password=unquote(password) or None),
         options=_options(match["query"] or "", text),
     )
+
+
+def anchored(text: str, folder: Path) -> str:
+    """The text with what is relative in it counted from `folder`: a file's path, or the `ca` file of a URL."""
+    if not is_cluster(text):
+        return str(folder / Path(text.removeprefix(_SQLITE)).expanduser())
+
+    def whole(match: re.Match[str]) -> str:
+        return match[1] + quote(str(folder / Path(unquote_plus(match[2])).expanduser()), safe="/")
+
+    return _CA.sub(whole, text)
 
 
 def open_catalog(

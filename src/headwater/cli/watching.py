@@ -24,7 +24,8 @@ def watch_source(config: SourceConfig, tree: Tree | None, *, as_json: bool) -> E
     from headwater.server.source import Source
 
     log = open_log(config.log_format)
-    with EndedBySignal() as ended, Source(config, tree=tree, listener=log.progress, announce=log.published) as source:
+    # Until the catalog is open there is nothing to end in order: a signal acts as it always does.
+    with Source(config, tree=tree, listener=log.progress, announce=log.published) as source, EndedBySignal() as ended:
         gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
         source.start()
         names = some_of([one.name for one in config.sets])

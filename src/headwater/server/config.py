@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 import msgspec
 from msgspec.structs import FieldInfo
 
-from headwater.catalog.places import is_cluster, place_of
+from headwater.catalog.places import anchored, place_of
 from headwater.errors import UsageFault
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
 from headwater.server.fed_config import FedConfig
@@ -168,7 +168,9 @@ def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
     sets = tuple(msgspec.structs.replace(one, **one.anchored_paths(folder)) for one in config.sets)
     places = {
         name: str(folder / Path(path).expanduser())
-        for name, path in (("state", config.state), ("documents", config.documents), ("catalog", config.catalog))
-        if path is not None and not is_cluster(path)
+        for name, path in (("state", config.state), ("documents", config.documents))
+        if path is not None
     }
+    if config.catalog is not None:
+        places["catalog"] = anchored(config.catalog, folder)
     return msgspec.structs.replace(config, sets=sets, **places)

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from headwater.catalog.places import anchored, is_cluster
 from headwater.errors import UsageFault
 from headwater.ingest.fed.locations import Locations
 from headwater.server.tokens import Gate, read_gate
@@ -82,6 +83,9 @@ class FedConfig(msgspec.Struct, frozen=True, kw_only=True):
         return read_gate(environment, token=self.token, file=self.token_file, variable=self.token_env)
 
     def anchored_paths(self, folder: Path) -> dict[str, str]:
-        """The paths of the set, relative ones below `folder`."""
+        """The paths of the set, relative ones below `folder`; also the one in the address of its index."""
         names = ("files", "resource_root", "token_file")
-        return {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}
+        paths = {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}
+        if self.index is not None and is_cluster(self.index):
+            paths["index"] = anchored(self.index, folder)
+        return paths

@@ -248,8 +248,10 @@ class Source:
 
     def stop(self, timeout: float = 10.0) -> bool:
         """End the threads; True when they have ended in time. What was recorded and published is safe either way."""
-        self.turn.halt()
-        ended = self._end_followers(timeout)
+        if isinstance(self.catalog, Claiming):
+            self.catalog.hurry()
+        ended = self.turn.halt(timeout)
+        ended = self._end_followers(timeout) and ended
         if ended:
             self.turn.release()
         return ended

@@ -72,11 +72,13 @@ class Turn:
         else:
             self._begin(begin, end)
 
-    def halt(self) -> None:
-        """Begin and end nothing any more."""
+    def halt(self, timeout: float = 30.0) -> bool:
+        """Begin and end nothing any more; False when what is under way has not ended in time."""
         self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def release(self) -> None:
         """Let others have the turn; what it was for has ended."""
@@ -96,6 +98,8 @@ class Turn:
         had = False
         while not self._stopping.is_set():
             has = self._ask(claim)
+            if self._stopping.is_set():
+                return
             if has != had:
                 (begin if has else end)()
                 had = has

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.catalog.claims import Claiming
 from headwater.catalog.interface import SetState
 from headwater.errors import HeadwaterError, Interrupted
 from headwater.progress import Listener, Notice, Progress, notices_of, silent
@@ -106,6 +107,8 @@ class SimulatedSource:
     def stop(self, timeout: float = 30.0) -> bool:
         """End the thread; True when it has ended in time. What was recorded and published is safe either way."""
         self._stopping.set()
+        if isinstance(self.catalog, Claiming):
+            self.catalog.hurry()
         if self._thread.ident is not None:
             self._thread.join(timeout)
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -21,6 +21,7 @@ from headwater.storage.cluster_faults import (
     ClusterBusy,
     ClusterFault,
     ClusterUnreachable,
+    ClusterUnsafe,
     Reason,
     fault_of,
     fault_of_connection,
@@ -50,6 +51,9 @@ CONNECTIONS = 16
 """To each node, and bulk requests of all writers of one handle at a time."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_HURRIED_SECONDS = 5.0
+"""For an answer, once we are to end."""
+
 _ALL = frozenset(range(100, 600))
 
 logging.getLogger("opensearch").addHandler(logging.NullHandler())
@@ -117,8 +121,8 @@ class Cluster:
     `request_seconds`: after so long without an answer another node is asked, so it should be well below patience.
 
     What passes (no connection, 429, 502 to 504) is tried again with growing pauses on other nodes, and told to the
-    listener; what does not is raised at once as a `ClusterFault`. Raises UsageFault for credentials and certificates
-    that can be none.
+    listener; so is a node whose certificate is not to be trusted, as long as there are others. What does not pass is
+    raised at once as a `ClusterFault`. Raises UsageFault for credentials and certificates that can be none.
     """
 
     def __init__(
@@ -143,28 +147,40 @@ class Cluster:
             headers={"authorization": known_as} if known_as else None,
             ssl_context=trusting(access.ca, default) if access.tls else None,
         )
+        self._node_count = len(set(access.nodes))
         self._tls = access.tls
         self._answered = False
+        self._hurried = False
         self._workers = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="headwater-bulk")
+
+    def hurry(self) -> None:
+        """Try nothing again from now on, and wait for an answer only briefly: whoever asks for more is to end."""
+        self._hurried = True
 
     def close(self) -> None:
         """Give up all connections."""
+        self.hurry()
         self._workers.shutdown()
         self._transport.close()
 
     def patience(self) -> Patience:
         """For what an answer says in its body that it could not do: to be asked for again."""
-        return Patience(self.patience_seconds, self._listener)
+        return Patience(self.patience_seconds, self._listener, lambda: self._hurried)
 
     def ask(self, method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> Answer:
         """The answer to one request: a success, or one whose status is in `accept`. Raises ClusterFault."""
         patience = self.patience()
+        unsafe: set[str] = set()
         while True:
             connection = self._transport.get_connection()
             try:
                 answer = self._once(connection, method, path, body)
             except NoConnection as cause:
-                patience.wait(self._fault_of(cause, connection, path), cause)
+                found = self._fault_of(cause, connection, path)
+                is_unsafe = isinstance(found, ClusterUnsafe)
+                if is_unsafe:
+                    unsafe.add(connection.host)
+                patience.wait(found, cause, has_others=is_unsafe and len(unsafe) < self._node_count)
                 continue
             if 200 <= answer.status < 300 or answer.status in accept:
                 return answer
@@ -226,7 +242,13 @@ class Cluster:
     def _once(self, connection: Urllib3HttpConnection, method: str, path: str, body: bytes | None) -> Answer:
         try:
             status, _, text = connection.perform_request(
-                method, path, None, body, headers=_kind_of(path, body), ignore=_ALL
+                method,
+                path,
+                None,
+                body,
+                timeout=_HURRIED_SECONDS if self._hurried else None,
+                headers=_kind_of(path, body),
+                ignore=_ALL,
             )
         except NoConnection:
             self._transport.mark_dead(connection)
@@ -244,18 +266,24 @@ class Cluster:
 
 
 class Patience:
-    """How long one request is tried again for."""
+    """How long one request is tried again for; not at all once we are `hurried`."""
 
-    def __init__(self, seconds: float, listener: Listener) -> None:
+    def __init__(self, seconds: float, listener: Listener, hurried: Callable[[], bool] = lambda: False) -> None:
         self._until = time.monotonic() + seconds
         self._pause = _FIRST_PAUSE
         self._listener = listener
+        self._hurried = hurried
 
-    def wait(self, fault: ClusterFault, cause: Exception | None = None) -> None:
-        """Pause before the next attempt, or raise the fault when patience is at its end."""
-        if time.monotonic() + self._pause > self._until or not isinstance(fault, ClusterBusy | ClusterUnreachable):
+    def wait(self, fault: ClusterFault, cause: Exception | None = None, *, has_others: bool = False) -> None:
+        """Pause before the next attempt, or raise the fault when patience is at its end.
+
+        `has_others`: there are nodes that this fault says nothing of, so that it may pass whatever it is.
+        """
+        may_pass = has_others or isinstance(fault, ClusterBusy | ClusterUnreachable)
+        if not may_pass or self._hurried() or time.monotonic() + self._pause > self._until:
             raise fault from cause
-        self._listener(Notice(fault.code, f"{fault.what}; trying again", fault.where))
+        then = "asking other nodes" if isinstance(fault, ClusterUnsafe) else "trying again"
+        self._listener(Notice(fault.code, f"{fault.what}; {then}", fault.where))
         time.sleep(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 

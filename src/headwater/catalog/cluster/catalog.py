@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster import moving as cluster_moving
 from headwater.catalog.cluster.batch import Extents
 from headwater.catalog.cluster.claims import ClusterClaim
-from headwater.catalog.cluster.head import Head, page_of, segment_of, stamped, state_of
+from headwater.catalog.cluster.head import Head, page_of, said, segment_of, stamped, state_of
 from headwater.catalog.cluster.indices import Indices, Mark
 from headwater.catalog.cluster.reads import Reads
 from headwater.catalog.cluster.schema import Layout, prepare
@@ -103,13 +104,21 @@ class ClusterCatalog:
 
     def books(self) -> Iterator[Books]:
         """Every set with its pages and segments, by name."""
-        for head in self._indices.heads(whole=True):
-            pages = [page_of(number, book) for number, book in enumerate(head.pages)]
-            yield Books(state_of(head), pages, [segment_of(number, book) for number, book in enumerate(head.runs)])
+        return map(_books, self._indices.heads(whole=True))
+
+    def books_of(self, name: str, newest: int | None = None) -> Books:
+        """One set with its pages and segments; in any committed state with change `newest`, when that is given."""
+        known = self._indices.known.get(name) if newest is not None else None
+        head = known.head if known is not None and known.head.last_seq >= (newest or 0) else self._head(name)
+        return _books(head)
 
     def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
         """When the change of this number happened, for each set that has it."""
-        return {change.resource_set: change.recorded.at for change in self._indices.changes_in(wanted)}
+        found = {change.resource_set: change.recorded.at for change in self._indices.changes_in(wanted)}
+        for name in wanted.keys() - found.keys():  # what was committed a moment ago may be in the head alone
+            with suppress(UnknownSet):
+                found.update((name, one.datetime) for one in said(self._head(name), wanted[name], wanted[name]))
+        return found
 
     def newest(self) -> dict[str, int]:
         """The number of the newest change of every open set, by name. One small request when nothing has happened.
@@ -152,10 +161,13 @@ class ClusterCatalog:
         self, name: str, events: Sequence[Event], now: dt.datetime, *, after: SetState | None = None
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
-        now_us = to_microseconds(now)
-        return self._turn(
-            name, lambda turn: cluster_batch.record(turn, self._extents, events, self.limits, now_us, after)
-        )
+        batch = self._extents, events, self.limits, to_microseconds(now), after
+        if len(events) <= cluster_batch.AT_ONCE:
+            with self._lock(name):
+                accepted = cluster_batch.record_at_once(Turn(self._writer, name), *batch)
+            if accepted is not None:
+                return accepted
+        return self._turn(name, lambda turn: cluster_batch.record(turn, *batch))
 
     def look(self, name: str) -> None:
         """See whether somebody writes to the set: when he is gone, a later call waits for less. Raises UnknownSet."""
@@ -243,6 +255,10 @@ class ClusterCatalog:
         """The claim to `role`, not asked for yet; it is borne for as long as a writer's silence."""
         return ClusterClaim(self._indices, role, who, self._writer.lease_seconds)
 
+    def hurry(self) -> None:
+        """Be patient no longer with nodes that do not answer: this process is to end."""
+        self._cluster.hurry()
+
     def close(self) -> None:
         """Give up connections; what was accepted is in the cluster."""
         self._cluster.close()
@@ -263,6 +279,11 @@ class ClusterCatalog:
         """Calls of this handle on one set take turns before they compete with others' for the lease."""
         with self._locks_lock:
             return self._locks.setdefault(name, threading.Lock())
+
+
+def _books(head: Head) -> Books:
+    pages = [page_of(number, book) for number, book in enumerate(head.pages)]
+    return Books(state_of(head), pages, [segment_of(number, book) for number, book in enumerate(head.runs)])
 
 
 def _check_name(name: str) -> None:
