@@ -188,6 +188,40 @@ def test_dit_24_a_resource_that_describes_itself_is_no_news_when_it_comes_again(
     assert fed.log() == [("created", "a")]
 
 
+def test_dit_24_a_change_without_its_resource_leaves_what_belongs_together_linked(fed: Fed) -> None:
+    fed.documents(described_by("a.pdf", 1), change("a.pdf", "created", 1))
+    fed.documents(change("a.xml", "created", 2))
+    fed.settle()
+    assert links_of(fed) == {"a.pdf": [("describedby", "a.xml")], "a.xml": [("describes", "a.pdf")]}
+    fed.documents(change("a.pdf", "updated", 3))
+    fed.settle()
+    assert links_of(fed) == {"a.pdf": [("describedby", "a.xml")], "a.xml": [("describes", "a.pdf")]}
+    fed.documents(change("a.pdf", "updated", 4), resource("a.pdf", 4))  # says so no longer
+    assert links_of(fed) == {"a.pdf": [], "a.xml": []}
+
+
+def test_dit_24_what_is_said_while_a_resource_waits_counts(fed: Fed) -> None:
+    fed.documents(resource("a.xml", 2))
+    fed.documents(described_by("a.pdf", 1), change("a.pdf", "created", 1))
+    fed.settle()
+    assert links_of(fed) == {"a.pdf": [("describedby", "a.xml")], "a.xml": [("describes", "a.pdf")]}
+    fed.documents(resource("a.xml", 5, "b"))
+    fed.documents(change("a.pdf", "updated", 4), resource("a.pdf", 4))
+    fed.settle()
+    assert links_of(fed) == {"a.pdf": [], "a.xml": []}
+
+
+def described_by(path: str, second: float) -> dict[str, object]:
+    return resource(path, second, ln=[{"rel": "described by", "href": {"value": "a.xml", "type": "rel_path"}}])
+
+
+def links_of(fed: Fed) -> dict[str, list[tuple[str, str]]]:
+    return {
+        one.uri: [(link.rel, link.href.removeprefix(PREFIX)) for link in one.metadata.links]
+        for one in fed.catalog.resources("s")
+    }
+
+
 @pytest.mark.parametrize("lastmod", ["2026", "2026-01-01", "2026-01-01T00:00Z", "0001-01-01T00:00:00Z", None])
 def test_dit_a5_odd_times_wait_for_their_partner_too(fed: Fed, lastmod: str | None) -> None:
     fed.documents(resource("a", 1, lastmod=lastmod))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.verify import verify
-from tests.ingest.fed import Fed, change, resource
+from tests.ingest.fed import Fed, at, change, resource
 
 A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
 
@@ -136,3 +136,35 @@ def test_dit_a6_events_of_one_second_are_all_heard(fed: Fed, kinds: list[str], i
         fed.documents(*documents[start : start + size])
     fed.settle(6)
     assert fed.log() == log
+
+
+@pytest.mark.parametrize("stored_at", [None, at(30)], ids=["without timestamp", "with timestamp"])
+@pytest.mark.parametrize("size", [1, 2, 3, 99])
+def test_dit_a13_a_resource_before_the_whole_log_is_joined_after_a_deletion(
+    fed: Fed, size: int, stored_at: str | None
+) -> None:
+    """Exports give every `resource` before the first `change`, and files are often older than what happened to them."""
+    documents = [
+        resource("a", -500, timestamp=stored_at),
+        change("a", "created", 10, lastmod=at(-900)),
+        change("a", "deleted", 20, lastmod=None),
+        change("a", "created", 30, lastmod=at(-500)),
+    ]
+    for start in range(0, len(documents), size):
+        fed.documents(*documents[start : start + size])
+    fed.settle()
+    assert fed.state() == {"a": A}
+    assert fed.log() == [("created", "a"), ("deleted", "a"), ("created", "a")]
+
+
+@pytest.mark.parametrize("lastmod", [at(-500), None], ids=["old", "without lastmod"])
+def test_dit_a11_a_resource_from_before_a_deletion_brings_nothing_back(fed: Fed, lastmod: str | None) -> None:
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    fed.documents(resource("a", 5, "b", lastmod=lastmod))
+    fed.documents(change("a", "deleted", 20))
+    fed.settle()
+    assert fed.state() == {}
+    fed.documents(resource("a", 5, "b", lastmod=lastmod), change("a", "deleted", 20))
+    fed.documents(change("a", "created", 30), resource("a", 30))  # another one, and not what came before
+    fed.settle()
+    assert fed.state() == {"a": A}

@@ -19,7 +19,7 @@ from headwater.ingest.fed.locations import BadLocation
 from headwater.ingest.fed.memory import Effects
 from headwater.ingest.fed.notes import Note, read_note
 from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
-from headwater.ingest.fed.reciprocity import Draft, statements_of
+from headwater.ingest.fed.reciprocity import Draft, statements_of, with_links
 from headwater.spec.moments import to_microseconds
 from headwater.spec.records import Link
 
@@ -69,7 +69,7 @@ def take_documents(
             _load(feed, items, effects, taken)
         else:
             known, now = _known(feed, items), feed.clock()
-            joined = join(_effective(feed, items), known, now, patience=patience, final=snapshot, snapshot=snapshot)
+            joined = join(items, known, now, patience=patience, final=snapshot, snapshot=snapshot)
             _record(feed, joined, effects, taken)
     taken.outcomes.sort(key=lambda one: one.line)
     said: dict[int, tuple[str, ...]] = {}
@@ -146,13 +146,6 @@ def _link(feed: Feed, document: LinkDocument, line: int, taken: Taken) -> Link |
         return None
 
 
-def _effective(feed: Feed, items: Sequence[State | Happening]) -> list[State | Happening]:
-    """The states with the links that follow from what others say (DIT-24)."""
-    states = [one for one in items if isinstance(one, State)]
-    whole = iter(feed.implied([(one.uri, one.metadata) for one in states]))
-    return [replace(one, metadata=next(whole)) if isinstance(one, State) else one for one in items]
-
-
 def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, Half] | None = None) -> Known:
     memory, name = feed.memory, feed.name
     uris = list(dict.fromkeys(one.uri for one in items)) if halves is None else list(halves)
@@ -162,6 +155,7 @@ def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, 
         halves=memory.halves(name, uris) if halves is None else halves,
         seen=memory.seen(name, keys),
         gone=memory.gone(name, uris),
+        implied=feed.implied(uris),
     )
 
 
@@ -194,13 +188,15 @@ def _draft(action: Action) -> Draft:
 def _load(feed: Feed, items: Sequence[State | Happening], effects: Effects, taken: Taken) -> None:
     """Take the states as the snapshot; changes of before are known again when they are sent once more."""
     drafts = []
-    for one in _effective(feed, items):
+    implied = feed.implied(one.uri for one in items if isinstance(one, State))
+    for one in items:
         if isinstance(one, Happening):
             if (key := key_of(one)) is not None and one.at is not None:
                 effects.seen[key] = to_microseconds(one.at)
             taken.outcomes.append(Outcome(line=one.line, status=200, reason=HISTORY))
             continue
         memo = Note(ahead=True, kept=one.kept).memo()
-        drafts.append(Draft(uri=one.uri, metadata=one.metadata, memo=memo, statements=one.statements))
+        metadata = with_links(one.metadata, implied.get(one.uri, ()))
+        drafts.append(Draft(uri=one.uri, metadata=metadata, memo=memo, statements=one.statements))
         taken.outcomes.append(Outcome(line=one.line, status=200))
     feed.write(drafts, effects)

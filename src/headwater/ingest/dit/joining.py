@@ -18,6 +18,7 @@ import msgspec
 from headwater.catalog.interface import Metadata
 from headwater.ingest.fed.notes import Note
 from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
+from headwater.ingest.fed.reciprocity import INVERSE, with_links
 from headwater.spec.moments import to_microseconds
 from headwater.spec.records import Change, Link
 
@@ -134,7 +135,7 @@ class _Joining:
         """The first state that came for it; older ones have had their time, newer ones are for what is to come."""
         pool = self._pool.get(happening.uri, [])
         for place, state in enumerate(pool):
-            if _agree(state.metadata.lastmod, happening.lastmod):
+            if _belong(state, happening):
                 self._pool[happening.uri] = [one for one in pool[:place] if not self._is_outdone(one, state)] + pool[
                     place + 1 :
                 ]
@@ -152,11 +153,11 @@ class _Joining:
         pool = self._pool.pop(uri, [])
         if not pool:
             return None
-        newest = max(reversed(pool), key=_age)  # of two that are as old the one that came last
+        newest = max(reversed(pool), key=lambda one: (not one.outdated, _age(one)))  # as old: the one that came last
         for state in pool:
             self._tell(state.line, Fate.WAITING if state is newest else Fate.SUPERSEDED)
         present = self._held(uri)
-        if present is not None and present.metadata == newest.metadata:
+        if present is not None and present.metadata == self._whole(newest):
             self._tell(newest.line, Fate.UNCHANGED)
             self._keep(uri, present, newest.kept)
             return None
@@ -172,7 +173,7 @@ class _Joining:
         """A state whose happening has not come: it is applied, and the happening is not logged again when it comes."""
         present = self._held(state.uri)
         at_us = present.note.at_us if present is not None else self._gone(state.uri)
-        if at_us >= self._settled_us and _is_older(state, present, at_us):
+        if state.outdated or (at_us >= self._settled_us and _is_older(state, present, at_us)):
             self._tell(state.line, Fate.SUPERSEDED)
             return
         self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
@@ -196,7 +197,7 @@ class _Joining:
         newest = present.note.at_us if present is not None else self._gone(uri)
         late = (happening.at is not None and at_us < newest) or self._is_behind(present, happening.lastmod)
         state = self._match(happening) if happening.own is None else None
-        told = happening.own if state is None else state.metadata
+        told = happening.own if state is None else self._whole(state)
         if late and present is None:
             self._tell(happening.line, Fate.SUPERSEDED)
         elif late and present is not None and (state is None or _is_older(state, present, newest)):
@@ -253,9 +254,10 @@ class _Joining:
         return moment < present.metadata.lastmod <= self._now
 
     def _outdate(self, one: Happening) -> None:
-        """Drop states from before a deletion, or before what says itself what it came to.
+        """Drop states from before what says itself what it came to, and doubt those from before a deletion.
 
-        They came before it and are not stored after it.
+        They came before it and are not stored after it. One that came before a deletion may be of a change after it
+        all the same: exports give every `resource` before the first `change`. So it waits, but for its own change only.
         """
         kept = []
         for state in self._pool.get(one.uri, []):
@@ -264,18 +266,25 @@ class _Joining:
             its_own = one.own is not None and one.at == state.stored_at
             if newer or its_own or state.order > one.order:
                 kept.append(state)
+            elif one.own is None and state.metadata.lastmod is not None:
+                kept.append(msgspec.structs.replace(state, outdated=True))
             else:
                 self._tell(state.line, Fate.SUPERSEDED)
         if one.uri in self._pool:
             self._pool[one.uri] = kept
 
     def _alone(self, happening: Happening) -> None:
-        """A happening whose state has not come, or has gone by: nothing is stated that may be false (DIT-A13)."""
+        """A happening whose state has not come, or has gone by: nothing is stated that may be false (DIT-A13).
+
+        What belongs together stays linked both ways (DIT-24): its own statements stand until its state says otherwise.
+        """
         present = self._held(happening.uri)
         if present is not None and present.metadata.lastmod == happening.lastmod:
             metadata, kept = present.metadata, present.note.kept
         else:
-            metadata, kept = Metadata(lastmod=happening.lastmod), b""
+            links = () if present is None else tuple(one for one in present.metadata.links if one.rel in INVERSE)
+            implied = self._known.implied.get(happening.uri, ())
+            metadata, kept = with_links(Metadata(lastmod=happening.lastmod, links=links), implied), b""
         newest = present.note.at_us if present is not None else self._gone(happening.uri)
         self._log(metadata, Note(at_us=max(self._us(happening), newest), kept=kept), happening)
 
@@ -288,8 +297,9 @@ class _Joining:
     # Effects
 
     def _put(self, state: State, note: Note, at: dt.datetime | None, *lines: int) -> None:
-        self._present[state.uri] = Present(state.metadata, note)
-        action = Action(uri=state.uri, metadata=state.metadata, note=note, statements=state.statements, at=at)
+        metadata = self._whole(state)
+        self._present[state.uri] = Present(metadata, note)
+        action = Action(uri=state.uri, metadata=metadata, note=note, statements=state.statements, at=at)
         self._act(action, *lines)
 
     def _log(self, metadata: Metadata, note: Note, happening: Happening) -> None:
@@ -306,6 +316,10 @@ class _Joining:
         if line:
             self.joined.fates[line] = (fate, action)
 
+    def _whole(self, state: State) -> Metadata:
+        """What it says, with the links that follow from what others say now, however long it has waited (DIT-24)."""
+        return with_links(state.metadata, self._known.implied.get(state.uri, ()))
+
     def _held(self, uri: str) -> Present | None:
         return self._present[uri] if uri in self._present else self._known.present.get(uri)
 
@@ -320,6 +334,12 @@ _NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 def _agree(one: dt.datetime | None, other: dt.datetime | None) -> bool:
     """Whether two `lastmod` are of one state; one that is not stated contradicts nothing."""
     return one is None or other is None or one == other
+
+
+def _belong(state: State, happening: Happening) -> bool:
+    """Whether a state came for a happening; one from before a deletion only when both state the same `lastmod`."""
+    mine, other = state.metadata.lastmod, happening.lastmod
+    return mine == other if state.outdated else _agree(mine, other)
 
 
 def _moment(state: State) -> dt.datetime | None:

@@ -21,7 +21,8 @@ from headwater.catalog.interface import (
 from headwater.catalog.weights import weight
 from headwater.ingest.fed.locations import Locations
 from headwater.ingest.fed.memory import Effects, Intent, Memory, Request
-from headwater.ingest.fed.reciprocity import Draft, differences, reciprocate, with_implied
+from headwater.ingest.fed.reciprocity import Draft, differences, implied_by, reciprocate
+from headwater.spec.records import Link
 
 BATCH = 1_000
 """Records of one transaction."""
@@ -73,14 +74,11 @@ class Feed:
         """The live resources among these."""
         return self.catalog.get(self.name, list(dict.fromkeys(uris)))
 
-    def implied(self, uri_metadata: Sequence[tuple[str, Metadata]]) -> list[Metadata]:
-        """The metadata of these resources with the links that others imply (DIT-24)."""
-        about = self.memory.about(self.name, dict.fromkeys(uri for uri, _ in uri_metadata))
-        if not about:
-            return [metadata for _, metadata in uri_metadata]
+    def implied(self, uris: Iterable[str]) -> dict[str, tuple[Link, ...]]:
+        """The links that follow from what others say of these resources (DIT-24), where there are any."""
+        about = self.memory.about(self.name, dict.fromkeys(uris))
         address = self.locations.absolute
-        others = {uri: [one for one in said if one[1] != uri] for uri, said in about.items()}
-        return [with_implied(metadata, others.get(uri, ()), address) for uri, metadata in uri_metadata]
+        return {uri: implied_by((one for one in said if one[1] != uri), address) for uri, said in about.items()}
 
     def check(self, uri: str, metadata: Metadata) -> None:
         """Raise Unacceptable for what no document can hold; one of a batch must not cost the others theirs."""

@@ -13,7 +13,7 @@ from headwater.ingest.fed.announcements import Announced, BadEvent, read_announc
 from headwater.ingest.fed.feed import Feed, Outcome
 from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.memory import Effects, Progress
-from headwater.ingest.fed.reciprocity import Draft
+from headwater.ingest.fed.reciprocity import Draft, with_links
 
 NO_NEWS = "the set says so already"
 _LONGEST_REASON = 300
@@ -83,11 +83,11 @@ def judge(feed: Feed, announced: Sequence[tuple[int, Announced]]) -> tuple[list[
     present: dict[str, Metadata | None] = {
         uri: resource.metadata for uri, resource in feed.held(one.uri for _, one in announced).items()
     }
-    whole = feed.implied([(one.uri, one.metadata or Metadata()) for _, one in announced])
+    implied = feed.implied(one.uri for _, one in announced)
     drafts: list[Draft] = []
     judged: list[Judged] = []
-    for (line, one), metadata in zip(announced, whole, strict=True):
-        new = None if one.metadata is None else metadata
+    for line, one in announced:
+        new = None if one.metadata is None else with_links(one.metadata, implied.get(one.uri, ()))
         old = present.get(one.uri)
         if new is None and old is None:
             judged.append((line, None, NOT_HELD))

@@ -10,14 +10,17 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.ingest.fed.notes import Note
-from headwater.spec.records import Change
+from headwater.spec.records import Change, Link
 
 Statement = tuple[str, str]
 """What a resource says of another one: the relation, and the catalog's URI of the other (DIT-24)."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none)."""
+    """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none).
+
+    `outdated`: the resource was deleted after it came; only the change that it belongs to can bring it back.
+    """
 
     uri: str
     metadata: Metadata
@@ -27,6 +30,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     kept: bytes = b""
     order: int = 0
     line: int = 0
+    outdated: bool = False
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,12 +66,16 @@ class Present(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the URIs of a batch: the live ones, what waits, keys of happenings, deletions (µs)."""
+    """What is known of the URIs of a batch: the live ones, what waits, keys of happenings, deletions (µs).
+
+    `implied` has the links that follow from what others say of them (DIT-24).
+    """
 
     present: Mapping[str, Present] = {}
     halves: Mapping[str, Half] = {}
     seen: frozenset[bytes] = frozenset()
     gone: Mapping[str, int] = {}
+    implied: Mapping[str, tuple[Link, ...]] = {}
 
 
 class Fate(Enum):

@@ -47,11 +47,16 @@ def statements_of(links: Iterable[Link], name: Callable[[str], str]) -> tuple[St
     return tuple(dict.fromkeys((link.rel, name(link.href)) for link in links if link.rel in INVERSE))
 
 
-def with_implied(metadata: Metadata, about: Iterable[Statement], address: Address) -> Metadata:
-    """The metadata with the links that follow from what others say of the resource."""
+def implied_by(about: Iterable[Statement], address: Address) -> tuple[Link, ...]:
+    """The links that follow for a resource from what others say of it."""
+    return tuple(Link(rel=INVERSE[rel], href=address(other)) for rel, other in about)
+
+
+def with_links(metadata: Metadata, implied: Iterable[Link]) -> Metadata:
+    """The metadata with these links as well."""
     links = metadata.links
-    for rel, other in about:
-        links = _added(links, INVERSE[rel], address(other))
+    for link in implied:
+        links = _added(links, link.rel, link.href)
     return metadata if links is metadata.links else msgspec.structs.replace(metadata, links=links)
 
 
