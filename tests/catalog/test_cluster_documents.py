@@ -23,8 +23,8 @@ from headwater.catalog.cluster.documents import (
     journal_operations,
     redone_operation,
     resource_operation,
+    to_json,
 )
-from headwater.catalog.cluster.head import to_json
 from headwater.catalog.contract.cases import METADATA, up
 from headwater.catalog.contract.model import EVENTS
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert

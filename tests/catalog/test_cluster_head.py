@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from headwater.catalog.cluster.documents import to_json
 from headwater.catalog.cluster.head import (
     STAMPS,
     TERM_BITS,
@@ -20,12 +21,11 @@ from headwater.catalog.cluster.head import (
     only_recorded,
     opened,
     overtaken,
-    short,
     stamped,
-    to_json,
     valid,
 )
 from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
+from headwater.catalog.cluster.names import short
 from headwater.catalog.cluster.turn import Writer
 from headwater.catalog.interface import Limits, WrongPhase
 from headwater.progress import silent

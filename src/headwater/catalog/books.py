@@ -1,4 +1,4 @@
-"""The books of all sets at once: who looks at thousands of sets that lie beyond a network cannot ask for each."""
+"""The books of a set from one state, and of all at once: each question to a catalog beyond a network is a journey."""
 
 from __future__ import annotations
 
@@ -27,9 +27,24 @@ class Bookkeeping(Protocol):
         """Every set's, by name; each set's from one state."""
         ...
 
+    def books_of(self, name: str, newest: int | None = None) -> Books:
+        """One set's; with `newest`, as of any committed state that has this change. Raises UnknownSet."""
+        ...
+
     def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
         """When the change of this number happened, for each set that has it."""
         ...
+
+
+def books_of_set(catalog: Catalog, name: str, newest: int | None = None) -> Books:
+    """The books of one set, where the catalog can tell them from one state. Raises UnknownSet, the catalog's faults.
+
+    With `newest` they are those of any committed state that has this change: the one that it remembers will do.
+    """
+    if isinstance(catalog, Bookkeeping):
+        return catalog.books_of(name, newest)
+    state = catalog.state(name)
+    return Books(state, catalog.pages(name), catalog.segments(name))
 
 
 def books_of(catalog: Catalog, names: frozenset[str] = frozenset()) -> Iterator[Books]:

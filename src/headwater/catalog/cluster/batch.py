@@ -1,7 +1,8 @@
 """One batch on a search cluster: documents ahead, one compare-and-set of the head, then the resources.
 
-New resources of a load go straight to their place: nobody sees them before the head counts their revisions. Whatever
-replaces a document that readers see is written beside it first (the log, or the journal), committed, then applied.
+A few changes go into the head itself: one compare-and-set says and commits them, and no lease is needed. New resources
+of a load go straight to their place: nobody sees them before the head counts their revisions. Whatever replaces a
+document that readers see is written beside it first (the log, or the journal), committed, then applied.
 """
 
 from __future__ import annotations
@@ -22,11 +23,19 @@ from headwater.catalog.cluster.documents import (
     journal_operations,
     redone_operation,
     resource_operation,
+    to_json,
 )
 from headwater.catalog.cluster.head import Head, Tail, fills_of, log_of, valid, with_log, with_places
 from headwater.catalog.cluster.turn import Turn
 from headwater.catalog.interface import Accepted, Event, Limits, SetState, WrongPhase, check_after
 from headwater.catalog.ledger import Places
+from headwater.progress import Notice
+from headwater.storage.cluster_faults import ClusterFault
+
+AT_ONCE = 24
+"""A batch of so many events at most is written with the head that commits it …"""
+AT_ONCE_OCTETS = 32_768
+"""… unless it is larger than this: until it is in its places, every head carries it."""
 
 
 class Extents:
@@ -112,6 +121,44 @@ def record(
         turn.finish(redone_operation(document) for document in map(after_change, changes) if document is not None)
     extents.grown(before, after, uris)
     return Accepted(first, log.last_seq, ignored)
+
+
+def record_at_once(
+    turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits, now_us: int, seen: SetState | None = None
+) -> Accepted | None:
+    """Log a few events by one replacement of the head, which says them itself, then put them into their places.
+
+    None, and nothing done, when that takes a lease: too much, or nothing to log. Raises as `record` does.
+    """
+    ignored: tuple[str, ...] = ()
+    before = after = None
+
+    def change(head: Head) -> Head:
+        nonlocal ignored, before, after
+        before = after = None
+        check_after(turn.name, head.last_seq, seen, head.fence)
+        log = log_of(head, limits)
+        turn.apply()
+        places = _places(turn, extents, uris, limits)
+        ignored = tuple(ledger.record(places, log, events, now_us))
+        changes = tuple(change_documents(turn.name, log.changes, places.outcome(), head.rev + 1))
+        if not changes or sum(len(to_json(one)) for one in changes) > AT_ONCE_OCTETS:
+            return head
+        tail = Tail(head.rev + 1, len(changes), changes[0].seq, journal=False, changes=changes)
+        books = with_log(with_places(head, places), log)
+        before, after = head, replace(books, rev=head.rev + len(changes), tail=tail)
+        return after
+
+    uris = ledger.uris_of(events)
+    turn.edit(change)
+    if before is None or after is None or after.tail is None:
+        return None
+    try:
+        turn.apply()
+    except ClusterFault as fault:
+        turn.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", turn.name))
+    extents.grown(before, after, uris)
+    return Accepted(after.tail.first, after.last_seq, ignored)
 
 
 def remember(turn: Turn, memos: Sequence[tuple[str, bytes]]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from headwater.catalog.cluster.documents import ResourceDocument
-from headwater.catalog.cluster.head import short_each
+from headwater.catalog.cluster.names import short_each
 from headwater.storage.cluster import SLICE_COUNT, Body
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from headwater.catalog.cluster.head import short, to_json
+from headwater.catalog.cluster.names import short
 from headwater.catalog.interface import Metadata, Recorded, Resource, Upsert
 from headwater.catalog.ledger import Arrivals, Logged, Outcome, Place, Put
 from headwater.catalog.moments import to_microseconds
 from headwater.spec.moments import from_microseconds
 from headwater.spec.records import Change, Extra, Link
+
+to_json = msgspec.json.Encoder().encode
 
 
 class Location(msgspec.Struct, frozen=True, gc=False):
@@ -152,9 +154,9 @@ def resource_document(name: str, put: Put, rev: int) -> ResourceDocument:
     return _resource(name, rev, put.seq, put.event, put.place)
 
 
-def redone_operation(document: ResourceDocument) -> bytes:
+def redone_operation(document: ResourceDocument, index: str = "") -> bytes:
     """The bulk operation that writes one resource as a change or a journal entry says."""
-    return _operation(resource_id(document.resource_set, document.uri), document.rev, to_json(document))
+    return _operation(resource_id(document.resource_set, document.uri), document.rev, to_json(document), index)
 
 
 def change_operations(documents: Iterable[ChangeDocument]) -> Iterator[bytes]:
@@ -163,6 +165,15 @@ def change_operations(documents: Iterable[ChangeDocument]) -> Iterator[bytes]:
     for document in documents:
         base = base or short(document.resource_set)
         yield _operation(change_id(base, document.seq), document.rev, to_json(document))
+
+
+def done_operations(changes: Sequence[ChangeDocument], resource_index: str) -> Iterator[bytes]:
+    """The bulk operations that write changes, and what they make of resources, which lie in another index."""
+    yield from change_operations(changes)
+    for change in changes:
+        document = after_change(change)
+        if document is not None:
+            yield redone_operation(document, resource_index)
 
 
 def logged_operation(name: str, logged: Logged, rev: int) -> bytes:
@@ -332,6 +343,8 @@ def _link_of(link: LinkDocument) -> Link:
     )
 
 
-def _operation(id_: str, rev: int, document: bytes) -> bytes:
+def _operation(id_: str, rev: int, document: bytes, index: str = "") -> bytes:
     """Written over an older revision only, and over its own: a late or doubled request changes nothing."""
-    return b'{"index":{"_id":"%b","version":%d,"version_type":"external_gte"}}\n%b\n' % (id_.encode(), rev, document)
+    where = b'"_index":"%b",' % index.encode() if index else b""
+    action = b'{"index":{%b"_id":"%b","version":%d,"version_type":"external_gte"}}' % (where, id_.encode(), rev)
+    return b"%b\n%b\n" % (action, document)

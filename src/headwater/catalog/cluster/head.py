@@ -7,14 +7,13 @@ revision (`rev`, one more for each event): a document exists for readers only wh
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-from base64 import urlsafe_b64encode
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from headwater.catalog.cluster.documents import ChangeDocument
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
 from headwater.catalog.ledger import Log, PageFill, Places, Run
 from headwater.catalog.moments import to_microseconds
@@ -59,13 +58,15 @@ class Lease(msgspec.Struct, frozen=True):
 class Tail(msgspec.Struct, frozen=True):
     """What is committed but perhaps not yet in the resources' documents: `count` entries to be done (again).
 
-    Entry n has revision `rev` + n. In the log (`journal` false) it is change `first` + n, else journal entry n.
+    Entry n has revision `rev` + n. In the log (`journal` false) it is change `first` + n, else journal entry n. A small
+    batch lies in the tail itself (`changes`), and perhaps nowhere else yet: who writes next puts it into its places.
     """
 
     rev: int
     count: int
     first: int
     journal: bool
+    changes: tuple[ChangeDocument, ...] = ()
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -89,30 +90,6 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A set that is being restored, or of which that has failed: nobody sees it."""
     pages: tuple[PageBook, ...] = ()
     runs: tuple[RunBook, ...] = ()
-
-
-_DIGEST_OCTETS = 20
-
-to_json = msgspec.json.Encoder().encode
-
-
-def short(*texts: str) -> str:
-    """A name of 27 characters for texts of any length and alphabet: 160 bits of their digest."""
-    digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=_DIGEST_OCTETS).digest()
-    return urlsafe_b64encode(digest).rstrip(b"=").decode()
-
-
-def short_each(first: str, texts: Iterable[str]) -> list[str]:
-    """`short(first, text)` of each text, in half the time."""
-    begun = hashlib.blake2b(f"{first}\0".encode(), digest_size=_DIGEST_OCTETS)
-    digests = []
-    for text in texts:
-        digest = begun.copy()
-        digest.update(text.encode())
-        digests.append(digest.digest())
-    # With a NUL each has 28 characters, of which the last one tells nothing: all are written at once.
-    line = urlsafe_b64encode(b"".join([digest + b"\0" for digest in digests])).decode()
-    return [line[start : start + 27] for start in range(0, len(line), 28)]
 
 
 def valid(head: Head, rev: int) -> bool:
@@ -143,6 +120,18 @@ def overtaken(head: Head) -> Head:
 def applied(head: Head) -> int:
     """The last change that is certainly in the resources' documents."""
     return head.tail.first - 1 if head.tail is not None and not head.tail.journal else head.last_seq
+
+
+def is_free(head: Head) -> bool:
+    """Whether anybody may write, with nothing left to do but what the head says itself."""
+    return head.lease is None and (head.tail is None or bool(head.tail.changes))
+
+
+def said(head: Head, first: int, last: int) -> tuple[ChangeDocument, ...]:
+    """Those of the changes `first` to `last` that the head itself says: they are the last of them."""
+    if head.tail is None:
+        return ()
+    return tuple(change for change in head.tail.changes if first <= change.seq <= last)
 
 
 def only_recorded(before: Head, after: Head) -> bool:

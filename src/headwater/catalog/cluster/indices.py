@@ -12,10 +12,14 @@ from headwater.catalog.cluster.documents import (
     JournalDocument,
     ResourceDocument,
     change_id,
+    done_operations,
     journal_id,
     resource_id,
+    to_json,
 )
-from headwater.catalog.cluster.head import Head, Tail, short, to_json
+from headwater.catalog.cluster.head import Head, Tail
+from headwater.catalog.cluster.known import KnownHeads, Version
+from headwater.catalog.cluster.names import short
 from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET
 from headwater.catalog.interface import UnknownSet
 from headwater.catalog.text import is_text
@@ -30,12 +34,10 @@ _WHOLE_HEADS = 200
 """In one answer: the head of a set of 135 million resources has 160 kB."""
 _NOT_FOUND = 404
 _FORBIDDEN = 403
-_PARTS = {"excludes": ["pages", "runs"]}
+_PARTS = {"excludes": ["pages", "runs", "tail"]}
 _NUMBERS = ["resource_set", "last_seq", "opened_us", "hidden"]
 
 T = TypeVar("T")
-Version = tuple[int, int]
-"""Sequence number and primary term of a document, as compare-and-set wants them."""
 
 
 class _Hit(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -134,6 +136,8 @@ class Indices:
     def __init__(self, cluster: Cluster, prefix: str) -> None:
         self.cluster = cluster
         self.set, self.resource, self.change = (f"{prefix}-{kind}" for kind in (SET, RESOURCE, CHANGE))
+        self.known = KnownHeads()
+        """The heads as they were read or written here last."""
 
     def head(self, name: str, *, hidden: bool = False) -> tuple[Head, Version]:
         """The head of a set as it is now, and its version; `hidden`: also one that is not shown. Raises UnknownSet."""
@@ -145,7 +149,9 @@ class Indices:
             found = _head_doc(answer.body)
         if found is None or found.source is None or found.source.resource_set != name or found.source.hidden > hidden:
             raise UnknownSet("the catalog has no such set", where=name)
-        return found.source, (found.seq_no, found.primary_term)
+        version = (found.seq_no, found.primary_term)
+        self.known.keep(found.source, version)
+        return found.source, version
 
     def heads(self, *, whole: bool = False) -> Iterator[Head]:
         """Every set's head in the order of their names, without pages and segments unless it is to be whole."""
@@ -195,9 +201,12 @@ class Indices:
         path = f"{self._head_path('_doc', head.resource_set)}?{condition}"
         answer = self.cluster.ask("PUT", path, to_json(head), accept=(CONFLICT,))
         if answer.status == CONFLICT:
+            self.known.forget(head.resource_set)
             return None
         written = _written(answer.body)
-        return (written.seq_no, written.primary_term)
+        at = (written.seq_no, written.primary_term)
+        self.known.keep(head, at)
+        return at
 
     def refresh(self, index: str) -> None:
         """Make searches see what was written before."""
@@ -225,6 +234,10 @@ class Indices:
         """Of each set the change with this number, where it is there."""
         ids = [change_id(short(name), seq) for name, seq in wanted.items()]
         return [found for found in self._get(self.change, ids, _change_docs) if found is not None]
+
+    def apply(self, changes: Sequence[ChangeDocument]) -> None:
+        """Put changes into the log, and what they make of resources into its place; what is newer stays as it is."""
+        self.cluster.bulk(self.change, list(done_operations(changes, self.resource)))
 
     def journal_of(self, name: str, tail: Tail) -> list[JournalDocument | None]:
         """The entries of a journal as they are now; None for one that is not there."""

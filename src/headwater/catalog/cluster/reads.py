@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from headwater.catalog.cluster.documents import ChangeDocument, ResourceDocument, after_change
-from headwater.catalog.cluster.head import Head, applied, only_recorded, valid, void
+from headwater.catalog.cluster.head import Head, applied, only_recorded, said, valid, void
 from headwater.catalog.cluster.indices import WINDOW, Indices
 from headwater.catalog.cluster.turn import Turn
 from headwater.catalog.interface import Recorded, Resource
@@ -81,8 +81,12 @@ class Reads:
 
     def changes(self, name: str, after: int, limit: int) -> list[Recorded]:
         """Up to `limit` changes with seq > `after`. Raises ClusterDamaged when one is missing."""
-        head, _ = self._indices.head(name)
         first = max(after, 0) + 1
+        known = self._indices.known.get(name)
+        if known is not None and 0 < limit <= known.head.last_seq - after:  # what is in the log stays as it is
+            head = known.head
+        else:
+            head, _ = self._indices.head(name)
         last = min(head.last_seq, first + limit - 1)
         found: list[Recorded] = []
         while first <= last:
@@ -98,13 +102,18 @@ class Reads:
         """By search what the engine has refreshed, one by one the rest, which is the newest."""
         name = head.resource_set
         if last - first < _MOST_SINCE:
-            return self._indices.changes_of(name, first, last)
+            return self._changes_of(head, first, last)
         found: list[ChangeDocument | None] = []
         for document in self._indices.log(name, first, last):
             if document.seq != first + len(found) or not valid(head, document.rev):
                 break  # not refreshed since it was written, or since it took the place of a dead writer's
             found.append(document)
-        return found + self._indices.changes_of(name, first + len(found), last)
+        return found + self._changes_of(head, first + len(found), last)
+
+    def _changes_of(self, head: Head, first: int, last: int) -> list[ChangeDocument | None]:
+        """These changes as they are now; the newest may be nowhere but in the head."""
+        newest = said(head, first, last)
+        return [*self._indices.changes_of(head.resource_set, first, last - len(newest)), *newest]
 
     def _by_uri(self, head: Head, after: str, size: int) -> Documents:
         """Fewer than `size` at the end only. What a dead writer has left, perhaps a whole load, takes no room."""
@@ -121,11 +130,13 @@ class Reads:
     def _read(self, name: str, fetch: Callable[[Head], Documents], *, searched: bool) -> tuple[Documents, Since]:
         """Documents that `fetch` finds and what changes have made of others: together one committed state."""
         for attempt in range(_ATTEMPTS):
-            if attempt:
+            if attempt > 1 or (attempt and searched):
                 time.sleep(_PAUSE * 2**attempt)
-            before = self._before(name, searched)
+            before = self._before(name, searched, anew=attempt > 0)
             found = fetch(before)
             head, _ = self._indices.head(name)
+            if not attempt and not searched and head.last_seq - before.last_seq > _MOST_SINCE:
+                continue
             since = self._since(before, head)
             if since is not None:
                 return _committed(head, found), since
@@ -139,15 +150,20 @@ class Reads:
 
         return self._alone(name, work), {}
 
-    def _before(self, name: str, searched: bool) -> Head:
+    def _before(self, name: str, searched: bool, *, anew: bool) -> Head:
         """A state of which searches certainly see everything that was applied."""
+        seen = self._indices.known.get(name)
+        if seen is not None and not searched and not anew:
+            return seen.head
         head, _ = self._indices.head(name)
         if not searched:
             return head
         known = self._refreshed.get(name)
         if known is not None and only_recorded(known, head) and head.last_seq - applied(known) <= _MOST_SINCE:
             return known
+        others = self._indices.known.heads()
         self._indices.refresh(self._indices.resource)
+        self._refreshed.update(others)  # one refresh is enough for whoever reads thousands of sets
         self._refreshed[name] = head
         return head
 
@@ -155,7 +171,7 @@ class Reads:
         """What the changes after `before` have made of resources; None when not all that happened is in the log."""
         if not only_recorded(before, head):
             return None
-        changes = self._indices.changes_of(before.resource_set, applied(before) + 1, head.last_seq)
+        changes = self._changes_of(head, applied(before) + 1, head.last_seq)
         since: Since = {}
         for change in changes:
             if change is None or not valid(head, change.rev):

@@ -16,10 +16,11 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from headwater.catalog.cluster.documents import after_change, redone_operation
-from headwater.catalog.cluster.head import Head, Lease, Tail, overtaken, stamped, valid
-from headwater.catalog.cluster.indices import Indices, Version
+from headwater.catalog.cluster.head import Head, Lease, Tail, is_free, overtaken, stamped, valid
+from headwater.catalog.cluster.indices import Indices
+from headwater.catalog.cluster.known import Version
 from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
-from headwater.errors import StoreFault
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Listener, Notice
 from headwater.storage.cluster import Body
 from headwater.storage.cluster_faults import ClusterDamaged, ClusterFault, ClusterUnreachable
@@ -81,6 +82,8 @@ class Turn:
     _version: Version
     _beat: float
     _wrote: bool
+    _is_applied: bool
+    """Whether what the tail of the head says is certainly in its places."""
 
     def __init__(self, writer: Writer, name: str, *, hidden: bool = False) -> None:
         self.writer = writer
@@ -89,19 +92,33 @@ class Turn:
         self._hidden = hidden
 
     def edit(self, change: Callable[[Head], Head]) -> Head:
-        """Replace the head by what `change` makes of it, while nobody holds the lease; the new head."""
+        """Replace the head by what `change` makes of it, while nobody holds the lease; the new head.
+
+        `change` is tried on the head that is known first. What comes of that counts when it has taken the place of that
+        very head; nothing at all, or an error, may be due to its age.
+        """
         started = time.monotonic()
+        is_present = not self._recall()
         while True:
-            self._free(started)
-            new = change(self.head)
-            if new is self.head:
-                return new
+            if is_present:
+                self._free(started)
             try:
-                self.put(new)
-            except Overtaken as lost:
-                if not lost.landed:
-                    continue
-            return new
+                new = change(self.head)
+            except HeadwaterError as error:
+                if is_present or isinstance(error, ClusterFault):
+                    raise
+                new = self.head
+            if new is not self.head:
+                try:
+                    self.put(new)
+                except Overtaken as lost:
+                    if not lost.landed:
+                        is_present = True
+                        continue
+                return new
+            if is_present:
+                return new
+            is_present = True
 
     def run(self, work: Callable[[], R]) -> R:
         """Do the work while holding the lease; anew when it was lost before anything was committed."""
@@ -149,6 +166,14 @@ class Turn:
         except ClusterFault as fault:
             self.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", self.name))
 
+    def apply(self) -> None:
+        """Put into its places what the head itself says of changes, unless that is done. Raises ClusterFault."""
+        tail = self.head.tail
+        if tail is not None and tail.changes and not self._is_applied:
+            self.indices.apply(tail.changes)
+            self._is_applied = True
+            self.indices.known.applied(self.name, self._version)
+
     def release(self) -> None:
         """Give the lease back with nothing left to do. Raises Overtaken: what was read meanwhile may be of no state.
 
@@ -162,25 +187,37 @@ class Turn:
 
     def put(self, head: Head) -> None:
         """Write the head over the one that was last read or written. Raises Overtaken, with `head` the one found."""
+        if self._is_applied and head.tail is self.head.tail:
+            head = replace(head, tail=None)
         new = stamped(head, self.writer.stamp())
         while True:
             beat = time.monotonic()
             written = self.indices.put_head(new, self._version)
             if written is not None:
-                self.head, self._version, self._beat = new, written, beat
+                self.head, self._version, self._beat, self._is_applied = new, written, beat, False
                 return
             before = self.head.stamps[-1]
             found, self._version = self.indices.head(self.name, hidden=self._hidden)
             if found.stamps[-1] == new.stamps[-1]:  # the answer was lost
-                self.head, self._beat = new, beat
+                self.head, self._beat, self._is_applied = new, beat, False
                 return
             if found.stamps[-1] != before:
-                self.head = found
+                self.head, self._is_applied = found, False
                 raise Overtaken(new.stamps[-1] in found.stamps)
             # The same head under another primary: try again.
 
     def _look(self) -> None:
         self.head, self._version = self.indices.head(self.name, hidden=self._hidden)
+        known = self.indices.known.get(self.name)
+        self._is_applied = known is not None and known.is_applied and known.version == self._version
+
+    def _recall(self) -> bool:
+        """Begin with the head that is known, without asking; False when there is none to begin with."""
+        known = None if self._hidden else self.indices.known.get(self.name)
+        if known is None or not is_free(known.head):
+            return False
+        self.head, self._version, self._is_applied = known.head, known.version, known.is_applied
+        return True
 
     def keep(self) -> None:
         """Renew the lease when it is time. Raises Overtaken."""
@@ -196,12 +233,16 @@ class Turn:
         self.writer.judge(self.name, self.head, self._version, time.monotonic())
 
     def _take(self, started: float) -> None:
+        is_present = not self._recall()
         while True:
-            self._free(started)
+            if is_present:
+                self._free(started)
+            self.apply()
             self._wrote = False
             try:
-                self.put(replace(self.head, lease=self._lease()))
+                self.put(replace(self.head, lease=self._lease(), tail=None))
             except Overtaken:
+                is_present = True
                 continue
             return
 
@@ -233,7 +274,7 @@ class Turn:
             self.put(replace(self.head, lease=None, tail=None))
 
     def _left(self, tail: Tail) -> Iterator[bytes]:
-        """The operations that a tail says are to be done."""
+        """The operations that a tail says are to be done, which nobody may do without a lease."""
         if tail.journal:
             for number, entry in enumerate(self.indices.journal_of(self.name, tail)):
                 if entry is None or entry.rev != tail.rev + number:

@@ -1,0 +1,95 @@
+"""The heads that one handle knows: as it read or left them last, so that it need not ask for what it has just written.
+
+A head that is known is one that was committed, and perhaps no longer the newest. So it may be written over (the
+compare-and-set tells when there is a newer one), and read by whoever is content with a committed state.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+import msgspec
+
+from headwater.catalog.cluster.head import Head
+
+ROOM: Final = 150_000
+"""Pages, segments and the like that are kept in mind: about 200 octets each."""
+_OWN: Final = 16
+"""What a head takes without any."""
+
+Version = tuple[int, int]
+"""Sequence number and primary term of a document, as compare-and-set wants them."""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A head and its version; `is_applied`: what its tail says has been put into its places."""
+
+    head: Head
+    version: Version
+    is_applied: bool = False
+
+    @property
+    def weight(self) -> int:
+        """How much of the room it takes."""
+        head = self.head
+        return _OWN + len(head.pages) + len(head.runs) + (8 * len(head.tail.changes) if head.tail is not None else 0)
+
+
+class KnownHeads:
+    """The newest heads that were seen, as many as there is room for. Use from any thread."""
+
+    def __init__(self, room: int = ROOM) -> None:
+        self._room = room
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._weight = 0
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> Known | None:
+        """The newest head of this set that was seen; None when none is known."""
+        with self._lock:
+            return self._known.get(name)
+
+    def heads(self) -> dict[str, Head]:
+        """All heads that are known, by the names of their sets."""
+        with self._lock:
+            return {name: known.head for name, known in self._known.items()}
+
+    def keep(self, head: Head, version: Version) -> None:
+        """This was read or written; what was seen already and is newer stays. Nobody is shown a hidden one."""
+        if head.hidden:
+            return
+        with self._lock:
+            before = self._known.get(head.resource_set)
+            if before is None or _age(before.version) < _age(version):
+                self._put(head.resource_set, Known(head, version))
+
+    def applied(self, name: str, version: Version) -> None:
+        """What the tail of this head says has been put into its places."""
+        with self._lock:
+            before = self._known.get(name)
+            if before is not None and before.version == version:
+                self._put(name, msgspec.structs.replace(before, is_applied=True))
+
+    def forget(self, name: str) -> None:
+        """There is another one by now."""
+        with self._lock:
+            self._drop(name)
+
+    def _put(self, name: str, known: Known) -> None:
+        self._drop(name)
+        self._known[name] = known
+        self._weight += known.weight
+        while self._weight > self._room:
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, name: str) -> None:
+        gone = self._known.pop(name, None)
+        if gone is not None:
+            self._weight -= gone.weight
+
+
+def _age(version: Version) -> tuple[int, int]:
+    """Versions in the order in which they were given: the number goes on from one primary to the next."""
+    return version[1], version[0]
