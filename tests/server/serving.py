@@ -24,7 +24,8 @@ from headwater.server.run import ServerLimits, address_url, listen, make_server
 from headwater.server.served import Served
 from headwater.server.source import Source
 
-DEADLINE = 20.0
+DEADLINE = 60.0
+"""For what comes at once where nothing else is to be done."""
 
 
 class Answer(msgspec.Struct):
@@ -48,13 +49,13 @@ class Face:
         """One request on a connection of its own; `_` in header names stands for `-`."""
         return request(self.url, target, method, {name.replace("_", "-"): text for name, text in headers.items()})
 
-    def raw(self, octets: bytes, seconds: float = 5.0) -> bytes:
+    def raw(self, octets: bytes, seconds: float = DEADLINE) -> bytes:
         """Send octets as they are and return what comes back until the server closes or falls silent."""
         with self.connect(seconds) as client:
             client.sendall(octets)
             return drain(client)
 
-    def connect(self, seconds: float = 5.0) -> socket.socket:
+    def connect(self, seconds: float = DEADLINE) -> socket.socket:
         """A connection to the server."""
         parts = urlsplit(self.url)
         return socket.create_connection((parts.hostname, parts.port), timeout=seconds)

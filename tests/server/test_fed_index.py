@@ -104,5 +104,5 @@ def test_a_server_follows_an_index_with_its_catalog_on_the_cluster(
             _, entries, _ = read_bytes(request(url, "/s/changelist/open.xml").body)
             return [one.loc for one in entries] == ["http://files.example.org/b"]
 
-        until(listed, 10, "the change in the open list")
+        until(listed, what="the change in the open list")
         assert process.stop()[0] == 0

@@ -119,7 +119,7 @@ def test_nobody_else_waits(remote: Face) -> None:
         for _ in range(20):
             assert get(remote, 1) == b"text 1"
             assert remote.get("/files/resourcelist.xml").status == 200
-        assert time.monotonic() - began < DEADLINE / 4
+        assert time.monotonic() - began < DEADLINE / 2, "nothing has waited for the gate"
         assert not any(one.done() for one in slow)
         Remote.gate.set()
         assert [one.result().status for one in slow] == [200, 200, 200]

@@ -14,7 +14,7 @@ from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.exposition import Family, Histogram, exposition
 from headwater.server.health import report
 from headwater.server.home import home_page
-from headwater.server.metrics import BOUNDS, Counts, MetricsPage, kind_of
+from headwater.server.metrics import BOUNDS, FRESH_SECONDS, Counts, MetricsPage, kind_of
 from headwater.server.served import Served
 from headwater.server.set_source import Publication
 from headwater.server.shared_counts import SharedCounts
@@ -130,6 +130,7 @@ def test_the_page_says_how_sets_and_requests_stand(source_folder: Path) -> None:
     counts = Counts()
     with face(source_folder / "files", source_folder / "state") as running:
         page = MetricsPage(running.source, counts)
+        began = time.monotonic()
         counts.served(answered(seconds=BOUNDS[0]))
         counts.served(answered(seconds=99.0))
         counts.served(answered(status=304, octets=0))
@@ -151,8 +152,9 @@ def test_the_page_says_how_sets_and_requests_stand(source_folder: Path) -> None:
         assert found["process_resident_memory_bytes"] > 10_000_000
         assert found["process_cpu_seconds_total"] > 0
         counts.served(answered())
-        assert read(page.page()) == found  # within a second it is not made again
-        until(lambda: page.page() and read(page.page()) != found, 5.0, "a newer page")
+        again = read(page.page())
+        assert again == found or time.monotonic() - began > FRESH_SECONDS  # until then it is not made again
+        until(lambda: page.page() and read(page.page()) != found, what="a newer page")
 
 
 def test_it_is_there_when_it_is_switched_on(source_folder: Path) -> None:
@@ -220,6 +222,7 @@ def test_of_thousands_of_sets_none_is_asked_for_by_itself(tmp_path: Path, monkey
 
 
 def test_processes_on_one_socket_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.server.metrics.WRITE_SECONDS", 3_600.0)
     counts = []
     for pid in (11, 22):
         monkeypatch.setattr("headwater.server.shared_counts.os.getpid", lambda pid=pid: pid)
@@ -233,7 +236,7 @@ def test_processes_on_one_socket_add_up(tmp_path: Path, monkeypatch: pytest.Monk
     total = one.everybodys()
     assert total.requests["resource", 200][:2] == [12, 99.003]
     assert sum(total.requests["resource", 200][2:]) == 2
-    assert ("resource", 404) not in total.requests  # said within the next second
+    assert ("resource", 404) not in total.requests  # said when it is due
     assert sum(other.everybodys().requests["resource", 404][2:]) == 1
     assert other.everybodys().publications == {"s": 1}
 
@@ -249,4 +252,4 @@ def test_whichever_process_is_asked_says_the_same(source_folder: Path) -> None:
             request(url, "/files/resources/1.txt")  # a process that is asked tells the others
             return read(request(url, "/metrics").body)['headwater_requests_total{kind="resource",status="200"}']
 
-        until(lambda: min(told() for _ in range(8)) >= 40, 10.0, "figures of all processes")
+        until(lambda: min(told() for _ in range(8)) >= 40, what="figures of all processes")

@@ -17,7 +17,7 @@ import pytest
 
 from headwater.cli import run
 from tests.publish.world import look
-from tests.server.serving import Process, request, until
+from tests.server.serving import DEADLINE, Process, request, until
 from tests.server.test_serve import fetch
 
 
@@ -80,14 +80,14 @@ def test_one_publishes_and_any_number_serve(world: tuple[Path, Path, str]) -> No
                 assert request(server, "/files/resources/f1.txt").body == b"file 1"
             (folder / "new.txt").write_text("new")
             for server in servers:
-                until(partial(_sees, server, base, "new.txt"), 5.0, "the new file in every server")
+                until(partial(_sees, server, base, "new.txt"), what="the new file in every server")
             publisher.kill()
         assert request(servers[0], "/files/resources/new.txt").body == b"new", "served on without the publisher"
         (folder / "later.txt").write_text("later")
         with publishing(str(config)) as publisher:
-            until(partial(_sees, servers[1], base, "later.txt"), 10.0, "what the next publisher recorded")
+            until(partial(_sees, servers[1], base, "later.txt"), what="what the next publisher recorded")
             publisher.send_signal(signal.SIGTERM)
-            assert publisher.wait(20) == 0
+            assert publisher.wait(DEADLINE) == 0
         assert one.stop()[0] == two.stop()[0] == 0
 
 
@@ -156,7 +156,7 @@ def test_several_processes_serve_one_socket(world: tuple[Path, Path, str]) -> No
         status, said = process.stop()
         assert status == 0
         assert "HW-SRV-03" in said
-        until(lambda: not any(_command(one) for one in before), 5.0, "their end")
+        until(lambda: not any(_command(one) for one in before), what="their end")
 
 
 def test_they_end_with_the_first_one_however_it_ends(world: tuple[Path, Path, str]) -> None:
@@ -169,4 +169,4 @@ def test_they_end_with_the_first_one_however_it_ends(world: tuple[Path, Path, st
         before = _serving(parent)
         time.sleep(0.5)  # until it watches its parent
         process.kill()
-        until(lambda: not any(_command(one) for one in before), 10.0, "its end")
+        until(lambda: not any(_command(one) for one in before), what="its end")

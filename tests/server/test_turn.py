@@ -32,7 +32,7 @@ from headwater.storage.cluster_faults import ClusterUnreachable
 from headwater.storage.folder import FolderStore
 from tests.catalog.clusters import access, prefix
 from tests.publish.world import look
-from tests.server.serving import until
+from tests.server.serving import DEADLINE, until
 
 BASE = "http://source.example/sync"
 LEASE = 2.0
@@ -44,6 +44,9 @@ class Role:
     def __init__(self) -> None:
         self.owner: FakeClaim | None = None
         self.broken = False
+        self.now = 0.0
+        self.pace = 0.0
+        """So much time passes with each question."""
 
 
 class FakeClaim:
@@ -55,12 +58,16 @@ class FakeClaim:
         self.role, self.who = role, who
         self.until = 0.0
         self.holder = ""
+        self.asked = 0
 
     def holds(self) -> bool:
-        return time.monotonic() < self.until
+        return self.role.now < self.until
 
     def take(self) -> bool:
-        now = time.monotonic()
+        self.asked += 1
+        if self.role.pace:
+            self.role.now += self.role.pace
+        now = self.role.now
         if self.role.broken:
             raise ClusterUnreachable("nobody is there")
         owner = self.role.owner
@@ -96,7 +103,7 @@ def test_without_a_claim_it_is_always_our_turn() -> None:
 def test_it_begins_when_the_other_one_lets_go() -> None:
     role = Role()
     other = FakeClaim(role, "the other")
-    other.until, role.owner = time.monotonic() + 60, other
+    other.until, role.owner = 60, other
     events, turn, _ = _turns(role)
     until(lambda: turn.holder == "the other")
     with pytest.raises(NotOurTurn, match="the other publishes"):
@@ -115,6 +122,7 @@ def test_what_is_lost_ends_and_begins_again_later() -> None:
     events, turn, said = _turns(role)
     until(lambda: events == ["begin"])
     role.broken = True
+    role.now += FakeClaim.seconds
     until(lambda: events == ["begin", "end"])
     assert len(said) == 1, "said once, not every second"
     with pytest.raises(NotOurTurn):
@@ -127,14 +135,20 @@ def test_what_is_lost_ends_and_begins_again_later() -> None:
 def test_a_run_does_not_wait_for_one_that_lives() -> None:
     role = Role()
     other = FakeClaim(role, "the other")
-    other.until, role.owner = time.monotonic() + 60, other
+    other.until, role.owner = 60, other
     with pytest.raises(NotOurTurn, match="the other"):
         Turn(FakeClaim(role, "me")).take()
-    other.until = time.monotonic() + 0.1
-    turn = Turn(FakeClaim(role, "me"))
+    other.until, role.pace = 0.1, 0.06
+    claim = FakeClaim(role, "me")
+    turn = Turn(claim)
     turn.take()
-    time.sleep(2 * FakeClaim.seconds)
-    turn.check()  # it is kept
+    assert claim.asked == 2, "it was waited for"
+    role.pace = 0.0
+    for _ in range(3):  # it is kept
+        role.now += 0.6 * FakeClaim.seconds
+        asked = claim.asked
+        until(lambda asked=asked: claim.asked > asked + 1)
+        turn.check()
     turn.halt()
 
 
@@ -166,7 +180,7 @@ def test_claims_on_a_cluster(place: str, opensearch: Engine) -> None:
         assert first.take()
         assert not second.take()
         time.sleep(0.2)
-    until(second.take, 3 * LEASE, "the end of a claim that nobody renews")
+    until(second.take, what="the end of a claim that nobody renews")
     assert not first.holds()
     assert not first.take()
     second.release()
@@ -195,7 +209,7 @@ def test_who_waits_for_a_role_has_it_before_who_gave_it_back(place: str, opensea
     assert busy.take()
     assert not late.take()
     busy.release()
-    until(busy.take, 5, "the end of the patience with one who waits no longer")
+    until(busy.take, what="the end of the patience with one who waits no longer")
     one.close()
     two.close()
 
@@ -280,10 +294,10 @@ def test_the_one_that_stands_by_takes_over(place: str, tmp_path: Path) -> None:
             assert "published" not in site.log("two")
             one.kill()
             site.put("c", "3")
-            until(site.shows, 10 * LEASE, "the change after the first one was killed")
+            until(site.shows, what="the change after the first one was killed")
             assert "published" in site.log("two")
             two.send_signal(signal.SIGTERM)
-            assert two.wait(20) == 0
+            assert two.wait(DEADLINE) == 0
 
 
 def test_one_that_slept_through_its_time_writes_nothing_more(place: str, tmp_path: Path) -> None:
@@ -295,13 +309,13 @@ def test_one_that_slept_through_its_time_writes_nothing_more(place: str, tmp_pat
             one.send_signal(signal.SIGSTOP)
             try:
                 site.put("b", "2")
-                until(site.shows, 10 * LEASE, "a change, published by the other one")
+                until(site.shows, what="a change, published by the other one")
             finally:
                 one.send_signal(signal.SIGCONT)
-            until(lambda: "HW-OWN-11" in site.log("one"), 10 * LEASE, "the first one stands by")
+            until(lambda: "HW-OWN-11" in site.log("one"), what="the first one stands by")
             said = site.log("one").count("published")
             site.put("c", "3")
-            until(site.shows, 10.0, "what comes later")
+            until(site.shows, what="what comes later")
             assert site.log("one").count("published") == said
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.engines.launch import free_port
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.cli import run
@@ -66,12 +66,6 @@ def simulated(*arguments: str) -> Iterator[Process]:
         for pipe in (process.process.stdout, process.process.stderr):
             if pipe is not None:
                 pipe.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def health(url: str) -> dict[str, Any]:
