@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,12 +11,14 @@ import pytest
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Interrupted
-from headwater.progress import Notice, Progress
+from headwater.progress import Listener, Notice, Progress, silent
 from headwater.publish.site import SetSettings, Site
+from headwater.server.health import report
+from headwater.simulate.feed import OtherSimulation
 from headwater.simulate.settings import Course, World
 from headwater.simulate.simulation import Simulation
 from headwater.simulate.source import PUBLISHED, SimulatedSource
-from tests.server.serving import until
+from tests.server.serving import DEADLINE, until
 
 NAMES = tuple(f"s{number:02d}" for number in range(30))
 
@@ -71,3 +74,45 @@ def test_a_set_that_fails_is_told_and_loses_no_change_of_any_set(tmp_path: Path)
         folder.unlink()
         until(lambda: all(shown(source, name) for name in NAMES), what="the changes of all sets")
         until(lambda: source.health()["simulation"]["error"] is None, what="its health")  # type: ignore[index]
+
+
+def another(folder: Path, seed: int, hear: Listener = silent) -> tuple[SqliteCatalog, SimulatedSource]:
+    """A simulation of one set in a state folder that may have one already, neither loaded nor started."""
+    catalog = SqliteCatalog(folder / "catalog.sqlite")
+    simulation = Simulation(catalog, World(resources=90, sets=("files",), seed=seed), Course(rate=0.0), hear)
+    site = Site(base_url="http://source.example", sets=(SetSettings(name="files"),))
+    return catalog, SimulatedSource(simulation, site, folder / "documents", durable=False)
+
+
+def test_nothing_is_shown_until_everything_is_loaded_and_published(tmp_path: Path) -> None:
+    loading, go_on, said = threading.Event(), threading.Event(), list[str]()
+
+    def hold(_event: Notice | Progress) -> None:
+        loading.set()
+        assert go_on.wait(DEADLINE)
+
+    catalog, source = another(tmp_path, 1, hold)
+    source.load_and_start(lambda: said.append("ready"), lambda: said.append("failed"))
+    assert loading.wait(DEADLINE)
+    assert report(source)[0] == 503
+    assert not source.is_published("files")
+    assert not source.is_known_published("files")
+    assert not source.is_site_published()
+    go_on.set()
+    until(lambda: said == ["ready"], what="the publication")
+    assert report(source)[0] == 200
+    assert source.stop()
+    catalog.close()
+
+
+def test_documents_of_another_simulation_are_never_shown(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        catalog, source = another(tmp_path, seed)
+        assert not source.is_published("files")
+        ended = threading.Event()
+        source.load_and_start(ended.set, ended.set)
+        assert ended.wait(DEADLINE)
+        assert source.is_published("files") == (seed == 1)
+        assert isinstance(source.fault, OtherSimulation) == (seed == 2)
+        assert source.stop()
+        catalog.close()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -40,6 +42,7 @@ _OUR_DISK = frozenset(
 )
 _BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
 _INTERNAL = 70  # EX_SOFTWARE of sysexits.h
+_HANGING_SECONDS = 2.0
 
 
 class Commands(click.Group):
@@ -78,7 +81,22 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         status = _hang_up()
+    _leave_hanging_threads(status)
     sys.exit(status)
+
+
+def _leave_hanging_threads(status: int) -> None:
+    """End the process now when a thread still waits for a node that hangs: it was cut off in order, and lost nothing.
+
+    The interpreter would wait for it, for as long as one request may take.
+    """
+    until = time.monotonic() + _HANGING_SECONDS
+    for thread in threading.enumerate():
+        if thread.name.startswith("headwater-") and not thread.daemon:
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                sys.stderr.flush()
+                os._exit(status)
 
 
 def run(args: Sequence[str]) -> int:

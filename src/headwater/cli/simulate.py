@@ -190,7 +190,7 @@ def _stopping() -> Iterator[tuple[threading.Event, list[int]]]:
 def _serve(
     simulation: Simulation, place: _Place, listener: Listener, *, quiet: bool, log_format: str, as_json: bool
 ) -> Exit:
-    """Load and publish, then serve while things happen."""
+    """Serve: at first 503 while everything is loaded and published, then what happens."""
     from headwater.cli.log import open_log
     from headwater.publish.site import SetSettings, Site
     from headwater.server.app import Application
@@ -203,19 +203,22 @@ def _serve(
         url = place.base_url or _own_url(place.host, address_url(address))
         site = Site(base_url=url, sets=tuple(SetSettings(name=name) for name in simulation.world.sets))
         heard = _heard(listener, log)
-        with _stopping() as (stop, _signals):
-            simulation.prepare(stop.is_set)
-            source = SimulatedSource(simulation, site, place.state / DOCUMENTS, heard, durable=place.is_kept)
-            source.publish(stop.is_set)
+        source = SimulatedSource(simulation, site, place.state / DOCUMENTS, heard, durable=place.is_kept)
         app = Application(source, {}, contents=simulation, on_served=None if quiet else log.served, on_fault=log.fault)
-        server = make_server(app, on_ready=lambda: _announce(log, simulation, url, place, as_json=as_json))
+
+        def begin() -> None:
+            source.load_and_start(lambda: _announce(log, simulation, url, place, as_json=as_json), server.end)
+
+        server = make_server(app, on_ready=begin)
         try:
-            source.start()
             server.run(sockets=[address])
         finally:
             app.close()
             source.stop()
-    log.event("stopped", f"Stopped after {simulation.done:,} changes", **_summary(simulation))
+    if source.fault is not None:
+        raise source.fault
+    told = {"changes": simulation.done, "at": simulation.clock()}  # the catalog may be away: it is not asked
+    log.event("stopped", f"Stopped after {simulation.done:,} changes", **told)
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
 

@@ -42,8 +42,12 @@ class Doing(msgspec.Struct, kw_only=True):
 class SimulatedSource:
     """What `headwater simulate` serves. One thread lets things happen and has them published, until `stop`.
 
-    Documents that are not `durable` are not kept from a power cut.
+    Nothing is shown before the simulation is prepared: what an earlier run has left may be of another one. Documents
+    that are not `durable` are not kept from a power cut.
     """
+
+    fault: BaseException | None = None
+    """Why nothing could be loaded or published at the beginning."""
 
     def __init__(
         self,
@@ -67,21 +71,22 @@ class SimulatedSource:
         self._left: set[str] = set()
         """Sets with pages that are due."""
         self._turn = 0
+        self._is_prepared = False
         self._pool = ThreadPoolExecutor(_PUBLISHING, thread_name_prefix="headwater-publish")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="headwater-simulate", daemon=True)
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents may be shown."""
-        return self.publisher.is_published(name, state)
+        return self._is_prepared and self.publisher.is_published(name, state)
 
     def is_site_published(self) -> bool:
         """Whether the Source Description may be shown."""
-        return self.publisher.is_site_published()
+        return self._is_prepared and self.publisher.is_site_published()
 
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
-        return self.publisher.is_known_published(name)
+        return self._is_prepared and self.publisher.is_known_published(name)
 
     def takes(self, _name: str, _relative: bytes) -> bool:
         """Whatever the catalog holds is shown."""
@@ -93,6 +98,7 @@ class SimulatedSource:
 
     def publish(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Bring all documents up to date. Raises what the publisher raises, and Interrupted."""
+        self._is_prepared = True
         names = [one.name for one in self.site.sets]
         for done, _ in enumerate(self._published(names, pages=True), 1):
             self._listener(Progress(PUBLISHED, done, len(names)))
@@ -101,10 +107,14 @@ class SimulatedSource:
 
     def start(self) -> None:
         """Let things happen, in a thread."""
-        self._simulation.begin()
         self._thread.start()
 
-    def stop(self, timeout: float = 30.0) -> bool:
+    def load_and_start(self, ready: Callable[[], None], failed: Callable[[], None]) -> None:
+        """In a thread, load and publish, call `ready`, then let things happen; or call `failed`: `fault` says why."""
+        self._thread = threading.Thread(target=self._live, args=(ready, failed), name=self._thread.name, daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 10.0) -> bool:
         """End the thread; True when it has ended in time. What was recorded and published is safe either way."""
         self._stopping.set()
         if isinstance(self.catalog, Claiming):
@@ -114,7 +124,19 @@ class SimulatedSource:
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not self._thread.is_alive()
 
+    def _live(self, ready: Callable[[], None], failed: Callable[[], None]) -> None:
+        try:
+            self._simulation.prepare(self._stopping.is_set)
+            self.publish(self._stopping.is_set)
+            ready()
+        except BaseException as fault:  # noqa: BLE001 - a thread's last frame: whoever serves raises it
+            self.fault = fault
+            failed()
+            return
+        self._work()
+
     def _work(self) -> None:
+        self._simulation.begin()
         pause = _LEAST_PAUSE
         while not self._stopping.is_set():
             try:
@@ -150,7 +172,7 @@ class SimulatedSource:
         """Publish these sets, and yield each that is. Raises the first fault when the others are published."""
 
         def publish(name: str) -> Published:
-            return self.publisher.publish(name, self._simulation.clock(), pages=pages)
+            return self.publisher.publish(name, self._simulation.clock(), pages=pages, newest=None if pages else 0)
 
         futures = [self._pool.submit(publish, name) for name in names]
         failed: Exception | None = None
