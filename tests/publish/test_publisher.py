@@ -321,15 +321,33 @@ def test_new_base_url_or_profile_writes_every_document_again(world: World) -> No
     world.publish()
     world.record(*(put(f"n{n}", n) for n in range(7)))
     world.publish()
+    closed = world.files()["files/changelist/00000.xml"]
     site = Site(base_url="https://elsewhere.example", profile=Profile.BOTH)
     moved = Publisher(world.catalog, world.store, site, world.now)
     assert not moved.is_published("files")
     assert not moved.is_site_published()
     published = moved.publish("files", world.now())
     assert published.kept == 0
-    for _, _, data in world.files().values():
-        assert BASE.encode() not in data
+    files = world.files()
+    for name in files.keys() - {f"files/changelist/0000{n}.xml" for n in range(2)}:
+        assert BASE.encode() not in files[name][2]
+    left = files.keys() - set(published.written)
+    assert {name for name in left if name.startswith("files/")} == {f"files/changelist/0000{n}.xml" for n in range(2)}
+    assert files["files/changelist/00000.xml"] == closed, "RS-TIME-09: nothing names it any more, and it never changes"
     assert moved.is_site_published()
+
+
+def test_another_profile_leaves_closed_change_lists_as_they_are(world: World) -> None:
+    """RS-TIME-09: caches were told to keep them."""
+    world.begin(3)
+    world.publish()
+    world.record(*(put(f"n{n}", n) for n in range(7)))
+    world.publish()
+    closed = world.files()["files/changelist/00000.xml"]
+    site = Site(base_url=BASE, profile=Profile.BOTH)
+    assert len(Publisher(world.catalog, world.store, site, world.now).publish("files", world.now()).written) > 2
+    assert world.files()["files/changelist/00000.xml"] == closed
+    assert world.look().state == world.truth()
 
 
 @pytest.mark.parametrize("profile", list(Profile))

@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Recorded, Segment
 from headwater.publish import documents
+from headwater.publish.holdings import Holdings
 from headwater.publish.note import Note, OpenList
 from headwater.publish.plan import ChangePlan, plan_changes
 from headwater.publish.press import Press, between, rendered
@@ -25,11 +26,21 @@ _ROWS_AT_ONCE = 5_000
 class ChangeLists:
     """The Change Lists of one set during one publication. `publish` may be called again to catch up.
 
-    Segments before number `first` have left the index (retention) and are not written any more.
+    Segments before number `first` have left the index (retention) and are not written any more. What `everything`
+    writes again are not the closed ones that are as they were left: they say for good what they said (RS-TIME-09).
     """
 
     def __init__(
-        self, catalog: Catalog, press: Press, site: Site, name: str, note: Note, *, first: int, everything: bool
+        self,
+        catalog: Catalog,
+        press: Press,
+        site: Site,
+        name: str,
+        note: Note,
+        holdings: Holdings,
+        *,
+        first: int,
+        everything: bool,
     ) -> None:
         self._catalog = catalog
         self._press = press
@@ -37,6 +48,8 @@ class ChangeLists:
         self._name = name
         self._prefix = site.resource_prefix(name)
         self._first = first
+        self._closed_before = note.open.number
+        self._holdings = holdings
         self.open = OpenList() if everything else note.open
         """The open list as it is in the store."""
         self.names: tuple[str, ...] = ()
@@ -47,7 +60,9 @@ class ChangeLists:
         segments = self._catalog.segments(self._name)
         plan = plan_changes(segments, self.open, self._first)
         for segment in plan.closed:
-            self._write(segment, change_segment_name(self._name, segment.number), plan)
+            name = change_segment_name(self._name, segment.number)
+            if segment.number >= self._closed_before or not self._holdings.is_as_left(name):
+                self._write(segment, name, plan)
         if plan.write_open:
             open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else self._top
             self._write(plan.open, open_name, plan)

@@ -14,7 +14,7 @@ import msgspec
 from headwater.publish.site import SetSettings, Site, source_description_name
 
 RENDERER = 1
-"""Raise it when the same catalog is to give other documents: every published document is then written again."""
+"""Raise it when the same catalog is to give other documents: all are then written again but closed Change Lists."""
 
 
 class OpenList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,6 +35,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was last published of one set. The default is the note of a set of which nothing was."""
 
     fingerprint: str = ""
+    uris: str = ""
+    """The mark of what shapes the URIs; empty where an older version has published."""
     open: OpenList = OpenList()
     at: dt.datetime | None = None
     """The newest `at` of a page."""

@@ -27,6 +27,7 @@ from headwater.catalog.interface import Catalog, SetState, UnknownSet
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.publish import documents, plan
+from headwater.publish.breaks import Breaks, uri_mark
 from headwater.publish.change_lists import ChangeLists
 from headwater.publish.holdings import Holdings
 from headwater.publish.note import Note, fingerprint, read_note, write_note
@@ -113,6 +114,7 @@ class Publisher:
         self._looked = False
         self._checked: set[str] = set()
         self._holdings = Holdings(store)
+        self.breaks = Breaks(catalog, store, site, may_write)
 
     def begin(self) -> None:
         """Others may have published since: the next publication of each set looks at its documents again."""
@@ -153,8 +155,7 @@ class Publisher:
         """
         settings = self._site.settings(name)
         with self._locks[name]:
-            state = self._catalog.state(name)
-            note = read_note(state.notes)
+            note = read_note(self.breaks.mended(self._catalog.state(name)).notes)
             segments = self._catalog.segments(name)
             now = self._clock()
             if note.is_first or not segments or not plan.must_rotate(segments[-1], settings, now):
@@ -299,6 +300,7 @@ class Publisher:
         state = self._catalog.state(name)
         if state.opened_at is None:
             raise NotReady(f"the set {name!r} is not loaded yet")
+        state = self.breaks.mended(state) if check else state
         note = read_note(state.notes)
         shape = fingerprint(self._site, settings)
         everything = note.fingerprint != shape or (check and self._is_torn(note, name))
@@ -308,7 +310,9 @@ class Publisher:
         press = self._press()
         self._close_segment(settings, now)
         note, first = self._retained(note, settings, now)
-        changes = ChangeLists(self._catalog, press, self._site, name, note, first=first, everything=everything)
+        changes = ChangeLists(
+            self._catalog, press, self._site, name, note, self._holdings, first=first, everything=everything
+        )
         changes.publish()
         resources = ResourceLists(
             self._catalog, press, self._site, settings, self._clock, self._listener, self._printers
@@ -332,6 +336,7 @@ class Publisher:
             msgspec.structs.replace(
                 done.note,
                 fingerprint=shape,
+                uris=uri_mark(self._site, name),
                 open=changes.open,
                 retired=tuple(one for one in retired if one[0] not in removed),
             )

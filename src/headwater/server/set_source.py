@@ -153,6 +153,8 @@ class SetSource:
         """Scan the whole folder and publish. Raises what the scanner, the catalog and the store raise."""
         before = self._catalog.create(self.name)
         self._put_up_fence()
+        if self.at is None and before.opened_at is not None:
+            self._publisher.breaks.mend(self.name)
         turned = self._publisher.rotate(self.name) if before.opened_at is not None else None
         scanned = self._scanner.scan()
         if scanned.at is not None:
@@ -185,9 +187,13 @@ class SetSource:
             return None
         return msgspec.structs.replace(self._catalog.state(self.name), fence=self._fence)
 
-    def publish(self) -> Published:
-        """Publish what is recorded, and restore documents that are lost or damaged. The set is open."""
-        return self._print(force_pages=False, check=True)
+    def publish(self) -> None:
+        """Publish what is recorded, and restore documents that are lost or damaged. The set is open.
+
+        A catalog that is older than what was published knows nothing of the time between: the folder is scanned first.
+        """
+        if self.at is not None or not self._publisher.breaks.is_overtaken(self.name):
+            self._print(force_pages=False, check=True)
 
     def _print(self, *, force_pages: bool, check: bool = False) -> Published:
         published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages, check=check)

@@ -1,0 +1,187 @@
+"""Where a story cannot go on: no destination that comes back may take the new one for its continuation."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.interface import Delete, Limits
+from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.publish.publisher import Publisher
+from headwater.publish.site import SetSettings, Site, change_list_name, resource_list_name
+from headwater.spec.reader import read_bytes
+from headwater.spec.records import Document, Entry
+from tests.publish.world import BASE, START, World, put
+
+LIMITS = Limits(page_entries=4, segment_entries=5)
+
+
+def _read(world: World, name: str) -> tuple[Document, list[Entry]]:
+    data = (world.store.root / name).read_bytes()
+    head, entries = read_bytes(data)[:2]
+    return head, list(entries)
+
+
+def _position(world: World) -> dt.datetime:
+    """How far a destination has come that has read everything."""
+    return max(change.datetime for change in world.look().changes if change.datetime is not None)
+
+
+def _is_gap(world: World, position: dt.datetime) -> bool:
+    """Whether the Change Lists begin after a position (AMB-23); then the Resource List must not begin before them."""
+    since = _read(world, change_list_name("files"))[0].from_
+    at = _read(world, resource_list_name("files"))[0].at
+    assert since is not None
+    assert at is not None
+    assert at >= since, "who makes a baseline now must not find a gap again"
+    return since > position
+
+
+def _closed(world: World) -> dict[str, bytes]:
+    return {
+        name: data
+        for name, (_inode, _time, data) in world.files().items()
+        if "/changelist/0" in name and read_bytes(data)[0].until is not None
+    }
+
+
+def _open(world: World) -> set[str]:
+    return set(world.store.names("files/changelist/0")) - set(_closed(world))
+
+
+def _open_named(world: World) -> set[str]:
+    return {one.loc.removeprefix(f"{BASE}/") for one in _read(world, change_list_name("files"))[1] if not one.until}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A set with two closed Change Lists and an open one."""
+    made = World(tmp_path)
+    made.begin(9)
+    made.publish()
+    made.record(*(put(f"n{number}", number) for number in range(12)))
+    made.publish()
+    made.record(put("late", 1), Delete("r0"))
+    made.publish()
+    return made
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        Site(base_url="https://elsewhere.example"),
+        Site(base_url=BASE, sets=(SetSettings(resource_base="https://files.example/x"),)),
+    ],
+    ids=["base URL", "resource base"],
+)
+def test_other_uris_are_a_gap(world: World, site: Site) -> None:
+    """Else nothing would tell a destination that what it holds has other URIs now."""
+    position, closed = _position(world), _closed(world)
+    moved = Publisher(world.catalog, world.store, site, world.now)
+    world.clock.sleep(5)
+    moved.publish("files", START)
+    assert _is_gap(world, position)
+    assert closed.items() <= _closed(world).items(), "RS-TIME-09: closed lists never change"
+    assert "files/changelist/00002.xml" in _closed(world), "RS-DST-09: who polls the open list is sent on"
+    assert [one.loc.split("/")[-1] for one in _read(world, change_list_name("files"))[1]] == ["00003.xml"]
+    written = moved.publish("files", START)
+    assert written.written == (), "once is enough"
+    assert Publisher(world.catalog, world.store, site, world.now).publish("files", START).written == ()
+
+
+def test_other_words_are_no_gap(world: World) -> None:
+    position = _position(world)
+    settings = SetSettings(describedby="https://example.org/about", title="Files")
+    Publisher(world.catalog, world.store, Site(base_url=BASE, sets=(settings,)), world.now).publish("files", START)
+    since = _read(world, change_list_name("files"))[0].from_
+    assert since is not None
+    assert since <= position
+
+
+def test_an_older_catalog_is_a_gap(world: World) -> None:
+    """What was told after the copy was made is forgotten: `gone` was created and deleted meanwhile."""
+    world.catalog.close()
+    older = world.folder / "older.sqlite"
+    shutil.copy(world.folder / "catalog.sqlite", older)
+    world.catalog = SqliteCatalog(world.folder / "catalog.sqlite", limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    world.clock.sleep(60)
+    world.record(*(put(f"gone{number}", 1) for number in range(9)))
+    world.publish()
+    position, closed = _position(world), _closed(world)
+    world.catalog = SqliteCatalog(older, limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    assert world.publisher.breaks.is_overtaken("files")
+    world.clock.sleep(60)
+    world.publish()
+    assert _is_gap(world, position)
+    assert closed.items() <= _closed(world).items(), "RS-TIME-09: their numbers are not given again"
+    assert _open(world) == _open_named(world), "RS-DST-09: who polls the list that was open is sent on"
+    assert world.look().state == world.truth()
+    assert not world.publisher.breaks.is_overtaken("files")
+    world.record(put("after", 1))
+    world.publish()
+    assert world.look().state == world.truth()
+
+
+def test_a_new_catalog_over_old_documents_is_a_gap_even_when_the_clock_went_back(world: World) -> None:
+    position, closed = _position(world), _closed(world)
+    world.clock.now -= dt.timedelta(days=1)
+    world.catalog = SqliteCatalog(world.folder / "new.sqlite", limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    world.begin(3)
+    world.publish()
+    assert _is_gap(world, position)
+    assert closed.items() <= _closed(world).items()
+    assert world.look().state == world.truth()
+
+
+def test_a_first_publication_that_was_cut_off_is_no_story(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.begin(9)
+    world.record(*(put(f"n{number}", number) for number in range(7)))
+
+    class Killed(BaseException):
+        """The end of the process."""
+
+    left = 4
+
+    def may_write() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+
+    cut = Publisher(world.catalog, world.store, world.site, world.now, may_write=may_write)
+    with pytest.raises(Killed):
+        cut.publish("files", world.now())
+    assert list(world.store.names("files/changelist/"))
+    world.publish()
+    assert len(_read(world, change_list_name("files"))[1]) == 2, "both Change Lists are named"
+    assert world.look().state == world.truth()
+
+
+@pytest.mark.parametrize("steps", range(1, 12))
+def test_a_break_that_is_cut_off_is_made_all_the_same(world: World, steps: int) -> None:
+    position = _position(world)
+    site = Site(base_url="https://elsewhere.example")
+    left = steps
+
+    class Killed(BaseException):
+        """The end of the process."""
+
+    def may_write() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+
+    cut = Publisher(world.catalog, world.store, site, world.now, may_write=may_write)
+    with pytest.raises(Killed):
+        cut.publish("files", START)
+    assert not cut.is_published("files"), "nothing is shown of what is in two shapes"
+    Publisher(world.catalog, world.store, site, world.now).publish("files", START)
+    assert _is_gap(world, position)
