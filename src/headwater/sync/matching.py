@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -33,54 +33,55 @@ def match(known: Sequence[SetRow], offers: Sequence[Offer], moved: Moved) -> Mat
     by_identity = {row.offer.identity: row for row in known}
     rows = {offer.identity: by_identity[offer.identity] for offer in offers if offer.identity in by_identity}
     taken = {row.id for row in rows.values()}
-    left = [row for row in known if row.id not in taken]
+    left = {row.id: row for row in known if row.id not in taken}
     new = [offer for offer in offers if offer.identity not in rows]
     for same in (_by_list(left, new, known, offers), _by_redirect(left, moved)):
         for offer in new:
             row = same(offer) if left and offer.identity not in rows else None
             if row is not None:
                 rows[offer.identity] = row
-                left.remove(row)
-    return Matches(rows, tuple(left))
+                del left[row.id]
+    return Matches(rows, tuple(left.values()))
 
 
-def is_of_another(known: Sequence[SetRow], offers: Sequence[Offer], matches: Matches) -> bool:
+def is_of_another(known: Sequence[SetRow], identities: Iterable[str], matches: Matches) -> bool:
     """Whether a copy with these sets is that of another source: no set is the same, nor is the origin of any."""
     origins = {origin_of(row.offer.identity) for row in known}
-    return bool(known) and not matches.rows and not origins & {origin_of(offer.identity) for offer in offers}
-
-
-def free_name(name: str, taken: set[str]) -> str:
-    """The name, or one like it that no other set has."""
-    lowered = {other.lower() for other in taken}
-    if name.lower() not in lowered:
-        return name
-    return next(found for number in range(2, 1 << 30) if (found := f"{name}-{number}").lower() not in lowered)
+    return bool(known) and not matches.rows and origins.isdisjoint(map(origin_of, identities))
 
 
 def _by_list(
-    left: list[SetRow], new: list[Offer], known: Sequence[SetRow], offers: Sequence[Offer]
+    left: dict[int, SetRow], new: Sequence[Offer], known: Sequence[SetRow], offers: Sequence[Offer]
 ) -> Callable[[Offer], SetRow | None]:
+    if not left or not new:
+        return lambda _offer: None
     owners = Counter(uri for row in known for uri in _lists(row.offer)), Counter(u for o in offers for u in _lists(o))
+    rows = {uri: row for row in left.values() for uri in _lists(row.offer)}
 
     def same(offer: Offer) -> SetRow | None:
-        own = {uri for uri in _lists(offer) if all(count[uri] == 1 for count in owners)}
-        return next((row for row in left if own & _lists(row.offer)), None)
+        own = (uri for uri in _lists(offer) if all(count[uri] == 1 for count in owners))
+        found = sorted({rows[uri].id for uri in own if uri in rows and rows[uri].id in left})
+        return left[found[0]] if found else None
 
     return same
 
 
-def _by_redirect(left: list[SetRow], moved: Moved) -> Callable[[Offer], SetRow | None]:
-    targets: dict[int, str | None] = {}
+def _by_redirect(left: dict[int, SetRow], moved: Moved) -> Callable[[Offer], SetRow | None]:
+    unasked = iter(list(left.values()))
+    targets: dict[str, SetRow] = {}
 
     def same(offer: Offer) -> SetRow | None:
-        for row in left:
-            if row.id not in targets:
-                target = moved(row.offer.capability_list) if row.offer.capability_list else None
-                targets[row.id] = normalise(target) if target else None
-            if targets[row.id] == normalise(offer.identity):
-                return row
-        return None
+        wanted = normalise(offer.identity)
+        while wanted not in targets:
+            row = next(unasked, None)
+            if row is None:
+                return None
+            uri = row.offer.capability_list if row.id in left else None
+            target = moved(uri) if uri else None
+            if target:
+                targets.setdefault(normalise(target), row)
+        found = targets[wanted]
+        return found if found.id in left else None
 
     return same
 

@@ -9,43 +9,25 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
-
-from headwater.errors import Exit, SourceFault
-from headwater.progress import Listener, Notice, silent
-from headwater.storage.database import Database, Transaction
+from headwater.errors import Exit
+from headwater.progress import Listener, silent
+from headwater.storage.database import Database
 from headwater.sync.copy.home import Home, borrowed_state, own_state
 from headwater.sync.copy.ledger import Ledger
 from headwater.sync.copy.naming import base_folder
 from headwater.sync.copy.place import Tree
-from headwater.sync.faults import AnotherSource, UnknownSetName
 from headwater.sync.filters import Scope
 from headwater.sync.kit import Kit
-from headwater.sync.matching import Matches, free_name, is_of_another, match, move_set, redirects_of
 from headwater.sync.moments import micros
 from headwater.sync.network.transport import Credentials, Transport, TransportOptions
 from headwater.sync.oneset import OneSet
 from headwater.sync.options import Options, Report, SetReport, gravest
-from headwater.sync.reading.discover import CAPABILITY_LISTS, Discovery, Found, offer_of, starting_uri
+from headwater.sync.reading.discover import starting_uri
 from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.intake import scope_origins
 from headwater.sync.reading.wishes import Wishes
-from headwater.sync.state import (
-    FOLDER,
-    TEMPORARY,
-    Offer,
-    SetRow,
-    add_set,
-    fact,
-    keep_fact,
-    keep_offer,
-    keep_validators,
-    sets,
-    validators,
-)
-
-_OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
-_SOURCE = 0  # the "set" whose documents are those of the source as a whole
+from headwater.sync.roster import Roster
+from headwater.sync.state import FOLDER, TEMPORARY, SetRow, sets
 
 
 def utcnow() -> dt.datetime:
@@ -132,15 +114,13 @@ class _Run:
         self._now = now
         self._documents = Documents(transport, listener, now=now)
         self._report = Report(source=url, destination=str(root), dry_run=options.dry_run)
-        self._final = url
-        self._unread: set[str] = set()
+        self._roster = Roster(url, root, options, listener, database, self._documents)
 
     def go(self) -> Report:
         with self._database.write() as t:
             t.run(TEMPORARY)
         fresh = _is_empty(self._root)
-        offered = self._offered()
-        rows = self._chosen(self._remembered() if offered is None else offered)
+        rows = self._roster.rows()
         statuses: list[int] = []
         with self._tree() as tree:
             ledger = Ledger(self._database, self._root, self._now)
@@ -150,6 +130,7 @@ class _Run:
                 statuses.append(self._one(kit, row).exit_status)
             if number:
                 ledger.end(number, changed=any(one.created or one.updated for one in self._report.sets))
+        self._report.faults += self._roster.faults
         if self._report.faults:
             statuses.append(Exit.SOURCE)
         self._wishes.poll(self._polled(rows))
@@ -160,169 +141,15 @@ class _Run:
         self._report.exit_status = gravest(statuses)
         return self._report
 
-    # which sets
-
-    def _offered(self) -> list[SetRow] | None:
-        """The sets that the source offers by now; None: what is remembered still holds (DST-C1, RS-DST-09)."""
-        with self._database.write() as t:
-            known = sets(t)
-            same = fact(t, "url") == self._url
-            description = fact(t, "description")
-            held = validators(t, _SOURCE, description) if description else None
-        if not (known and same):
-            return self._discover(bool(known))
-        self._final = self._remembered_final()
-        if description is None:
-            return None
-        try:
-            look = self._documents.look(description, validators=held)
-        except SourceFault as fault:
-            self._listener(Notice("DST-C5", f"the Source Description cannot be read: {fault.what}", description))
-            return None
-        return None if look.status == 304 else self._discover(known=True)
-
-    def _remembered_final(self) -> str:
-        with self._database.write() as t:
-            return fact(t, "final") or self._url
-
-    def _discover(self, known: bool) -> list[SetRow] | None:
-        try:
-            found = Discovery(self._documents, sitemap=self._options.sitemap).find(self._url)
-        except SourceFault as fault:
-            if not known or not self._same_url():
-                raise
-            self._listener(Notice(fault.rule or fault.code, f"{fault.what}: what is remembered is used", fault.where))
-            return None
-        self._final = found.final
-        for where, what in found.faults:
-            self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
-        return self._remember(found)
-
-    def _unreadable(self, rule: str, what: str, where: str) -> None:
-        """A fault of one set's Capability List: everything else goes on."""
-        if where not in self._unread:
-            self._unread.add(where)
-            self._listener(Notice(rule, what, where))
-            self._report.faults.append(f"{where}: {what}")
-
-    def _same_url(self) -> bool:
-        with self._database.write() as t:
-            return fact(t, "url") == self._url
-
-    def _remember(self, found: Found) -> list[SetRow]:
-        """Remember what was found, and give the sets: those known, also where they have moved, and those that are new.
-
-        Known sets whose Capability List cannot be read now are among them, as they are remembered.
-        """
-        with self._database.write() as t:
-            known = sets(t)
-        matches = match(known, found.offers, redirects_of(self._documents))
-        with self._database.write() as t:
-            if is_of_another(known, found.offers, matches):
-                raise AnotherSource(
-                    f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}", where=str(self._root)
-                )
-            keep_fact(t, "url", found.url)
-            keep_fact(t, "final", found.final)
-            if found.description:
-                keep_fact(t, "description", found.description)
-                if not found.faults:
-                    keep_validators(t, _SOURCE, found.description, found.description_etag, found.description_modified)
-            else:
-                t.run("DELETE FROM facts WHERE name = 'description'")
-            rows = self._rows(t, known, found.offers, matches)
-            rows += [row for row in matches.gone if row.offer.capability_list in self._unread]
-            keep_fact(t, _OFFERED, msgspec.json.encode([row.id for row in rows]).decode())
-            keep_fact(t, _GONE, "yes" if found.description else "")
-        self._miss(known, rows, told=bool(found.description))
-        return rows
-
-    def _rows(self, t: Transaction, known: list[SetRow], offers: tuple[Offer, ...], matches: Matches) -> list[SetRow]:
-        """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
-        names = {row.name for row in known}
-        folders = {row.folder.lower() for row in known}
-        several = len(offers) > 1 or len(known) > 1 or bool(known and not matches.rows)
-        found = []
-        for offer in offers:
-            row = matches.rows.get(offer.identity)
-            if row is None:
-                offer = msgspec.structs.replace(offer, name=free_name(offer.name, names))
-                folder = offer.name if several else ""
-                names.add(offer.name)
-                found.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
-                continue
-            if row.offer.identity != offer.identity:
-                self._listener(Notice("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity))
-            found.append(move_set(t, row, offer))
-        return found
-
-    def _remembered(self) -> list[SetRow]:
-        """The sets that the source offered when it was last looked at."""
-        with self._database.write() as t:
-            known = sets(t)
-            kept, told = fact(t, _OFFERED), bool(fact(t, _GONE))
-        if kept is None:
-            return known
-        numbers = set(msgspec.json.decode(kept, type=list[int]))
-        rows = [row for row in known if row.id in numbers]
-        self._miss(known, rows, told=told)
-        return rows
-
-    def _miss(self, known: list[SetRow], rows: list[SetRow], *, told: bool) -> None:
-        """Say which sets the Source Description lists no longer: they are kept, and no longer brought up to date."""
-        offered = {row.id for row in rows}
-        for row in known if told else ():
-            if row.id not in offered:
-                where = row.offer.capability_list or row.offer.identity
-                self._listener(
-                    Notice("DST-Q", f"the source no longer offers the set {row.name}: it stays as it is", where)
-                )
-
-    def _chosen(self, rows: list[SetRow]) -> list[SetRow]:
-        wanted = self._options.sets
-        if not wanted:
-            return rows
-        chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
-        unknown = set(wanted) - {row.name for row in chosen} - {row.offer.identity for row in chosen}
-        if unknown:
-            names = ", ".join(row.name for row in rows)
-            raise UnknownSetName(f"no set {', '.join(sorted(unknown))}; the sets are: {names}", where=self._url)
-        return chosen
-
     # one set after another
 
     def _one(self, kit: Kit, row: SetRow) -> SetReport:
-        row = self._with_fresh_offer(row)
-        origins = scope_origins(self._url, self._final, row.offer.capability_list)
+        row = self._roster.with_fresh_offer(row)
+        origins = scope_origins(self._url, self._roster.final, row.offer.capability_list)
         scope = Scope(origins, frozenset(host.lower() for host in self._options.allow_hosts), self._options.any_host)
         report = OneSet(kit, row, scope).run()
         self._report.sets.append(report)
         return report
-
-    def _with_fresh_offer(self, row: SetRow) -> SetRow:
-        """Where there is no Change List to poll, the Capability List is polled: it may name one by now."""
-        uri = row.offer.capability_list
-        if row.position is None or row.offer.change_list is not None or uri is None or uri in self._unread:
-            return row
-        with self._database.write() as t:
-            held = validators(t, _SOURCE, uri)
-        try:
-            look = self._documents.look(uri, validators=held)
-        except SourceFault as fault:
-            self._unreadable(fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}", uri)
-            return row
-        if look.status == 304:
-            return row
-        if look.document is None or look.document.kind not in CAPABILITY_LISTS:
-            why = look.fault.what if look.fault is not None else f"HTTP status {look.status}"
-            self._unreadable("DST-A6", f"the Capability List cannot be read: {why}", uri)
-            return row
-        fresh = offer_of(look, row.offer.description, self._documents)
-        offer = msgspec.structs.replace(fresh, name=row.offer.name, identity=row.offer.identity)
-        with self._database.write() as t:
-            keep_offer(t, row.id, offer)
-            keep_validators(t, _SOURCE, uri, look.etag, look.last_modified)
-        return msgspec.structs.replace(row, offer=offer)
 
     def _polled(self, rows: list[SetRow]) -> Iterator[str]:
         """The document of each set that says first that there is something new."""

@@ -10,7 +10,7 @@ from headwater.sync.filters import Choice, Scope
 from headwater.sync.kit import Kit
 from headwater.sync.options import SetReport
 from headwater.sync.position import Position
-from headwater.sync.reading.discover import offer_of
+from headwater.sync.reading.capabilities import offer_of
 from headwater.sync.state import SetRow, forget_documents, keep_offer, keep_position, one_set
 
 

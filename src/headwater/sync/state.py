@@ -211,6 +211,12 @@ def validators(transaction: Transaction, set_id: int, uri: str) -> Validators | 
     return Validators(row[0], row[1]) if row and (row[0] or row[1]) else None
 
 
+def all_validators(transaction: Transaction, set_id: int) -> dict[str, Validators]:
+    """The validators of all documents that have been dealt with, by URI."""
+    rows = transaction.rows("SELECT uri, etag, last_modified FROM documents WHERE set_id = ?", (set_id,))
+    return {row[0]: Validators(row[1], row[2]) for row in rows if row[1] or row[2]}
+
+
 def keep_validators(transaction: Transaction, set_id: int, uri: str, etag: str | None, modified: str | None) -> None:
     """Remember that this state of a document has been dealt with; set 0 holds those of the source as a whole."""
     transaction.run(

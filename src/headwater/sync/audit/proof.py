@@ -22,14 +22,16 @@ from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy
 from headwater.sync.copy import inventory
 from headwater.sync.copy.home import Home, borrowed_state
 from headwater.sync.copy.naming import base_folder
-from headwater.sync.faults import AnotherSource, NoFolder, UnknownSetName
+from headwater.sync.faults import AnotherSource, NoFolder
 from headwater.sync.filters import Scope
-from headwater.sync.matching import free_name, is_of_another, match, redirects_of
+from headwater.sync.matching import is_of_another, match, redirects_of
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
 from headwater.sync.reading.discover import Discovery, Found, starting_uri
 from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.intake import scope_origins
+from headwater.sync.reading.labels import Names
+from headwater.sync.roster import unknown_set, wanted_of
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, sets
 
@@ -94,7 +96,8 @@ class _Audit:
                 t.run(tables)
             known = sets(t)
         held = inventory.Inventory(self._root, self._database, self._listener)
-        found = Discovery(self._documents, sitemap=self._options.sitemap).find(self._url)
+        wanted = wanted_of(self._options, known)
+        found = Discovery(self._documents, sitemap=self._options.sitemap, wanted=wanted).find(self._url)
         self._final = found.final
         rows = self._rows(known, found)
         for row in rows:
@@ -116,18 +119,17 @@ class _Audit:
     def _rows(self, known: list[SetRow], found: Found) -> list[SetRow]:
         offers = found.offers
         matches = match(known, offers, redirects_of(self._documents))
-        several = len(offers) > 1 or len(known) > 1
+        several = found.several or len(known) > 1
         rows = []
-        taken = {row.name for row in known}
+        names = Names(row.name for row in known)
         with self._database.write() as t:
-            if is_of_another(known, offers, matches):
+            if is_of_another(known, found.listed or [offer.identity for offer in offers], matches):
                 what = f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}"
                 raise AnotherSource(what, where=os.fsdecode(self._root))
             for offer in offers:
                 row = matches.rows.get(offer.identity)
                 if row is None:
-                    offer = msgspec.structs.replace(offer, name=free_name(offer.name, taken))
-                    taken.add(offer.name)
+                    offer = msgspec.structs.replace(offer, name=names.free(offer.name))
                     row = add_set(t, offer, self._folder(offer, several=several, known=bool(known)))
                 rows.append(msgspec.structs.replace(row, offer=offer))
         self._gone = matches.gone
@@ -137,11 +139,10 @@ class _Audit:
         wanted = self._options.sets
         if not wanted:
             return rows
-        chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
-        if not chosen and not any(row.name in wanted or row.offer.identity in wanted for row in self._gone):
-            names = ", ".join(row.name for row in rows)
-            raise UnknownSetName(f"no set {', '.join(wanted)}; the sets are: {names}", where=self._url)
-        return chosen
+        told = {said for row in self._all for said in (row.name, row.offer.identity)}
+        if unknown := set(wanted) - told:
+            raise unknown_set(unknown, [row.name for row in rows], self._url)
+        return [row for row in rows if row.name in wanted or row.offer.identity in wanted]
 
     def _not_offered(self, row: SetRow) -> SetAudit | None:
         """The verdict on a set that is held and not offered now; None where the user asked for another."""

@@ -109,7 +109,7 @@ class Transport:
 
     def __init__(self, options: TransportOptions | None = None) -> None:
         self.options = options or TransportOptions()
-        self.heard: Callable[[str, StreamedAnswer], None] = lambda _uri, _answer: None  # told of every stream's head
+        self.heard: Callable[[str, StreamedAnswer | Fetched], None] = lambda _uri, _answer: None  # of every document
         self._most = max(1, min(self.options.concurrency, MAX_CONCURRENCY))
         self._multi: Any = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, self._most)

@@ -1,13 +1,14 @@
 """Finds the sets of a source from any address: a host, a page, or any of its documents (DST-A1…A7, RS-DISC).
 
 What is at an address is decided by looking, not by what led there (DST-A7). Every way is bounded and remembered, so
-that no loop of links keeps a destination busy (DST-A4).
+that no loop of links keeps a destination busy (DST-A4). The Capability Lists that a Source Description names are read
+many at a time; where the sets that are wanted can be told without (`choosing`), only theirs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,23 +19,30 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise, resolve
 from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap
+from headwater.sync.reading.capabilities import (
+    CAPABILITY_LISTS,
+    NOTHING,
+    CapabilityLists,
+    Known,
+    no_document,
+    refused,
+    validated,
+)
+from headwater.sync.reading.choosing import Wanted
 from headwater.sync.reading.documents import Documents, Look
-from headwater.sync.state import Offer
+from headwater.sync.reading.labels import names_of
+from headwater.sync.reading.shortlist import MOST_SETS, Shortlist, shortlist
+from headwater.sync.state import Offer, Validators
 
 WELL_KNOWN = "/.well-known/resourcesync"
 _HIGHEST = 4
-_MOST_SETS = 10_000
+_TOGETHER = 256
 _MOST_SITEMAPS = 50
 _SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
 _DESCRIPTIONS = (Kind.SOURCE_DESCRIPTION, Kind.SOURCE_DESCRIPTION_INDEX)
-CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
 _RESOURCE_LISTS = (Kind.RESOURCE_LIST, Kind.RESOURCE_LIST_INDEX)
 _CHANGE_LISTS = (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX)
-_GENERIC = re.compile(
-    r"(capability[-_]?list|capabilities|caps?|resource[-_]?list|change[-_]?list|sitemap|index|)\Z", re.I
-)
 _NO_HOST = re.compile(r"[@\s\x00-\x1f\x7f\"<>\\^`{|}]")
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -47,14 +55,47 @@ class Found(msgspec.Struct, frozen=True):
     description_modified: str | None = None
     final: str = ""
     faults: tuple[tuple[str, str], ...] = ()
+    """Capability Lists that could not be read, and why."""
+
+    read: tuple[tuple[str, Validators], ...] = ()
+    """The Capability Lists that were read, and the validators that hold for what they offer."""
+
+    pages: tuple[tuple[str, Validators], ...] = ()
+    """The Source Descriptions below the one that was seen, where that is an index of them."""
+
+    listed: tuple[str, ...] | None = None
+    """Where only the Capability Lists of the wanted sets were read: all that are listed. None: everything was read."""
+
+    @property
+    def several(self) -> bool:
+        """Whether the source has more sets than one."""
+        return len(self.offers if self.listed is None else self.listed) > 1
 
 
 class Discovery:
-    """Finds what a source offers, over one `Documents`."""
+    """Finds what a source offers, over one `Documents`.
 
-    def __init__(self, documents: Documents, *, sitemap: bool = False) -> None:
+    `wanted`: only these sets are asked for. `known`, by the URI of the Capability List: it is asked for conditionally,
+    and what it has offered holds as long as it is unchanged. `description`: a look at the Source Description just had.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        *,
+        sitemap: bool = False,
+        wanted: Wanted | None = None,
+        known: Mapping[str, Known] | None = None,
+        description: Look | None = None,
+    ) -> None:
         self._documents = documents
         self._sitemap = sitemap
+        self._wanted = wanted or Wanted()
+        self._lists = CapabilityLists(documents, known or {})
+        if description is not None:
+            self._lists.put(description)
+        self._shortlist: Shortlist | None = None
+        self._count = 0
         self._visited: set[str] = set()
         self._faults: list[SourceFault] = []
         self._set_faults: list[tuple[str, str]] = []
@@ -69,20 +110,29 @@ class Discovery:
         for look in self._ways(url):
             self._final = self._final or look.final
             offers = list(self._from(look, whole=_is_host(url)))
-            if offers:
+            if offers or self._shortlist:
                 break
-        if not offers:
+        chosen, description = self._shortlist, self._description
+        if not offers and chosen is None:
             raise self._nothing(url)
-        description = self._description
         return Found(
             url,
-            tuple(named(offers)),
+            tuple(named(offers)) if chosen is None else chosen.offers,
             description.uri if description else None,
             description.etag if description else None,
             description.last_modified if description else None,
             self._final,
-            tuple(self._set_faults),
+            tuple(self._set_faults) if chosen is None else chosen.faults,
+            tuple(self._lists.read),
+            tuple(self._lists.pages),
+            None if chosen is None else chosen.listed,
         )
+
+    def unread(self, uris: Iterable[str]) -> tuple[tuple[str, str], ...]:
+        """Of Capability Lists that could not be read those that still cannot, and why."""
+        uris = list(uris)
+        self._lists.look(uris)
+        return tuple((uri, why) for uri in uris if (why := self._lists.why_not(uri)) is not None)
 
     def _ways(self, url: str) -> Iterator[Look]:
         """Everything that may lead in, the likeliest first (DST-A2)."""
@@ -104,14 +154,14 @@ class Discovery:
             return
         self._visited.add(normalise(uri))
         try:
-            look = self._documents.look(uri)
+            look = self._lists.take(uri)
         except SourceFault as fault:
             self._faults.append(fault)
             return
         if look.status == 200 or look.link_header:
             yield look
         else:
-            self._faults.append(SourceFault(f"HTTP status {look.status}", where=uri, rule="DST-A1"))
+            self._faults.append(refused(look))
 
     def _robots(self, origin: str) -> list[str]:
         for look in self._look(f"{origin}/robots.txt"):
@@ -127,7 +177,7 @@ class Discovery:
             yield from self._from_page(look, whole=whole)
         elif document.kind in _DESCRIPTIONS:
             self._remember(look)
-            yield from self._from_description(look, 0)
+            yield from self._from_description(look)
         elif document.kind in CAPABILITY_LISTS:
             yield from self._from_capability_list(look, whole=whole)
         elif document.kind in _SITEMAPS:
@@ -149,31 +199,49 @@ class Discovery:
                 for target in self._look(link.href):
                     yield from self._from(target, whole=whole)
 
-    def _from_description(self, look: Look, depth: int) -> Iterator[Offer]:
-        count = 0
-        for entry in look.entries:
-            count += 1
-            if count > _MOST_SETS:
-                self._documents.warn("RS-SD-05", "more sets than are looked at", look.final)
-                return
-            if normalise(entry.loc) in self._visited:
-                continue
-            found = False
-            for target in self._look(entry.loc):
-                found = True
-                yield from self._below_description(target, entry, look, depth)
-            if not found:
-                self._set_faults.append((entry.loc, str(self._faults[-1])))
+    def _from_description(self, look: Look) -> Iterator[Offer]:
+        self._shortlist = shortlist(look, self._wanted, self._lists)
+        if self._shortlist is None:
+            yield from self._listed_in(look, 0)
+
+    def _listed_in(self, look: Look, depth: int) -> Iterator[Offer]:
+        """The sets of everything that a Source Description lists."""
+        total = len(look.entries)
+        for start in range(0, total, _TOGETHER):
+            batch = look.entries[start : start + _TOGETHER]
+            if look.document is not None and look.document.kind is Kind.SOURCE_DESCRIPTION:
+                self._lists.look(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
+                self._documents.progress("reading sets", min(start + _TOGETHER, total), total)
+            for entry in batch:
+                self._count += 1
+                if self._count > MOST_SETS:
+                    self._documents.warn("RS-SD-05", "more sets than are looked at", look.final)
+                    return
+                if normalise(entry.loc) not in self._visited:
+                    yield from self._listed_at(entry, look, depth)
+
+    def _listed_at(self, entry: Entry, above: Look, depth: int) -> Iterator[Offer]:
+        kept = self._lists.unchanged(entry.loc, above.uri)
+        if kept is not None:
+            self._visited.add(normalise(entry.loc))
+            yield kept
+            return
+        found = False
+        for target in self._look(entry.loc):
+            found = True
+            yield from self._below_description(target, entry, above, depth)
+        if not found:
+            self._set_faults.append((entry.loc, str(self._faults[-1])))
 
     def _below_description(self, target: Look, entry: Entry, above: Look, depth: int) -> Iterator[Offer]:
         document = target.document
         if document is None:
-            reason = target.fault.what if target.fault is not None else "it is not a ResourceSync document"
-            self._set_faults.append((entry.loc, reason))
+            self._set_faults.append((entry.loc, no_document(target)))
             return
         if document.kind in _DESCRIPTIONS:
+            self._lists.pages.append(validated(target))
             if depth < _HIGHEST:
-                yield from self._from_description(target, depth + 1)
+                yield from self._listed_in(target, depth + 1)
             return
         if document.kind in CAPABILITY_LISTS:
             yield from self._offer(target, above.uri)
@@ -188,8 +256,11 @@ class Discovery:
             for above in self._look(up.href):
                 if above.document is not None and above.document.kind in _DESCRIPTIONS:
                     self._remember(above)
-                    yield from self._offer(look, above.uri)
-                    yield from self._from_description(above, 0)
+                    self._lists.put(look)
+                    self._shortlist = shortlist(above, self._wanted, self._lists)
+                    if self._shortlist is None:
+                        yield from self._offer(look, above.uri)
+                        yield from self._listed_in(above, 0)
                     return
         yield from self._offer(look, up.href if up is not None else None)
 
@@ -231,9 +302,9 @@ class Discovery:
             self._faults.append(NothingToCopy(f"a {document.kind.value} alone cannot be copied yet", where=look.uri))
 
     def _offer(self, look: Look, description: str | None) -> Iterator[Offer]:
-        offer = offer_of(look, description, self._documents)
-        if offer.resource_list is None and offer.change_list is None:
-            fault = NothingToCopy("the Capability List offers no Resource List and no Change List", where=look.uri)
+        offer = self._lists.offered(look, description)
+        if offer is None:
+            fault = NothingToCopy(NOTHING, where=look.uri)
             self._faults.append(fault)
             self._set_faults.append((look.uri, fault.what))
             return
@@ -254,25 +325,13 @@ class Discovery:
         return NotResourceSync(f"no ResourceSync document was found: {reasons[:1000]}", where=url, rule="DST-A2")
 
 
-def offer_of(look: Look, description: str | None, documents: Documents) -> Offer:
-    """What a Capability List offers. Of several entries of one kind the first counts (AMB-54)."""
-    first: dict[str, str] = {}
-    for entry in look.entries:
-        capability = (entry.capability or "").strip().lower()
-        if capability in first:
-            documents.warn("AMB-54", f"more than one {capability} in a Capability List: the first counts", look.final)
-            continue
-        first[capability] = entry.loc
-    others = tuple(sorted((name, uri) for name, uri in first.items() if name not in ("resourcelist", "changelist")))
-    return Offer(
-        identity=look.uri,
-        name="",
-        capability_list=look.uri,
-        description=description,
-        resource_list=first.get("resourcelist"),
-        change_list=first.get("changelist"),
-        others=others,
-    )
+def named(offers: Iterable[Offer]) -> list[Offer]:
+    """Every set once, with a name made of its address, unique among these and fit for a folder."""
+    unique: dict[str, Offer] = {}
+    for offer in offers:
+        unique.setdefault(normalise(offer.identity), offer)
+    names = names_of([offer.identity for offer in unique.values()])
+    return [msgspec.structs.replace(offer, name=name) for offer, name in zip(unique.values(), names, strict=True)]
 
 
 def starting_uri(url: str) -> str:
@@ -290,40 +349,6 @@ def starting_uri(url: str) -> str:
         raise UsageFault("the source must be an http or https address, without a user name", where=url)
     text = text.partition("#")[0]
     return text if parts.path else resolve(text, "/")
-
-
-def named(offers: list[Offer]) -> list[Offer]:
-    """Give every set a name made of its address, unique among these and fit for a folder."""
-    unique: dict[str, Offer] = {}
-    for offer in offers:
-        unique.setdefault(normalise(offer.identity), offer)
-    taken: set[str] = set()
-    found = []
-    for offer in unique.values():
-        name = next(name for name in _names(offer.identity) if name.lower() not in taken)
-        taken.add(name.lower())
-        found.append(msgspec.structs.replace(offer, name=name))
-    return found
-
-
-def _names(identity: str) -> Iterator[str]:
-    path = urlsplit(identity).path
-    folders = [_fit(part) for part in path.split("/")[:-1] if _fit(part)]
-    stem = _fit(path.rpartition("/")[2].partition(".")[0])
-    generic = _GENERIC.match(stem) is not None
-    if generic and folders:
-        yield folders[-1]
-    if stem and not (generic and folders):
-        yield stem
-    yield "-".join([*folders, stem or "set"])
-    number = 2
-    while True:
-        yield f"{(folders or [stem or 'set'])[-1]}-{number}"
-        number += 1
-
-
-def _fit(text: str) -> str:
-    return _UNSAFE.sub("_", text).strip("._")[:80]
 
 
 def _is_host(url: str) -> bool:

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Protocol, cast
 
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.progress import Listener, Notice
+from headwater.progress import Listener, Notice, Progress
 from headwater.spec.faults import NotXml
 from headwater.spec.moments import from_optional
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.sync.faults import Unreachable
 from headwater.sync.http_dates import http_micros
-from headwater.sync.network.transport import Fetch, StreamBroken, StreamedAnswer, Transport
+from headwater.sync.network.transport import FailureKind, Fetch, Fetched, StreamBroken, StreamedAnswer, Transport
 from headwater.sync.state import Validators
 
 LARGEST_DOCUMENT = 4 << 30
@@ -29,6 +30,13 @@ LARGEST_DOCUMENT = 4 << 30
 PAGE_OCTETS = 1 << 20
 """How much of a page that is no ResourceSync document is kept to look for links."""
 
+MOST_ENTRIES = 50_000
+"""How many entries of a document are looked at where nothing else is said: as many as the standard lets it have."""
+
+SMALL_OCTETS = 1 << 16
+"""What a Capability List hardly exceeds: of documents that are read many at a time so much is held of each."""
+
+_TOGETHER = 256
 _TRIES = 3
 _PAUSE_SECONDS = 0.3
 _UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
@@ -118,6 +126,10 @@ class Documents:
             self._said.add((rule + message, where))
             self._listener(Notice(rule, message, where))
 
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """Tell how far a phase of many documents has got."""
+        self._listener(Progress(phase, done, total))
+
     def read(
         self, uri: str, consumer: Consumer, validators: Validators | None = None, *, fresh: bool = False
     ) -> Answer | Unchanged | Missing:
@@ -192,44 +204,81 @@ class Documents:
         if rest and reader.document is not None:
             consumer.take(reader.document, rest)
 
-    def look(self, uri: str, *, most_entries: int = 50_000, validators: Validators | None = None) -> Look:
+    def look(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Look:
         """Fetch whatever is at an address and say what it is (DST-A1). Raises Unreachable when nothing answers."""
         self.requests += 1
-        headers = (("Accept-Encoding", "gzip"), *(validators.headers() if validators else ()))
-        with self._transport.stream(Fetch(uri, headers, max_octets=LARGEST_DOCUMENT)) as answer:
+        with self._transport.stream(Fetch(uri, _headers(validators), max_octets=LARGEST_DOCUMENT)) as answer:
             if answer.failure is not None:
                 raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
-            document: Document | None = None
-            entries: list[Entry] = []
-            body, fault = answer.body, None
-            if answer.status == 200:
-                try:
-                    document, entries, body, fault = _glance(answer, most_entries)
-                except StreamBroken as broken:
-                    fault = broken
-            link = answer.headers.get("link", "")
-            return Look(
-                uri=uri,
-                final=answer.uri,
-                status=answer.status,
-                document=document,
-                entries=tuple(entries),
-                link_header=link,
-                body=body,
-                fault=fault,
-                moved_to=answer.moved_to,
-                etag=answer.headers.get("etag"),
-                last_modified=answer.headers.get("last-modified"),
-            )
+            return _look(uri, answer, answer, most_entries)
+
+    def looks(self, asked: Iterable[tuple[str, Validators | None]]) -> Iterator[Look | SourceFault]:
+        """`look` at many addresses, many at a time: what is there, or why nothing answers, in their order.
+
+        What is not as small as a Capability List is looked at by itself, in its turn.
+        """
+        addresses = iter(asked)
+        while batch := list(islice(addresses, _TOGETHER)):
+            answers = self._together(batch)
+            for (uri, held), answer in zip(batch, answers, strict=True):
+                if answer.failure is None:
+                    yield _look(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
+                elif answer.failure.kind is FailureKind.TOO_LARGE:
+                    try:
+                        yield self.look(uri, validators=held)
+                    except SourceFault as fault:
+                        yield fault
+                else:
+                    yield Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
+
+    def _together(self, batch: Sequence[tuple[str, Validators | None]]) -> list[Fetched]:
+        """The answers to a few small requests, in the order of these."""
+        self.requests += len(batch)
+        fetches = [Fetch(uri, _headers(held), max_octets=SMALL_OCTETS, key=n) for n, (uri, held) in enumerate(batch)]
+        answers = list(self._transport.many(fetches))
+        for answer in answers:
+            self._transport.heard(answer.fetch.uri, answer)
+        return sorted(answers, key=lambda answer: cast(int, answer.fetch.key))
 
 
-def _glance(answer: StreamedAnswer, most: int) -> tuple[Document | None, list[Entry], bytes, SourceFault | None]:
+def _headers(validators: Validators | None) -> tuple[tuple[str, str], ...]:
+    return (("Accept-Encoding", "gzip"), *(validators.headers() if validators else ()))
+
+
+def _look(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Look:
+    """What an answer is; `chunks` are its body, which is read as far as needed."""
+    document: Document | None = None
+    entries: list[Entry] = []
+    body, fault = answer.body, None
+    if answer.status == 200:
+        try:
+            document, entries, body, fault = _glance(answer.uri, chunks, most)
+        except StreamBroken as broken:
+            fault = broken
+    return Look(
+        uri=uri,
+        final=answer.uri,
+        status=answer.status,
+        document=document,
+        entries=tuple(entries),
+        link_header=answer.headers.get("link", ""),
+        body=body,
+        fault=fault,
+        moved_to=answer.moved_to,
+        etag=answer.headers.get("etag"),
+        last_modified=answer.headers.get("last-modified"),
+    )
+
+
+def _glance(
+    final: str, chunks: Iterable[bytes], most: int
+) -> tuple[Document | None, list[Entry], bytes, SourceFault | None]:
     """Read as a document as far as needed; if it is none, keep the beginning as a page."""
-    reader: Reader | None = Reader(base_uri=answer.uri)
+    reader: Reader | None = Reader(base_uri=final)
     entries: list[Entry] = []
     page = bytearray()
     fault: SourceFault | None = None
-    for chunk in answer:
+    for chunk in chunks:
         if len(page) < PAGE_OCTETS:
             page += chunk[: PAGE_OCTETS - len(page)]
         elif reader is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headwater.sync.network.fetch import Fetched
 from headwater.sync.network.streaming import StreamedAnswer
 
 _MOST_DOCUMENTS = 10_000
@@ -17,7 +18,7 @@ class Wishes:
         self.max_age_seconds: float | None = None
         self._fresh: dict[str, float] = {}
 
-    def hear(self, uri: str, answer: StreamedAnswer) -> None:
+    def hear(self, uri: str, answer: StreamedAnswer | Fetched) -> None:
         """Take note of one answer's head."""
         if answer.retry_after_seconds is not None:
             self.retry_after_seconds = max(self.retry_after_seconds or 0.0, answer.retry_after_seconds)

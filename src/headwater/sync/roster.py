@@ -1,0 +1,305 @@
+"""The sets of one run: those that the source offers by now, or those remembered, and of them what the user wants.
+
+The Source Description says which sets there are; it is asked for conditionally, and as long as it is what it was, what
+is remembered holds (DST-C1, RS-DST-09). Who wants a few sets of thousands is given these without the others being read:
+then only these are remembered, until a run wants more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.progress import Listener, Notice
+from headwater.storage.database import Database, Transaction
+from headwater.sync.faults import AnotherSource, UnknownSetName
+from headwater.sync.matching import Matches, is_of_another, match, move_set, redirects_of
+from headwater.sync.options import Options
+from headwater.sync.reading.capabilities import CAPABILITY_LISTS, Known, offer_of
+from headwater.sync.reading.choosing import Wanted
+from headwater.sync.reading.discover import Discovery, Found
+from headwater.sync.reading.documents import Documents, Look
+from headwater.sync.reading.labels import Names
+from headwater.sync.state import (
+    Offer,
+    SetRow,
+    add_set,
+    all_validators,
+    fact,
+    keep_fact,
+    keep_offer,
+    keep_validators,
+    sets,
+    validators,
+)
+
+_OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
+_UNREAD, _SOME = "unread", "only some were read"  # facts: Capability Lists that failed, and whether all were tried
+_PAGES = "descriptions of the index"
+_SOURCE = 0  # the "set" whose documents are those of the source as a whole
+_MOST_NAMES = 50
+
+
+def wanted_of(options: Options, known: Sequence[SetRow]) -> Wanted:
+    """What the user wants of the sets of a source, some of which are known."""
+    return Wanted(options.sets, {row.name: row.offer.identity for row in known})
+
+
+def pick(rows: list[SetRow], wanted: Sequence[str], where: str) -> list[SetRow]:
+    """The sets that are meant, or all. Raises UnknownSetName when one is said that is not there."""
+    if not wanted:
+        return rows
+    chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
+    unknown = set(wanted) - {row.name for row in chosen} - {row.offer.identity for row in chosen}
+    if unknown:
+        raise unknown_set(unknown, [row.name for row in rows], where)
+    return chosen
+
+
+def unknown_set(unknown: set[str], names: Sequence[str], where: str) -> UnknownSetName:
+    """The error that names sets which are not there, and those that are."""
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    told = ", ".join(names[:_MOST_NAMES]) + more
+    return UnknownSetName(f"no set {', '.join(sorted(unknown))}; the sets are: {told}", where=where)
+
+
+class Roster:
+    """Finds and remembers the sets of one run. `faults` and `final` are told once `rows` has been asked."""
+
+    def __init__(
+        self, url: str, root: Path, options: Options, listener: Listener, database: Database, documents: Documents
+    ) -> None:
+        self._url = url
+        self._root = root
+        self._options = options
+        self._listener = listener
+        self._database = database
+        self._documents = documents
+        self._unread: set[str] = set()
+        self.final = url
+        """Where the address has led to."""
+
+        self.faults: list[str] = []
+        """Capability Lists that cannot be read, each with what is wrong."""
+
+    def rows(self) -> list[SetRow]:
+        """The sets to be brought up to date. Raises SourceFault where none are found, and UsageFault."""
+        offered = self._offered()
+        return pick(self._remembered() if offered is None else offered, self._options.sets, self._url)
+
+    def _offered(self) -> list[SetRow] | None:
+        """The sets that the source offers by now; None: what is remembered still holds."""
+        with self._database.write() as t:
+            known = sets(t)
+            same = fact(t, "url") == self._url
+            self.final = (fact(t, "final") if same else None) or self._url
+            description = fact(t, "description") if same else None
+            held = validators(t, _SOURCE, description) if description else None
+        if not (known and same):
+            return self._discover(known)
+        if description is None:
+            return None
+        if self._wants_more(known):
+            held = None
+        try:
+            look = self._documents.look(description, validators=held)
+        except SourceFault as fault:
+            self._listener(Notice("DST-C5", f"the Source Description cannot be read: {fault.what}", description))
+            return None
+        if look.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
+            return None
+        return self._discover(known, look)
+
+    def _wants_more(self, known: list[SetRow]) -> bool:
+        """Whether only some sets were read so far, and others are wanted."""
+        with self._database.write() as t:
+            some = bool(fact(t, _SOME))
+            offered = self._offered_before(t, known)
+        told = {row.name for row in offered} | {row.offer.identity for row in offered}
+        return some and not (self._options.sets and told.issuperset(self._options.sets))
+
+    def _pages_hold(self) -> bool:
+        """Whether every Source Description of an index is what it was: the index itself tells nothing of that."""
+        with self._database.write() as t:
+            pages = msgspec.json.decode(fact(t, _PAGES) or "[]", type=list[str])
+            asked = [(page, validators(t, _SOURCE, page)) for page in pages]
+        found = list(self._documents.looks(asked))
+        for page, look in zip(pages, found, strict=True):
+            if isinstance(look, SourceFault) or look.status not in (200, 304):
+                why = look.what if isinstance(look, SourceFault) else f"HTTP status {look.status}"
+                self._listener(Notice("DST-C5", f"a Source Description cannot be read: {why}", page))
+        return all(isinstance(look, SourceFault) or look.status != 200 for look in found)
+
+    def _still_unread(self, known: list[SetRow]) -> bool:
+        """Try the Capability Lists again that could not be read; False when one of them can by now."""
+        with self._database.write() as t:
+            uris = msgspec.json.decode(fact(t, _UNREAD) or "[]", type=list[str])
+        wanted = self._options.sets
+        if wanted and {row.name for row in known} | {row.offer.identity for row in known} >= set(wanted):
+            meant = {row.offer.identity for row in known if row.name in wanted} | set(wanted)
+            uris = [uri for uri in uris if uri in meant]
+        still = Discovery(self._documents).unread(uris) if uris else ()
+        for uri, what in still:
+            self._unreadable("DST-A6", f"a set cannot be read: {what}", uri)
+        return len(still) == len(uris)
+
+    def _discover(self, known: list[SetRow], look: Look | None = None) -> list[SetRow] | None:
+        same = self._is_same_url()
+        look = look if look is not None and look.status == 200 else None
+        try:
+            found = Discovery(
+                self._documents,
+                sitemap=self._options.sitemap,
+                wanted=wanted_of(self._options, known),
+                known=self._known(known) if same else None,
+                description=look,
+            ).find(self._url)
+        except SourceFault as fault:
+            if not (known and same):
+                raise
+            self._listener(Notice(fault.rule or fault.code, f"{fault.what}: what is remembered is used", fault.where))
+            return None
+        self.final = found.final
+        for where, what in found.faults:
+            self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
+        return self._remember(known, found)
+
+    def _known(self, known: list[SetRow]) -> dict[str, Known]:
+        """What is remembered of Capability Lists, to ask for them conditionally."""
+        with self._database.write() as t:
+            held = all_validators(t, _SOURCE)
+        offers = {row.offer.identity: row.offer for row in known if row.offer.capability_list == row.offer.identity}
+        return {uri: Known(offer, held[uri]) for uri, offer in offers.items() if uri in held}
+
+    def _unreadable(self, rule: str, what: str, where: str) -> None:
+        """A fault of one set's Capability List: everything else goes on."""
+        if where not in self._unread:
+            self._unread.add(where)
+            self._listener(Notice(rule, what, where))
+            self.faults.append(f"{where}: {what}")
+
+    def _is_same_url(self) -> bool:
+        with self._database.write() as t:
+            return fact(t, "url") == self._url
+
+    def _remember(self, known: list[SetRow], found: Found) -> list[SetRow]:
+        """Remember what was found, and give the sets: those known, also where they have moved, and those that are new.
+
+        Known sets whose Capability List, or the Source Description that lists it, cannot be read now are among them, as
+        they are remembered. Where only some were read, all that was remembered of the others stays.
+        """
+        some = found.listed is not None
+        own = {offer.identity for offer in found.offers} | self._unread
+        matches = match(
+            [row for row in known if not some or row.offer.identity in own],
+            found.offers,
+            redirects_of(self._documents),
+        )
+        with self._database.write() as t:
+            listed = found.listed or tuple(offer.identity for offer in found.offers)
+            if is_of_another(known, listed, matches):
+                raise AnotherSource(
+                    f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}", where=str(self._root)
+                )
+            before = self._offered_before(t, known) if some else []
+            rows = self._rows(t, known, found, matches)
+            rows += [row for row in matches.gone if self._is_unread(row.offer)]
+            told = {row.id for row in rows}
+            rows += [row for row in before if row.id not in told]
+            self._keep(t, found, rows, some=some)
+        self._miss(known, rows, told=bool(found.description))
+        return rows
+
+    def _is_unread(self, offer: Offer) -> bool:
+        return offer.capability_list in self._unread or offer.description in self._unread
+
+    def _keep(self, t: Transaction, found: Found, rows: list[SetRow], *, some: bool) -> None:
+        keep_fact(t, "url", found.url)
+        keep_fact(t, "final", found.final)
+        if found.description:
+            keep_fact(t, "description", found.description)
+            keep_validators(t, _SOURCE, found.description, found.description_etag, found.description_modified)
+        else:
+            t.run("DELETE FROM facts WHERE name = 'description'")
+        keep_fact(t, _PAGES, msgspec.json.encode([uri for uri, _ in found.pages]).decode())
+        for uri, held in (*found.read, *found.pages):
+            keep_validators(t, _SOURCE, uri, held.etag, held.last_modified)
+        unread = set(msgspec.json.decode(fact(t, _UNREAD) or "[]", type=list[str])) if some else set()
+        unread = (unread - {offer.identity for offer in found.offers}) | {uri for uri, _ in found.faults}
+        keep_fact(t, _UNREAD, msgspec.json.encode(sorted(unread)).decode())
+        keep_fact(t, _SOME, "yes" if some else "")
+        keep_fact(t, _OFFERED, msgspec.json.encode([row.id for row in rows]).decode())
+        keep_fact(t, _GONE, "yes" if found.description else "")
+
+    def _rows(self, t: Transaction, known: list[SetRow], found: Found, matches: Matches) -> list[SetRow]:
+        """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
+        names = Names(row.name for row in known)
+        folders = {row.folder.lower() for row in known}
+        several = found.several or len(known) > 1 or bool(known and not matches.rows)
+        rows = []
+        for offer in found.offers:
+            row = matches.rows.get(offer.identity)
+            if row is None:
+                offer = msgspec.structs.replace(offer, name=names.free(offer.name))
+                folder = offer.name if several else ""
+                rows.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
+                continue
+            if row.offer.identity != offer.identity:
+                self._listener(Notice("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity))
+            rows.append(move_set(t, row, offer))
+        return rows
+
+    def _remembered(self) -> list[SetRow]:
+        """The sets that the source offered when it was last looked at."""
+        with self._database.write() as t:
+            known = sets(t)
+            told = bool(fact(t, _GONE))
+            rows = self._offered_before(t, known)
+        self._miss(known, rows, told=told)
+        return rows
+
+    def _offered_before(self, t: Transaction, known: list[SetRow]) -> list[SetRow]:
+        kept = fact(t, _OFFERED)
+        numbers = None if kept is None else set(msgspec.json.decode(kept, type=list[int]))
+        return [row for row in known if numbers is None or row.id in numbers]
+
+    def _miss(self, known: list[SetRow], rows: list[SetRow], *, told: bool) -> None:
+        """Say which sets the Source Description lists no longer: they are kept, and no longer brought up to date."""
+        offered = {row.id for row in rows}
+        for row in known if told else ():
+            if row.id not in offered:
+                where = row.offer.capability_list or row.offer.identity
+                self._listener(
+                    Notice("DST-Q", f"the source no longer offers the set {row.name}: it stays as it is", where)
+                )
+
+    def with_fresh_offer(self, row: SetRow) -> SetRow:
+        """Where there is no Change List to poll, the Capability List is polled: it may name one by now."""
+        uri = row.offer.capability_list
+        if row.position is None or row.offer.change_list is not None or uri is None or uri in self._unread:
+            return row
+        with self._database.write() as t:
+            held = validators(t, _SOURCE, uri)
+        try:
+            look = self._documents.look(uri, validators=held)
+        except SourceFault as fault:
+            self._unreadable(fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}", uri)
+            return row
+        if look.status == 304:
+            return row
+        if look.document is None or look.document.kind not in CAPABILITY_LISTS:
+            why = look.fault.what if look.fault is not None else f"HTTP status {look.status}"
+            self._unreadable("DST-A6", f"the Capability List cannot be read: {why}", uri)
+            return row
+        fresh = offer_of(look, row.offer.description, self._documents)
+        return self._with_offer(row, fresh, look)
+
+    def _with_offer(self, row: SetRow, fresh: Offer, look: Look) -> SetRow:
+        offer = msgspec.structs.replace(fresh, name=row.offer.name, identity=row.offer.identity)
+        with self._database.write() as t:
+            keep_offer(t, row.id, offer)
+            keep_validators(t, _SOURCE, look.uri, look.etag, look.last_modified)
+        return msgspec.structs.replace(row, offer=offer)

@@ -1,0 +1,368 @@
+"""A source of many sets: which documents a run asks for, and what it remembers of the sets it did not look at.
+
+DST-A6, DST-A7, DST-C1, DST-C5, DST-F10, RS-SD-05, RS-SD-09, RS-DST-09, AMB-53.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.progress import Notice, Progress
+from headwater.sync.network.transport import Transport
+from headwater.sync.options import Options
+from headwater.sync.reading.choosing import Wanted, choose
+from headwater.sync.reading.documents import SMALL_OCTETS
+from headwater.sync.reading.labels import Claims, Names, names_of
+from headwater.sync.run import sync
+from tests.sync.copying import DONE, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
+from tests.sync.torture import Reply, Site, Source, document, redirect, url
+
+WELL_KNOWN = "/.well-known/resourcesync"
+COUNT = 30
+
+
+def named(source: Source, *names: str) -> dict[str, Site]:
+    """Sets of two files each."""
+    sites = {}
+    for name in names:
+        site = sites[name] = Site(source, name)
+        site.put("a.txt", name.encode())
+        site.put("b.txt", b"b")
+        site.publish()
+    describe(source, *names)
+    return sites
+
+
+def describe(source: Source, *names: str, path: str = WELL_KNOWN, capability: str | None = "capabilitylist") -> None:
+    entries = [url(f"{source.base}/{name}/capabilitylist.xml", capability=capability) for name in names]
+    source.pages[path] = Reply(document(entries, capability="description"))
+
+
+def index(source: Source, *pages: str) -> None:
+    entries = [url(f"{source.base}{page}", tag="sitemap", capability="description") for page in pages]
+    source.pages[WELL_KNOWN] = Reply(document(entries, "sitemapindex", capability="description"))
+
+
+def names(count: int = COUNT) -> list[str]:
+    return [f"p{n:02}" for n in range(count)]
+
+
+@pytest.fixture
+def many(source: Source) -> dict[str, Site]:
+    sites = named(source, *names())
+    source.forget()
+    return sites
+
+
+def asked(source: Source) -> list[str]:
+    """The Capability Lists and descriptions that were asked for since the last time."""
+    found = [path for path in source.requests() if "capabilitylist" in path or path.startswith(("/.well", "/d"))]
+    source.forget()
+    return found
+
+
+def sets_of(ran: Ran) -> list[str]:
+    assert ran.report is not None, ran.error
+    return [one.name for one in ran.report.sets]
+
+
+# what the Source Description tells
+
+
+@pytest.mark.parametrize("said", ["p07", "{base}/p07/capabilitylist.xml"], ids=["name", "uri"])
+@pytest.mark.parametrize("capability", ["capabilitylist", None], ids=["stated", "DST-A6"])
+def test_one_set_of_many_is_copied_without_looking_at_the_others(
+    said: str, capability: str | None, source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    """DST-A6: Source Description, its Capability List, its two lists: four documents, and two from then on."""
+    describe(source, *names(), capability=capability)
+    said = said.format(base=source.base)
+    ran = go(source.base, dest, sets=(said,))
+    assert (ran.status, sets_of(ran), ran.report and ran.report.requests) == (DONE, ["p07"], 4)
+    assert asked(source) == [WELL_KNOWN, "/p07/capabilitylist.xml"]
+    assert sorted(tree(dest)) == ["p07/a.txt", "p07/b.txt"]
+    again = go(source.base, dest, sets=(said,))
+    assert (again.status, sets_of(again), again.report and again.report.requests) == (DONE, ["p07"], 2)
+    assert asked(source) == [WELL_KNOWN]
+    audited = check(source.base, dest, sets=(said,))
+    assert (audited.verdict, audited.requests, [one.name for one in audited.sets]) == ("in sync", 4, ["p07"])
+
+
+def test_an_audit_without_state_looks_at_the_wanted_set_alone(
+    source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    """The folder is the set's, as when everything is read."""
+    (dest / "p03").mkdir(parents=True)
+    for name, body in many["p03"].files.items():
+        (dest / "p03" / name).write_bytes(body)
+    audited = check(source.base, dest, sets=("p03",))
+    assert (audited.verdict, audited.sets[0].same, audited.sets[0].folder) == ("in sync", 2, "p03")
+    assert asked(source) == [WELL_KNOWN, "/p03/capabilitylist.xml"]
+
+
+def test_more_sets_later(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """What was not looked at is found when it is wanted, though the Source Description is what it was."""
+    go(source.base, dest, sets=("p03",))
+    source.forget()
+    assert sets_of(go(source.base, dest, sets=("p05", "p03"))) == ["p03", "p05"]
+    assert asked(source) == [WELL_KNOWN, "/p03/capabilitylist.xml", "/p05/capabilitylist.xml"]
+    assert sets_of(go(source.base, dest, sets=("p05",))) == ["p05"]
+    assert asked(source) == [WELL_KNOWN]
+    everything = go(source.base, dest)
+    assert (everything.status, sorted(sets_of(everything))) == (DONE, names())
+    assert "DST-Q" not in everything.rules()
+    assert len(asked(source)) == 1 + COUNT
+    assert len(tree(dest)) == 2 * COUNT
+    assert check(source.base, dest).verdict == "in sync"
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert asked(source) == [WELL_KNOWN]
+
+
+def test_a_known_set_of_a_description_that_has_changed(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """RS-DST-09: the others keep what is remembered of them; a run without a choice settles all."""
+    go(source.base, dest)
+    describe(source, *names()[:-1])
+    source.forget()
+    ran = go(source.base, dest, sets=("p03",))
+    assert (ran.status, sets_of(ran), ran.rules()) == (DONE, ["p03"], set())
+    assert asked(source) == [WELL_KNOWN, "/p03/capabilitylist.xml"]
+    whole = go(source.base, dest)
+    assert (whole.status, sets_of(whole), whole.rules()) == (DONE, names()[:-1], {"DST-Q"})
+
+
+@pytest.mark.parametrize("described_anew", [False, True])
+def test_a_wanted_set_that_cannot_be_read_now(
+    described_anew: bool, source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    """It is told, and brought up to date as it is remembered; the others are not looked at."""
+    many["p03"].publish_capabilities("resourcelist")
+    go(source.base, dest, sets=("p03",))
+    source.pages["/p03/capabilitylist.xml"] = Reply(b"", 404)
+    if described_anew:
+        describe(source, *reversed(names()))
+    many["p03"].put("c.txt", b"new")
+    many["p03"].publish_list()
+    source.forget()
+    ran = go(source.base, dest, sets=("p03",))
+    assert (ran.status, sets_of(ran)) == (SOURCE, ["p03"])
+    assert "p03/c.txt" in tree(dest)
+    assert set(asked(source)) == {WELL_KNOWN, "/p03/capabilitylist.xml"}
+    many["p03"].publish_capabilities("resourcelist", "changelist")
+    assert go(source.base, dest, sets=("p03",)).status == DONE
+
+
+# where only reading everything can tell
+
+
+def spoil_unknown(source: Source, _sites: dict[str, Site]) -> str:
+    return "p99"
+
+
+def spoil_case(source: Source, _sites: dict[str, Site]) -> str:
+    return "P03"
+
+
+def spoil_kind(source: Source, sites: dict[str, Site]) -> str:
+    entries = [url(f"{site.root}/capabilitylist.xml", capability="capabilitylist") for site in sites.values()]
+    entries[9] = url(f"{sites['p09'].root}/resourcelist.xml", capability="resourcelist")
+    source.pages[WELL_KNOWN] = Reply(document(entries, capability="description"))
+    return "p09"
+
+
+def spoil_moved(source: Source, sites: dict[str, Site]) -> str:
+    source.pages["/p03/capabilitylist.xml"] = Reply(b"", 404)
+    return "p03"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status"),
+    [(spoil_unknown, USAGE), (spoil_case, USAGE), (spoil_kind, DONE), (spoil_moved, USAGE)],
+    ids=["unknown", "another case", "something else is listed (DST-A7)", "cannot be read"],
+)
+def test_otherwise_everything_is_read_as_before(
+    spoil, status: int, source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    said = spoil(source, many)
+    ran = go(source.base, dest, sets=(said,))
+    assert ran.status == status
+    assert len(asked(source)) >= COUNT
+    if status == DONE:
+        assert sets_of(ran) == [said]
+    else:
+        assert f"no set {said}; the sets are: p00, p01, " in str(ran.error)
+        assert not dest.exists()
+
+
+def test_two_that_could_come_by_a_name(source: Source, dest: Path) -> None:
+    """The first that is a set has it: that is not told by the Source Description."""
+    sites = named(source, "x/rs", "y/rs", "z/rs")
+    del source.pages["/x/rs/capabilitylist.xml"]
+    ran = go(source.base, dest, sets=("rs",))
+    assert ran.report is not None
+    assert [one.capability_list for one in ran.report.sets] == [f"{sites['y/rs'].root}/capabilitylist.xml"]
+    source.forget()
+    other = go(source.base, dest.parent / "other", sets=("z-rs-capabilitylist",))
+    assert (other.status, sets_of(other)) == (DONE, ["z-rs-capabilitylist"])
+    assert asked(source) == [WELL_KNOWN, "/z/rs/capabilitylist.xml"]
+    uri = f"{source.base}/x/rs/capabilitylist.xml"
+    assert go(source.base, dest.parent / "third", sets=(uri,)).status == USAGE
+
+
+def test_a_set_that_may_have_moved_is_looked_for_among_all(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """DST-F10: the remembered set keeps its name and its files; the address alone would make it a new one."""
+    go(source.base, dest, sets=("p03",))
+    source.pages["/elsewhere/capabilitylist.xml"] = source.pages["/p03/capabilitylist.xml"]
+    source.pages["/p03/capabilitylist.xml"] = redirect("/elsewhere/capabilitylist.xml", 301)
+    describe(source, *(name for name in names() if name != "p03"), "elsewhere")
+    for said in ("elsewhere", "p03", f"{source.base}/elsewhere/capabilitylist.xml"):
+        ran = go(source.base, dest, sets=(said,))
+        assert (ran.status, said) == (USAGE if said == "elsewhere" else DONE, said)
+        if ran.report is not None:
+            assert [(one.name, one.folder, one.created) for one in ran.report.sets] == [("p03", "p03", 0)]
+
+
+# an index of Source Descriptions (RS-SD-09, AMB-53)
+
+
+def indexed(source: Source) -> None:
+    describe(source, *names()[:20], path="/d1.xml")
+    describe(source, *names()[20:], path="/d2.xml")
+    index(source, "/d1.xml", "/d2.xml")
+
+
+def test_one_set_by_an_index(source: Source, many: dict[str, Site], dest: Path) -> None:
+    indexed(source)
+    assert sets_of(go(source.base, dest, sets=("p25",))) == ["p25"]
+    assert asked(source) == [WELL_KNOWN, "/d1.xml", "/d2.xml", "/p25/capabilitylist.xml"]
+    assert go(source.base, dest, sets=("p25",)).status == DONE
+    assert asked(source) == [WELL_KNOWN, "/d1.xml", "/d2.xml"]
+    del source.pages["/d1.xml"]
+    assert go(source.base, dest.parent / "other", sets=("p25",)).status == SOURCE
+
+
+def test_a_new_set_in_a_description_of_an_index_is_seen(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """RS-SD-09: the index stays what it is; each Source Description is asked for conditionally."""
+    indexed(source)
+    assert go(source.base, dest).status == DONE
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert asked(source) == [WELL_KNOWN, "/d1.xml", "/d2.xml"]
+    Site(source, "new").publish()
+    describe(source, *names()[20:], "new", path="/d2.xml")
+    index(source, "/d1.xml", "/d2.xml")
+    ran = go(source.base, dest)
+    assert (ran.status, sets_of(ran)[-1]) == (DONE, "new")
+    assert asked(source).count("/d2.xml") == 2
+    source.pages["/d2.xml"] = Reply(b"", 410)
+    unchanged = go(source.base, dest)
+    assert (unchanged.status, sets_of(unchanged), unchanged.rules()) == (DONE, [*names(), "new"], {"DST-C5"})
+    index(source, "/d2.xml", "/d1.xml")
+    changed = go(source.base, dest)
+    assert (changed.status, sets_of(changed), changed.rules()) == (SOURCE, [*names(), "new"], {"DST-A6"})
+
+
+# polls of everything
+
+
+def test_a_description_that_has_changed_costs_conditional_requests(
+    source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    """DST-C1: Capability Lists that are what they were are not sent again, and what they offered holds."""
+    go(source.base, dest)
+    many["p04"].publish_capabilities("resourcelist")
+    Site(source, "new").publish()
+    describe(source, *names(), "new")
+    source.forget()
+    ran = go(source.base, dest)
+    assert (ran.status, sets_of(ran)) == (DONE, [*names(), "new"])
+    conditional = [path for path, headers in source.log if "capabilitylist" in path and "If-None-Match" in headers]
+    assert len(conditional) == COUNT + 1  # all that were known, and the one without a Change List as every time
+    assert ran.report is not None
+    assert ran.report.sets[4].process == "none"
+    assert len(asked(source)) == 1 + COUNT + 2
+
+
+def test_one_capability_list_that_cannot_be_read_costs_one_request(
+    source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    """DST-A6: the others are not asked for again and again because of it; it is found once it is there."""
+    page = source.pages.pop("/p05/capabilitylist.xml")
+    for _ in range(2):
+        ran = go(source.base, dest)
+        assert (ran.status, len(sets_of(ran))) == (SOURCE, COUNT - 1)
+        last = asked(source)
+    assert last == [WELL_KNOWN, "/p05/capabilitylist.xml"]
+    source.pages["/p05/capabilitylist.xml"] = page
+    assert go(source.base, dest).status == DONE
+    assert len(tree(dest)) == 2 * COUNT
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert asked(source) == [WELL_KNOWN]
+
+
+def test_all_are_read_with_progress_and_in_their_order(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """Many at a time; what is no small document is looked at by itself."""
+    padding = "<!--" + "x" * SMALL_OCTETS + "-->"
+    page = source.reply("/p01/capabilitylist.xml")
+    source.pages["/p01/capabilitylist.xml"] = Reply(page.body + padding.encode())
+    told: list[Progress | Notice] = []
+    with Transport(IMPATIENT) as wire:
+        report = sync(source.base, dest, Options(), listener=told.append, transport=wire)
+    assert [one.name for one in report.sets] == names()
+    assert Progress("reading sets", COUNT, COUNT) in told
+
+
+# names
+
+
+IDENTITIES = st.lists(
+    st.sampled_from(["a", "b", "rs", "a-2", "rs-2", "Rs"]).flatmap(
+        lambda last: st.sampled_from(["a", "b", "rs"]).map(lambda first: f"http://h/{first}/{last}/capabilitylist.xml")
+    ),
+    unique=True,
+    max_size=8,
+)
+
+
+@given(IDENTITIES, st.data())
+def test_what_is_chosen_early_is_what_reading_everything_gives(listed: list[str], data: st.DataObject) -> None:
+    """Whichever of the addresses turn out to be sets: nobody else ever has the name that decided."""
+    said = data.draw(st.sampled_from([*names_of(listed), "a", "rs", "a-2", "a-rs", "zzz"]))
+    chosen = choose(listed, Wanted((said,)))
+    sets = [uri for uri in listed if data.draw(st.booleans())]
+    by_name = dict(zip(names_of(sets), sets, strict=True))
+    if chosen is not None and said in by_name:
+        assert chosen == {by_name[said]: said}
+    if chosen is None and sets == listed and said in by_name:
+        assert Claims(listed).owner(said) is None
+
+
+@pytest.mark.parametrize(
+    ("identities", "expected"),
+    [
+        (["http://h/a/capabilitylist.xml", "http://h/b/caps.xml"], ["a", "b"]),
+        (["http://h/x/rs/index.xml", "http://h/y/rs/index.xml"], ["rs", "y-rs-index"]),
+        (["http://h/cl?s=1", "http://h/cl?s=2", "http://h/cl?s=3"], ["cl", "cl-2", "cl-3"]),
+        (["http://h/A/capabilitylist.xml", "http://g/a/capabilitylist.xml"], ["A", "a-capabilitylist"]),
+        (["http://h/capabilitylist.xml"], ["capabilitylist"]),
+        (["http://h/"], ["set"]),
+    ],
+)
+def test_names(identities: Sequence[str], expected: Sequence[str]) -> None:
+    assert names_of(identities) == expected
+
+
+def test_names_fit_a_folder_and_many_alike_are_named_soon() -> None:
+    deep = [f"http://{n}.h/" + "/".join(["long" * 20] * 20) + "/caps.xml" for n in range(3)]
+    assert max(map(len, names_of(deep))) <= 255
+    assert len(set(names_of(deep))) == 3
+    alike = [f"http://h/caps.xml?set={n}" for n in range(20_000)]
+    assert names_of(alike)[-1] == "caps-20000"
+    taken = Names(names_of(alike))
+    assert [taken.free("caps") for _ in range(3)] == ["caps-20001", "caps-20002", "caps-20003"]
