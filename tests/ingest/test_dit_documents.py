@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from headwater.ingest.dit.documents import BadDocument, ChangeDocument, ResourceDocument, read_document
 from headwater.ingest.dit.exports import Unwrapper
+from headwater.ingest.dit.texts import Texts
+from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.locations import Location
 from headwater.spec.records import Change
 
@@ -200,6 +202,15 @@ def test_what_does_not_say_what_it_is_about_is_refused(source: object) -> None:
         read_document(source)
 
 
+def test_dit_06_what_tells_a_change_from_a_resource() -> None:
+    """A serialiser may write every field of both, with null for what is not there."""
+    nothing = dict.fromkeys((*RESOURCE, *CHANGE, "timestamp"))
+    assert isinstance(read_document({**nothing, **RESOURCE}), ResourceDocument)
+    assert isinstance(read_document({**nothing, **CHANGE}), ChangeDocument)
+    with pytest.raises(BadDocument, match="without change"):  # as a resource it would have no digest any more
+        read_document({**CHANGE, "change": None})
+
+
 def test_dit_a17_relations_are_mapped_and_parted() -> None:
     links = resource(ln=[{"rel": "Describes, described by", "href": "http://x/"}]).links
     assert [one.rel for one in links] == ["describes", "describedby"]
@@ -221,6 +232,10 @@ SHAPES: list[tuple[str, list[object], list[str | None]]] = [
     ("a search answer", [{"took": 1, "hits": {"total": 2, "hits": [hit("resource", RESOURCE), hit("change", CHANGE)]}}],
      ["resource", "change"]),
     ("a scroll answer", [{"_scroll_id": "c", "hits": {"hits": [hit("resource", RESOURCE)]}}], ["resource"]),
+    ("answers to several searches",
+     [{"responses": [{"hits": {"hits": [hit("resource", RESOURCE)]}}, {"hits": {"hits": []}}]}], ["resource"]),
+    ("several that were asked for", [{"docs": [hit("change", CHANGE, found=True)]}], ["change"]),
+    ("with fields that are named like wrappers", [{**RESOURCE, "docs": [1], "responses": []}], [None]),
     ("a list", [[hit("resource", RESOURCE), CHANGE]], ["resource", None]),
     ("a bulk request", [{"index": {"_type": "resource", "_id": "1"}}, RESOURCE, {"create": {"_type": "change"}}, CHANGE],  # noqa: E501
      ["resource", "change"]),
@@ -310,3 +325,12 @@ def test_one_document_has_some_links_and_some_remarks() -> None:
     assert isinstance(read, ResourceDocument)
     assert (len(read.links), len(read.remarks)) == (500, 20)
     assert "links" in read.remarks[0]
+
+
+def test_texts_over_many_lines_may_be_more_than_one_may_hold() -> None:
+    texts = Texts(2_000)
+    pretty = json.dumps(RESOURCE, indent=1).encode().split(b"\n")
+    lines = [Line(number, text) for number, text in enumerate(pretty * 20, 1)]
+    found = [one for line in lines for one in texts.push(line)] + texts.finish()
+    assert [one.number for one in found] == [1 + len(pretty) * number for number in range(20)]
+    assert all(json.loads(one.text or b"") == RESOURCE for one in found)

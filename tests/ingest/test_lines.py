@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.ingest.fed.lines import Line, Lines
-from headwater.spec.faults import BadCompression, LimitExceeded, Truncated
+from headwater.ingest.fed.lines import Damaged, Line, Lines, TooMuch
 
 
 def read(octets: bytes, cut: random.Random, **bounds: int) -> list[Line]:
@@ -41,11 +40,11 @@ def test_a_line_that_is_too_long_is_dropped_as_it_comes_and_counted() -> None:
 @pytest.mark.parametrize(
     ("octets", "fault"),
     [
-        (b"x\n" * 1_000_000, LimitExceeded),
-        (gzip.compress(b"\n" * (1 << 26)), LimitExceeded),
-        (gzip.compress(gzip.compress(gzip.compress(b"a"))), LimitExceeded),
-        (gzip.compress(b"a\n" * 50)[:-4], Truncated),
-        (gzip.compress(b"a\n" * 50)[:-8] + b"\0" * 8, BadCompression),
+        (b"x\n" * 1_000_000, TooMuch),
+        (gzip.compress(b"\n" * (1 << 26)), TooMuch),
+        (gzip.compress(gzip.compress(gzip.compress(b"a"))), TooMuch),
+        (gzip.compress(b"a\n" * 50)[:-4], Damaged),
+        (gzip.compress(b"a\n" * 50)[:-8] + b"\0" * 8, Damaged),
     ],
     ids=["too much", "a bomb", "too many layers", "cut off", "damaged"],
 )

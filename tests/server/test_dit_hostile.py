@@ -74,6 +74,9 @@ CASES = [
     Case("the same with a type", pretty(b"[" + R + b"," + C + b"]"), OK, {"content-type": "Application/JSON; a=b"}),
     Case("lines called JSON", GOOD, OK, {"content-type": "application/json"}),
     Case("lines called text", GOOD, OK, {"content-type": "text/plain; charset=latin-1"}),
+    Case("documents over many lines each", pretty(R) + b"\n" + pretty(C), OK),
+    Case("one of these is broken", pretty(R) + b"\n{\n  oops\n}\n" + pretty(C) + b"\n", [200, 422, 422, 422, 200]),
+    Case("one of these is cut off", pretty(R) + b"\n" + pretty(C) + b"\n" + pretty(R)[:10], [*OK, 422, 422]),
     Case("a search answer", answer(hit("resource", R), hit("change", C)), OK),
     Case("one over many lines", pretty(answer(hit("resource", R), hit("change", C))), OK),
     Case("one with a byte order mark", b"\xef\xbb\xbf" + pretty(answer(hit("resource", R), hit("change", C))), OK),
@@ -203,7 +206,8 @@ def test_a_body_that_cannot_be_unpacked_says_what_was_taken(running: Fed, cut: s
     body = {"cut off": whole[:-9], "damaged": whole[:-12] + b"\0" * 12, "followed": whole + b"more"}[cut]
     answered = running.post("/ingest/dit", body, OTHER, content_encoding="gzip")
     told: Any = said(answered)
-    assert (answered.status, told["error"]["code"][:6]) == (400, "HW-DOC")
+    assert (answered.status, told["error"]["code"]) == (400, "HW-ING-55")
+    assert "send all of it again" in told["error"]["advice"]
     assert told["ignored"] == len(told["results"]) == 1_000
     again = said(running.post("/ingest/dit", whole, OTHER))
     assert (again["documents"], again["rejected"]) == (1_100, 0)

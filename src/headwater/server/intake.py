@@ -22,11 +22,11 @@ from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.ingest.dit.intake import PATIENCE
 from headwater.ingest.dit.submission import DitSubmission, NotForUs
 from headwater.ingest.fed.feed import Feed
+from headwater.ingest.fed.lines import TooMuch
 from headwater.ingest.fed.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
 from headwater.server import replies
 from headwater.server.replies import Reply, line
 from headwater.server.tokens import Gate, bearer
-from headwater.spec.faults import LimitExceeded
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -290,7 +290,7 @@ class Intake:
 
 _STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (TooManyLines, 413),
-    (LimitExceeded, 413),
+    (TooMuch, 413),
     (BadKey, 422),
     (KeyUnderWay, 409),
     (CutOff, 408),

@@ -148,7 +148,7 @@ def _read(source: dict[str, Any], kind: str | None, stored_at: object) -> DitDoc
         raise BadDocument("resource_set is a text", rule="DIT-05")
     location = _location(source.get("location"))
     stored = _time("timestamp", source.get("timestamp", stored_at), remarks)
-    if (kind or (CHANGE if "change" in source else RESOURCE)) == CHANGE:
+    if (kind or _kind(source)) == CHANGE:
         return _change_document(source, name, location, stored, remarks)
     return ResourceDocument(
         resource_set=name,
@@ -159,6 +159,17 @@ def _read(source: dict[str, Any], kind: str | None, stored_at: object) -> DitDoc
         kept=_kept(source, remarks),
         remarks=tuple(remarks[:MOST_REMARKS]),
     )
+
+
+def _kind(source: dict[str, Any]) -> str:
+    """A change has `change` and `datetime`, a resource neither (DIT-06).
+
+    A null is nothing to an index; where there is one in place of a change, the other fields tell what was meant.
+    """
+    if source.get("change") is not None or source.get("datetime") is not None:
+        return CHANGE
+    described = any(source.get(name) is not None for name in ("length", "md5", "hash", "mime", "ln"))
+    return RESOURCE if described or "change" not in source else CHANGE
 
 
 def _change_document(
@@ -196,6 +207,8 @@ def _location(value: object) -> Location:
 
 
 def _change(value: object) -> Change:
+    if value is None:
+        raise BadDocument("a change document without change: created, updated or deleted", rule="DIT-06")
     try:
         return Change(str(value).strip().lower())
     except ValueError:

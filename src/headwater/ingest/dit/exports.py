@@ -65,6 +65,14 @@ def _acted(action: dict[str, Any], value: object) -> Wrapped:
 
 def _found(value: object) -> list[Wrapped]:
     """The documents of an answer, or the one document; what is none is for its reader to refuse, by itself."""
+    if isinstance(value, dict) and "location" not in value:
+        several = value.get("responses", value.get("docs"))
+        if isinstance(several, list):  # answers to several searches, or to a question for several documents
+            return [one for item in several for one in _answered(item)]
+    return _answered(value)
+
+
+def _answered(value: object) -> list[Wrapped]:
     hits = value.get("hits") if isinstance(value, dict) else None
     if isinstance(hits, dict) and isinstance(hits.get("hits"), list):
         return [_document(hit) for hit in hits["hits"]]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
+from headwater.errors import UsageFault
+from headwater.spec.faults import BadCompression, LimitExceeded, Truncated
 from headwater.spec.inflate import Inflater
 from headwater.spec.limits import ReadLimits
 
@@ -14,6 +16,20 @@ LINE_OCTETS: Final = 1 << 20
 """One line, at most: a document with five hundred links is a tenth of that."""
 _BOM: Final = b"\xef\xbb\xbf"
 """Some editors write it before the first line; it is part of none."""
+
+
+class Damaged(UsageFault):
+    """Records in a compressed form that is damaged or cut off."""
+
+    code: ClassVar[str] = "HW-ING-55"
+    advice: ClassVar[str] = "Compress it anew and send all of it again; events with the same Idempotency-Key as before."
+
+
+class TooMuch(UsageFault):
+    """More octets of records, compressed or not, than are taken at once, or a form that grows beyond all measure."""
+
+    code: ClassVar[str] = "HW-ING-56"
+    advice: ClassVar[str] = "Send it in several requests; what the answer lists was taken."
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -36,13 +52,13 @@ class Lines:
         self._looked = 0
 
     def push(self, data: bytes) -> Iterator[Line]:
-        """The lines that `data` completes. Raises what the `Inflater` raises: too much, too steep, damaged."""
-        for block in self._inflater.push(data):
+        """The lines that `data` completes. Raises Damaged, TooMuch."""
+        for block in _sent(self._inflater.push(data)):
             yield from self._take(block)
 
     def finish(self) -> Iterator[Line]:
-        """The last line, when it does not end as a line does."""
-        for block in self._inflater.finish():
+        """The last line, when it does not end as a line does. Raises Damaged, TooMuch."""
+        for block in _sent(self._inflater.finish()):
             yield from self._take(block)
         if self._rest or self._too_long:
             yield from self._line(bytes(self._rest))
@@ -69,3 +85,13 @@ class Lines:
             yield Line(self._number, None)
         elif text.strip():
             yield Line(self._number, text)
+
+
+def _sent(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks; what is wrong with them is a matter of who sends them, and not of a source that we have read."""
+    try:
+        yield from blocks
+    except (BadCompression, Truncated) as cause:
+        raise Damaged(cause.what) from cause
+    except LimitExceeded as cause:
+        raise TooMuch(cause.what) from cause
