@@ -54,6 +54,9 @@ REFUSED = [
     ("half a character", "rel_path", "a\ud800"),
     ("half a character in an address", "url", "http://a/\ud800"),
     ("another type", "ftp", "a"),
+    ("a file of this machine", "url", "file:///srv/data/a"),
+    ("a scheme that no destination fetches", "url", "ftp://example.org/a"),
+    ("a scheme of one's own", "url", "s3://bucket/a"),
     ("too long", "url", "http://a/" + "x" * 20_000),
 ]
 
@@ -67,6 +70,18 @@ def test_dit_a10_a_location_becomes_one_uri(kind: str, value: str, uri: str) -> 
 def test_dit_a10_a_location_that_leads_nowhere_is_refused(kind: str, value: str) -> None:
     with pytest.raises(BadLocation):
         HERE.resolve(Location(value, kind))
+
+
+@pytest.mark.parametrize("scheme", ["HTTP", "https", " http"])
+def test_dst_s12_an_address_is_of_the_web_however_it_is_written(scheme: str) -> None:
+    assert HERE.url(f"{scheme}://other.org/a").endswith("//other.org/a")
+
+
+def test_rs_rel_01_a_link_may_lead_to_what_is_fetched_otherwise() -> None:
+    assert HERE.resolve(Location("ftp://example.org/a"), is_link=True) == "ftp://example.org/a"
+    assert HERE.link(PREFIX + "a") == "a"
+    with pytest.raises(BadLocation, match="a file of one machine"):
+        HERE.link(" FILE:///etc/passwd")
 
 
 def test_an_absolute_path_needs_a_root() -> None:

@@ -130,7 +130,7 @@ def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: T
         uri=uri,
         metadata=metadata,
         place=f"{document.location.type} {document.location.value}",
-        statements=statements_of(links, feed.locations.url),
+        statements=statements_of(links, feed.locations.link),
         stored_at=document.stored_at,
         kept=document.kept,
         order=order,
@@ -140,7 +140,7 @@ def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: T
 
 def _link(feed: Feed, document: LinkDocument, line: int, taken: Taken) -> Link | None:
     try:
-        return document.link(feed.locations.absolute(feed.locations.resolve(document.href)))
+        return document.link(feed.locations.absolute(feed.locations.resolve(document.href, is_link=True)))
     except BadLocation as fault:
         taken.remarks.append((line, f"a link was left out: {fault.what}"))
         return None

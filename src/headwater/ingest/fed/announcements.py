@@ -106,13 +106,13 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
         changefreq=told.changefreq,
         links=links,
     )
-    return Announced(uri=uri, change=told.change, metadata=metadata, statements=statements_of(links, locations.url))
+    return Announced(uri=uri, change=told.change, metadata=metadata, statements=statements_of(links, locations.link))
 
 
 def _link(told: AnnouncedLink, locations: Locations) -> Link:
     return Link(
         rel=told.rel,
-        href=locations.absolute(locations.url(told.href)),
+        href=locations.absolute(locations.link(told.href)),
         encoding=told.encoding,
         hash=_hash([told.hash] if told.hash else []),
         length=told.length,

@@ -26,10 +26,10 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 class BadLocation(UsageFault):
-    """A location that leads nowhere: no absolute URL, a path outside the root, or one with `..` (DIT-A10)."""
+    """A location that leads nowhere: no absolute http(s) URL, a path outside the root, or one with `..` (DIT-A10)."""
 
     code: ClassVar[str] = "HW-ING-49"
-    advice: ClassVar[str] = "Announce an absolute URL, or a path below the set's resource_root."
+    advice: ClassVar[str] = "Announce an absolute http or https URL, or a path below the set's resource_root."
 
 
 class Location(msgspec.Struct, frozen=True, gc=False):
@@ -51,10 +51,10 @@ class Locations:
         self.prefix = prefix.rstrip("/") + "/" if prefix else ""
         self._root = None if root is None else _segments(posixpath.normpath(root))
 
-    def resolve(self, location: Location) -> str:
-        """The catalog's URI of a location (DIT-07, DIT-A10). Raises BadLocation."""
+    def resolve(self, location: Location, *, is_link: bool = False) -> str:
+        """The catalog's URI of a location (DIT-07, DIT-A10), or of what a link leads to. Raises BadLocation."""
         if location.type == URL:
-            return self.url(location.value)
+            return self.link(location.value) if is_link else self.url(location.value)
         if location.type == ABS_PATH:
             return self.absolute_path(location.value)
         if location.type == REL_PATH:
@@ -62,9 +62,19 @@ class Locations:
         raise BadLocation(f"a location of the type {location.type[:40]!r}", rule="DIT-07")
 
     def url(self, text: str) -> str:
-        """The catalog's URI of an absolute URL."""
+        """The catalog's URI of a resource's address: one that a destination can fetch (DST-S12)."""
+        uri = self.link(text)
+        if text.strip().partition("://")[0].lower() not in ("http", "https"):
+            what = f"an address that is neither http nor https, which no destination fetches: {text[:200]!a}"
+            raise BadLocation(what, rule="DST-S12")
+        return uri
+
+    def link(self, text: str) -> str:
+        """The catalog's URI of what a link leads to: any absolute URL (RS-REL-01) but that of a file of one machine."""
         text = text.strip()
         _check(text)
+        if text[:5].lower() == "file:":
+            raise BadLocation(f"a file of one machine, which nobody else can reach: {text[:200]!a}")
         if "://" not in text or not is_absolute(text):
             raise BadLocation(f"not an absolute URL: {text[:200]!a}", rule="DIT-07")
         if _has_user(text):  # everybody would read the password
