@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
+
+import pytest
 
 from headwater.server.replies import fields
 from headwater.server.shelf import IMMUTABLE, REVALIDATE, Shelf
@@ -46,3 +50,17 @@ def test_only_a_version_that_says_until_is_immutable(tmp_path: Path) -> None:
     assert lifetime(Shelf(store)) == REVALIDATE
     assert lifetime(Shelf(ClosedMeanwhile(store))) == REVALIDATE
     assert lifetime(Shelf(store)) == IMMUTABLE
+
+
+@pytest.mark.parametrize("octets", [0, 5, 200, -1])
+def test_a_document_that_was_cut_off_is_not_shown(tmp_path: Path, octets: int) -> None:
+    """Neither by who knows it whole nor by who sees it first."""
+    store = FolderStore(tmp_path)
+    stored = store.write(NAME, segment(""))
+    shelf = Shelf(store, clock=lambda: time.time() + 10)
+    assert shelf.look(NAME)
+    assert shelf.known(NAME)
+    os.truncate(stored.path, octets if octets >= 0 else stored.octets - 5)
+    assert shelf.known(NAME) is None
+    assert shelf.look(NAME) is None
+    assert Shelf(FolderStore(tmp_path)).look(NAME) is None

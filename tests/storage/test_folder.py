@@ -127,6 +127,19 @@ def test_a_gzip_form_of_other_octets_is_not_offered(tmp_path):
     assert gzip.decompress(gzip_of(mended).read_bytes()) == b"new"
 
 
+def test_a_gzip_form_that_was_cut_off_is_not_offered_and_not_sound(tmp_path):
+    store = FolderStore(tmp_path)
+    stored = store.write("a.xml", [b"some octets " * 1_000])
+    assert store.is_sound("a.xml")
+    os.truncate(gzip_of(stored), gzip_of(stored).stat().st_size - 3)
+    assert not store.is_sound("a.xml")
+    for one in (store, FolderStore(tmp_path)):
+        assert opened(one, "a.xml", coded=True)[1] == b"some octets " * 1_000
+    store.write("a.xml", [b"some octets " * 1_000])
+    assert store.is_sound("a.xml")
+    assert gzip.decompress(gzip_of(stored).read_bytes()) == b"some octets " * 1_000
+
+
 def test_what_was_opened_goes_on_giving_its_octets(tmp_path):
     store = FolderStore(tmp_path)
     store.write("a.xml", [b"old"])

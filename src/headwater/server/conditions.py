@@ -37,18 +37,25 @@ class Unsatisfiable(Enum):
     BEYOND_END = "beyond the end"
 
 
-def is_fresh(if_none_match: bytes | None, if_modified_since: bytes | None, etag: bytes, modified_second: int) -> bool:
+def is_fresh(
+    if_none_match: bytes | None,
+    if_modified_since: bytes | None,
+    etag: bytes,
+    modified_second: int,
+    changed_second: int = 0,
+) -> bool:
     """Whether the client holds the present representation: 304 instead of 200.
 
     Tags are compared weakly; with If-None-Match the date does not count (RFC 9110 13.2.2), nor does it while the tag is
-    weak: a file whose octets are not known by digest may have changed under an old date.
+    weak: a file whose octets are not known by digest may have changed under an old date. A date is the very one that we
+    state, or not before `changed_second`, when the file itself changed: it may have come to an older date (`cp -p`).
     """
     if if_none_match is not None:
         return _lists(if_none_match, etag)
     if if_modified_since is None or etag.startswith(b"W/"):
         return False
     since = http_second(if_modified_since)
-    return since is not None and modified_second <= since
+    return since is not None and (since == modified_second or since >= max(modified_second, changed_second))
 
 
 def _lists(header: bytes, etag: bytes) -> bool:

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from headwater.publish.holdings import Holdings
 from headwater.publish.press import Store
 from headwater.publish.site import ROBOTS
 from headwater.server.replies import Head, line
@@ -67,6 +68,7 @@ class Shelf:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
+        self._holdings = Holdings(store)
         self._room = room_octets
         self._largest = largest_octets
         self._clock = clock
@@ -86,9 +88,16 @@ class Shelf:
         return shelved if (state.st_ino, state.st_mtime_ns, state.st_size) == shelved.stored.signature else None
 
     def look(self, name: str) -> Shelved | None:
-        """The present version, or None when there is no such document."""
+        """The present version, or None when there is no such document, or only what somebody has cut off.
+
+        Where the compressed form vouches for nothing, the document itself has to end as one does.
+        """
         stored = self._store.get(name)
-        return None if stored is None else self._describe(stored)
+        if stored is None:
+            return None
+        if stored.gzip_path is None and name != ROBOTS and not self._holdings.is_complete(name):
+            return None
+        return self._describe(stored)
 
     def body(self, form: Form) -> bytes | None:
         """The octets of a form, when they are kept."""

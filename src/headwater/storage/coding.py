@@ -6,8 +6,9 @@ serves the compressed form can tell that it belongs to the document beside it wi
 
 from __future__ import annotations
 
+import os
 import struct
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 try:
     from isal import isal_zlib as engine
@@ -53,6 +54,14 @@ def read_label(head: bytes) -> str | None:
         return head[10:end].decode("ascii")
     except UnicodeDecodeError:
         return None
+
+
+def read_whole_label(file: BinaryIO, octets: int) -> str | None:
+    """The label of a gzip file of ours that ends as that of so many octets does (ISIZE, RFC 1952 2.3.1), else None:
+    somebody may have cut it off."""
+    label = read_label(file.read(11 + LABEL_OCTETS))
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 4))
+    return label if file.read(4) == (octets & 0xFFFFFFFF).to_bytes(4, "little") else None
 
 
 class Gzip:

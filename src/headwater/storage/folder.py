@@ -21,7 +21,7 @@ from typing import BinaryIO, ClassVar
 import msgspec
 
 from headwater.errors import StoreFault, UsageFault
-from headwater.storage.coding import LABEL_OCTETS, Gzip, header, read_label
+from headwater.storage.coding import LABEL_OCTETS, Gzip, header, read_label, read_whole_label
 
 TEMPORARY = ".headwater-tmp-"
 """Names that begin so are half-written; they are removed when the store is opened, and never listed."""
@@ -150,7 +150,7 @@ class FolderStore:
         try:
             octets = path.stat().st_size
             with _gzip_path(path).open("rb") as file:
-                label = read_label(file.read(11 + LABEL_OCTETS))
+                label = read_whole_label(file, octets)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as cause:
@@ -341,8 +341,8 @@ def _matching_gzip(path: Path, etag: str, octets: int) -> tuple[Path, int] | Non
     beside = _gzip_path(path)
     try:
         with beside.open("rb") as file:
-            label = read_label(file.read(11 + LABEL_OCTETS))
-            return (beside, os.fstat(file.fileno()).st_size) if label == _label(etag, octets) else None
+            whole = read_whole_label(file, octets) == _label(etag, octets)
+            return (beside, os.fstat(file.fileno()).st_size) if whole else None
     except OSError:
         return None  # a missing or unreadable compressed form only means that it is not offered
 
