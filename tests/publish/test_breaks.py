@@ -86,6 +86,9 @@ def test_other_uris_are_a_gap(world: World, site: Site) -> None:
     assert _is_gap(world, position)
     assert closed.items() <= _closed(world).items(), "RS-TIME-09: closed lists never change"
     assert "files/changelist/00002.xml" in _closed(world), "RS-DST-09: who polls the open list is sent on"
+    until = _read(world, "files/changelist/00002.xml")[0].until
+    assert until is not None
+    assert _is_gap(world, until), "and is not told that nothing is missing"
     assert [one.loc.split("/")[-1] for one in _read(world, change_list_name("files"))[1]] == ["00003.xml"]
     written = moved.publish("files", START)
     assert written.written == (), "once is enough"

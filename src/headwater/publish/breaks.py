@@ -29,6 +29,7 @@ from headwater.spec.datetimes import format_datetime, parse_datetime
 BROKEN = "broken off"
 """In place of a fingerprint: what is published is to be written again."""
 
+_TICK = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 _ENDS_OCTETS = 16_384
 _ROWS_AT_ONCE = 5_000
@@ -109,12 +110,12 @@ class Breaks:
     def _break_off(self, name: str, note: Note) -> Note:
         """Close the open Change List, and empty ones after it while their numbers are taken; the note from then on."""
         told = stated(self._store, name)
-        late = _EPOCH if told is None else told.until + dt.timedelta(microseconds=1)
+        late = _EPOCH if told is None else told.until + 2 * _TICK
         closed = self._catalog.close_segment(name, late)
         while told is not None and closed.number < told.number:
             closed = self._catalog.close_segment(name, late)
-        if told is not None and told.newest is not None and closed.until is not None:
-            self._close(told.newest, closed.until)
+        if told is not None and told.newest is not None:
+            self._close(told.newest, told.until + _TICK)  # before the next begins: that is a gap, too
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
             note, fingerprint=BROKEN, open=OpenList(first=closed.number + 1), at=closed.until, shown=()
