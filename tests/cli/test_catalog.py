@@ -98,6 +98,16 @@ def test_a_configuration_names_its_catalog(world: tuple[Path, Path], tmp_path: P
     assert b"sound" in headwater("catalog", "verify", config).stdout
 
 
+def test_a_name_without_an_ending_becomes_a_state_folder(world: tuple[Path, Path], tmp_path: Path) -> None:
+    _, out = world
+    headwater("catalog", "export", out / ".headwater", "-o", tmp_path / "dump.gz")
+    for name, file in (("new/state", "new/state/catalog.sqlite"), ("a.sqlite", "a.sqlite")):
+        headwater("catalog", "import", tmp_path / "dump.gz", tmp_path / name)
+        assert (tmp_path / file).is_file()
+        headwater("catalog", "verify", tmp_path / name)
+    StateLock(tmp_path / "new" / "state").release()
+
+
 def test_a_dump_that_is_cut_off_is_refused(world: tuple[Path, Path], tmp_path: Path) -> None:
     dump = headwater("catalog", "export", world[1] / ".headwater").stdout
     for octets in (dump[:-1], dump[:-300], gzip.compress(dump)[:-9]):

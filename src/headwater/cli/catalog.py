@@ -153,8 +153,8 @@ def _harvest(catalog: Catalog, name: str, manner: Manner, out: Output, listener:
 def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) -> Exit:
     """Restore the sets of a dump in FILE (- for standard input) in CATALOG, with their numbers, times and pages.
 
-    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL; a file that is not there
-    is made. No set is ever written over. A set is seen when all of it has come and agrees with the dump's digest, not
+    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. What is not there is
+    made: a file where the name has an ending (catalog.sqlite), else a state folder. No set is ever written over. A set is seen when all of it has come and agrees with the dump's digest, not
     before: a dump that is cut off or damaged harms nothing.
     """
     from headwater.catalog.dump.file import DumpReader
@@ -166,7 +166,7 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     with click.open_file(dump, "rb") as file, listening() as listener:
         reader = DumpReader(DumpInput(cast("io.BufferedReader", file)), _progress("import", listener))
         chosen = _among(reader.header.sets, names, "dump")
-        with restorable(Whereabouts(place), listener) as catalog:
+        with restorable(Whereabouts(place, may_be_new=True), listener) as catalog:
             _refuse_held(catalog, chosen)
             try:
                 for one, parts in reader.sets():

@@ -31,21 +31,26 @@ class NotPortable(UsageFault):
 
 
 class Whereabouts:
-    """One place, as far as it is known without opening it: `file` is None for a cluster. Raises BadPlace."""
+    """One place, as far as it is known without opening it: `file` is None for a cluster. Raises BadPlace.
 
-    def __init__(self, place: str) -> None:
+    With `may_be_new`, a name without an ending that is not there is a state folder to be made, and else a file.
+    """
+
+    def __init__(self, place: str, *, may_be_new: bool = False) -> None:
         from headwater.catalog.places import is_cluster, place_of, shown
 
         self.place = shown(place)
         self.file: Path | None = None
         self._cluster = place
-        self._is_configured = False
+        self._is_of_a_source = False
         if is_cluster(place):
             place_of(place)
             return
         path = Path(place.removeprefix("sqlite:"))
         if path.suffix == ".toml" and path.is_file():
             self._read(path)
+        elif may_be_new and not path.suffix and not path.exists():
+            self.file, self._is_of_a_source = _inside(path), True
         else:
             self.file = _inside(path) if path.is_dir() else path
 
@@ -54,7 +59,7 @@ class Whereabouts:
         from headwater.server.config import read_config
 
         config = read_config(path)
-        self._is_configured = True
+        self._is_of_a_source = True
         configured: str | None = config.catalog
         if configured is None:
             self.file = _inside(Path(config.state))
@@ -71,7 +76,7 @@ class Whereabouts:
         if self.file is None:
             return None
         folder = self.file.parent
-        return folder if self._is_configured or is_state(bytes(folder)) else None
+        return folder if self._is_of_a_source or is_state(bytes(folder)) else None
 
     @property
     def octets(self) -> int | None:
