@@ -154,8 +154,9 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     """Restore the sets of a dump in FILE (- for standard input) in CATALOG, with their numbers, times and pages.
 
     CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. What is not there is
-    made: a file where the name has an ending (catalog.sqlite), else a state folder. No set is ever written over. A set is seen when all of it has come and agrees with the dump's digest, not
-    before: a dump that is cut off or damaged harms nothing.
+    made: a file where the name has an ending (catalog.sqlite), else a state folder. No set is ever written over. A set
+    is seen when all of it has come and agrees with the dump's digest, not before: a dump that is cut off or damaged
+    harms nothing.
     """
     from headwater.catalog.dump.file import DumpReader
     from headwater.catalog.dump.stream import DumpInput

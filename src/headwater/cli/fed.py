@@ -48,7 +48,7 @@ def feeding(function: Command) -> Command:
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="The source's configuration: it says all of the following.",
+            help="The source's configuration, in place of the options --state to --resource-root.",
         ),
         click.option("--set", "set_name", required=True, metavar="NAME", help="The set that is fed."),
     ):

@@ -55,7 +55,8 @@ class Log:
         """One answered request."""
         if self._as_json:
             message = f"{request.method} {request.target} {request.status}"
-            self._line("info", "request", message, msgspec.structs.asdict(request))
+            fields = msgspec.structs.asdict(request) | {"seconds": round(request.seconds, 6)}
+            self._line("info", "request", message, fields)
             return
         cut = "" if request.complete else " cut short"
         self._say(
