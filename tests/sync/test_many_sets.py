@@ -5,25 +5,31 @@ DST-A6, DST-A7, DST-C1, DST-C5, DST-F10, RS-SD-05, RS-SD-09, RS-DST-09, AMB-53.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.progress import Notice, Progress
+from headwater.sync.explore import Explored, explore
+from headwater.sync.faults import UnknownSetName
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
 from headwater.sync.reading.choosing import Wanted, choose
 from headwater.sync.reading.documents import SMALL_OCTETS
 from headwater.sync.reading.labels import Claims, Names, names_of
+from headwater.sync.roster import unknown_set
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
-from tests.sync.torture import Reply, Site, Source, document, redirect, url
+from tests.sync.torture import Handler, Reply, Site, Source, document, redirect, url
 
 WELL_KNOWN = "/.well-known/resourcesync"
-COUNT = 30
+COUNT = 16
 
 
 def named(source: Source, *names: str) -> dict[str, Site]:
@@ -231,19 +237,19 @@ def test_a_set_that_may_have_moved_is_looked_for_among_all(source: Source, many:
 
 
 def indexed(source: Source) -> None:
-    describe(source, *names()[:20], path="/d1.xml")
-    describe(source, *names()[20:], path="/d2.xml")
+    describe(source, *names()[:10], path="/d1.xml")
+    describe(source, *names()[10:], path="/d2.xml")
     index(source, "/d1.xml", "/d2.xml")
 
 
 def test_one_set_by_an_index(source: Source, many: dict[str, Site], dest: Path) -> None:
     indexed(source)
-    assert sets_of(go(source.base, dest, sets=("p25",))) == ["p25"]
-    assert asked(source) == [WELL_KNOWN, "/d1.xml", "/d2.xml", "/p25/capabilitylist.xml"]
-    assert go(source.base, dest, sets=("p25",)).status == DONE
+    assert sets_of(go(source.base, dest, sets=("p15",))) == ["p15"]
+    assert asked(source) == [WELL_KNOWN, "/d1.xml", "/d2.xml", "/p15/capabilitylist.xml"]
+    assert go(source.base, dest, sets=("p15",)).status == DONE
     assert asked(source) == [WELL_KNOWN, "/d1.xml", "/d2.xml"]
     del source.pages["/d1.xml"]
-    assert go(source.base, dest.parent / "other", sets=("p25",)).status == SOURCE
+    assert go(source.base, dest.parent / "other", sets=("p15",)).status == SOURCE
 
 
 def test_a_new_set_in_a_description_of_an_index_is_seen(source: Source, many: dict[str, Site], dest: Path) -> None:
@@ -254,7 +260,7 @@ def test_a_new_set_in_a_description_of_an_index_is_seen(source: Source, many: di
     assert go(source.base, dest).status == DONE
     assert asked(source) == [WELL_KNOWN, "/d1.xml", "/d2.xml"]
     Site(source, "new").publish()
-    describe(source, *names()[20:], "new", path="/d2.xml")
+    describe(source, *names()[10:], "new", path="/d2.xml")
     index(source, "/d1.xml", "/d2.xml")
     ran = go(source.base, dest)
     assert (ran.status, sets_of(ran)[-1]) == (DONE, "new")
@@ -318,6 +324,78 @@ def test_all_are_read_with_progress_and_in_their_order(source: Source, many: dic
     assert Progress("reading sets", COUNT, COUNT) in told
 
 
+def test_polls_are_sent_many_at_a_time_and_each_once(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """DST-C1: the conditional requests of the sets do not wait for each other; what has changed is not asked twice."""
+    go(source.base, dest)
+    many["p03"].put("new.txt", b"new")
+    many["p03"].publish_changes()
+    meeting, flying, most = threading.Condition(), [0], [0]
+
+    def meet(path: str):
+        reply = source.reply(path)
+
+        def answer(_handler: Handler) -> Reply:
+            with meeting:
+                flying[0] += 1
+                most[0] = max(most[0], flying[0])
+                meeting.notify_all()
+                if not meeting.wait_for(lambda: most[0] >= 4, timeout=30):
+                    most[0] = 1_000  # they come one after another: none needs to wait any more
+                flying[0] -= 1
+            return reply
+
+        return answer
+
+    for name in names():
+        source.pages[f"/{name}/changelist.xml"] = meet(f"/{name}/changelist.xml")
+    source.forget()
+    ran = go(source.base, dest)
+    assert (ran.status, sets_of(ran)) == (DONE, names())
+    assert ran.report is not None
+    assert [one.name for one in ran.report.sets if one.created] == ["p03"]
+    assert (ran.report.requests, 4 <= most[0] <= COUNT) == (1 + COUNT, True)
+    assert all(source.requests(f"/{name}/changelist.xml") == [f"/{name}/changelist.xml"] for name in names())
+
+
+def test_an_answer_that_has_waited_too_long_is_asked_for_anew(
+    source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    """A set is brought to its present, also where the one before it took long."""
+    go(source.base, dest)
+    many["p03"].put("new.txt", b"new")
+    many["p03"].publish_changes()
+    page, late = source.reply("/p03/resources/new.txt"), [0.0]
+
+    def slow(_handler: Handler) -> Reply:
+        late[0] = 3600.0
+        return page
+
+    source.pages["/p03/resources/new.txt"] = slow
+    source.forget()
+    options = msgspec.structs.replace(IMPATIENT, monotonic=lambda: time.monotonic() + late[0])
+    assert go(source.base, dest, options).status == DONE
+    counts = [len(source.requests(f"/{name}/changelist.xml")) for name in names()]
+    assert counts == [1] * 4 + [2] * (COUNT - 4)
+
+
+@pytest.mark.parametrize(("status", "tries"), [(503, 3), (403, 1), (200, 1)])
+def test_a_poll_that_fails_fails_once(
+    status: int, tries: int, source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    """DST-F1, DST-F4: tried as often as always; the other sets are not harmed. A large list is read as a stream."""
+    go(source.base, dest)
+    many["p03"].put("new.txt", b"new")
+    many["p03"].publish_changes()
+    large = source.reply("/p03/changelist.xml").body + b"<!--" + b"x" * SMALL_OCTETS + b"-->"
+    source.pages["/p03/changelist.xml"] = Reply(large, status)
+    source.forget()
+    ran = go(source.base, dest)
+    assert ran.report is not None
+    assert [one.name for one in ran.report.sets if one.exit_status] == ([] if status == 200 else ["p03"])
+    assert len(source.requests("/p03/changelist.xml")) == tries + (status == 200)
+    assert ("p03/new.txt" in tree(dest)) == (status == 200)
+
+
 # names
 
 
@@ -366,3 +444,49 @@ def test_names_fit_a_folder_and_many_alike_are_named_soon() -> None:
     assert names_of(alike)[-1] == "caps-20000"
     taken = Names(names_of(alike))
     assert [taken.free("caps") for _ in range(3)] == ["caps-20001", "caps-20002", "caps-20003"]
+
+
+# a look at what is offered
+
+
+def look(url: str, most: int) -> Explored:
+    with Transport(IMPATIENT) as wire:
+        return explore(url, most=most, transport=wire)
+
+
+def test_a_look_at_a_source_of_many_sets_is_bounded(source: Source, many: dict[str, Site]) -> None:
+    """So many sets are opened as asked for, and the others are counted; nothing of them is read."""
+    found = look(source.base, 3)
+    assert (found.exit_status, found.sets, len(found.tree.children), found.tree.left_out) == (0, COUNT, 3, COUNT - 3)
+    assert {path for path in asked(source) if "/p" in path} == {f"/p{n:02}/capabilitylist.xml" for n in range(3)}
+    indexed(source)
+    found = look(source.base, 12)
+    assert (found.sets, len(found.tree.children), found.tree.left_out) == (COUNT, 12, 4)
+    assert [child.name for child in found.tree.children] == names()[:12]
+
+
+@pytest.mark.parametrize("said", ["p15", "{base}/p15/capabilitylist.xml"], ids=["name", "uri"])
+def test_a_look_at_one_set_of_many(said: str, source: Source, many: dict[str, Site]) -> None:
+    wanted = Options(sets=(said.format(base=source.base),))
+    with Transport(IMPATIENT) as wire:
+        found = explore(source.base, wanted, most=1, transport=wire)
+    assert ([child.name for child in found.tree.children], found.sets, found.tree.left_out) == (["p15"], COUNT, 0)
+    assert {path for path in asked(source) if "/p" in path} == {"/p15/capabilitylist.xml"}
+
+
+def test_a_look_at_a_set_that_is_not_there(source: Source, many: dict[str, Site]) -> None:
+    """It is an error, as for `sync` and `audit`, not an empty tree."""
+    with (
+        Transport(IMPATIENT) as wire,
+        pytest.raises(UnknownSetName, match=r"no set p99; the sets are: p00, .*p15 "),
+    ):
+        explore(source.base, Options(sets=("p00", "p99")), transport=wire)
+
+
+def test_an_audit_does_not_pass_over_a_set_that_is_not_there(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """One that is there beside it is no excuse; the names told are bounded."""
+    go(source.base, dest, sets=("p00",))
+    with pytest.raises(UnknownSetName, match="no set p99"):
+        check(source.base, dest, sets=("p00", "p99"))
+    told = str(unknown_set({"x"}, [f"s{n}" for n in range(4123)], "u"))
+    assert " s48, s49 and 4,073 more (u)" in told

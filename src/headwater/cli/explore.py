@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 @click.argument("url")
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option(
+    "--sets", "most", type=click.IntRange(1), default=100, show_default=True, help="How many of many sets are opened."
+)
+@click.option(
     "--parts", type=click.IntRange(0), default=10, show_default=True, help="How many documents of an index are opened."
 )
 @click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
 @json_option
-def command(url: str, sets: tuple[str, ...], parts: int, token: str | None, as_json: bool) -> int:
+def command(url: str, sets: tuple[str, ...], most: int, parts: int, token: str | None, as_json: bool) -> int:
     """Show what the source behind URL offers: sets, capabilities, documents, with times, counts and oddities.
 
     Reads documents only. Exit status 1: something that is offered cannot be read.
@@ -30,7 +33,7 @@ def command(url: str, sets: tuple[str, ...], parts: int, token: str | None, as_j
 
     options = Options(sets=sets, authorization=f"Bearer {token}" if token else None)
     with listening() as listener:
-        found = explore(url, options, parts=parts, listener=listener)
+        found = explore(url, options, parts=parts, most=most, listener=listener)
     if as_json:
         json_document(found)
     else:
@@ -48,7 +51,8 @@ def _show(node: Node, lead: str, below: str) -> None:
         last = number == shown
         _show(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
     if node.left_out:
-        click.echo(f"{below}└─ … and {node.left_out} more documents (--parts opens more)")
+        what = "documents (--parts" if node.capability else "sets (--sets"
+        click.echo(f"{below}└─ … and {node.left_out:,} more {what} opens more)")
 
 
 def _details(node: Node) -> list[str]:

@@ -14,8 +14,11 @@ from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
-from headwater.sync.reading.discover import Discovery, starting_uri
+from headwater.sync.reading.choosing import Wanted
+from headwater.sync.reading.discover import Discovery, Found, starting_uri
 from headwater.sync.reading.documents import Answer, Documents, Missing
+from headwater.sync.reading.shortlist import MOST_SETS
+from headwater.sync.roster import unknown_set
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.state import Offer
 
@@ -66,13 +69,15 @@ def explore(
     options: Options | None = None,
     *,
     parts: int = 10,
+    most: int = 100,
     listener: Listener = silent,
     transport: Transport | None = None,
     now: Callable[[], dt.datetime] = utcnow,
 ) -> Explored:
-    """Walk what the source behind `url` offers, downwards; of an index the first `parts` documents are opened.
+    """Walk what the source behind `url` offers, downwards: of sets the first `most`, of an index the first `parts`.
 
-    Reads documents as streams, never resources. Raises SourceFault when there is no ResourceSync.
+    Reads documents as streams, never resources. Raises SourceFault when there is no ResourceSync, and UsageFault when a
+    set that is wanted is not there.
     """
     options = options or Options()
     url = starting_uri(url)
@@ -84,12 +89,18 @@ def explore(
 
     with open_transport(url, options, transport) as wire:
         documents = Documents(wire, listen, now=now)
-        found = Discovery(documents, sitemap=True).find(url)
+        wanted = Wanted(options.sets)
+        found = Discovery(documents, sitemap=True, wanted=wanted, most=MOST_SETS if options.sets else most).find(url)
+        offers = _wanted(found, options.sets)
         walk = _Walk(documents, parts, faults)
-        sets = [walk.set(offer) for offer in found.offers if not options.sets or offer.name in options.sets]
+        sets = []
+        for done, offer in enumerate(offers):
+            listener(Progress("sets", done, len(offers)))
+            sets.append(walk.set(offer))
         if found.description is not None:
             tree = walk.document(found.description, "Source Description")
             tree.children = sets
+            tree.left_out = found.left_out
         elif len(sets) == 1:
             tree = sets[0]
         else:
@@ -98,7 +109,17 @@ def explore(
             tree.children.append(Node(uri=where, title="Capability List", fault=what))
             faults.append(what)
     status = Exit.FINDINGS if faults else Exit.DONE
-    return Explored(source=url, sets=len(found.offers), tree=tree, requests=documents.requests, exit_status=int(status))
+    count = len(found.offers) + found.left_out if found.listed is None else len(found.listed)
+    return Explored(source=url, sets=count, tree=tree, requests=documents.requests, exit_status=int(status))
+
+
+def _wanted(found: Found, sets: tuple[str, ...]) -> list[Offer]:
+    if not sets:
+        return list(found.offers)
+    told = {said for offer in found.offers for said in (offer.name, offer.identity)}
+    if unknown := set(sets) - told:
+        raise unknown_set(unknown, [offer.name for offer in found.offers], found.url)
+    return [offer for offer in found.offers if offer.name in sets or offer.identity in sets]
 
 
 class _Walk:

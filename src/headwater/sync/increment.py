@@ -34,8 +34,9 @@ class Increment:
         else:
             if reading.outcome is Outcome.READ:
                 self._set.note("increment")
-            self._execution.left_over()
-        if not self._kit.options.dry_run:
+            if reading.outcome not in (Outcome.GAP, Outcome.MISSING):  # else a list may tell what of it still holds
+                self._execution.left_over()
+        if not self._kit.options.dry_run and not self._is_kept(reading):
             self._keep_reading(reading)
         return reading
 
@@ -62,6 +63,12 @@ class Increment:
             kit.documents, kit.database, self._set.scope, kit.listener, self._set.row.id, self._set.offer, position
         )
         return changes.read()
+
+    def _is_kept(self, reading: Reading) -> bool:
+        """Whether nothing new was read: of thousands of sets that are what they were nothing is to be written."""
+        row = self._set.row
+        as_it_was = reading.outcome is Outcome.UNCHANGED and not reading.documents and reading.position == row.position
+        return as_it_was and row.scope == self._set.signature
 
     def _keep_reading(self, reading: Reading) -> None:
         """The position moves last, over what was applied or is remembered as failed (DST-F6)."""

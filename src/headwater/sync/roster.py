@@ -24,6 +24,7 @@ from headwater.sync.reading.discover import Discovery, Found
 from headwater.sync.reading.documents import Documents, Look
 from headwater.sync.reading.labels import Names
 from headwater.sync.state import (
+    SOURCE,
     Offer,
     SetRow,
     add_set,
@@ -39,7 +40,6 @@ from headwater.sync.state import (
 _OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
 _UNREAD, _SOME = "unread", "only some were read"  # facts: Capability Lists that failed, and whether all were tried
 _PAGES = "descriptions of the index"
-_SOURCE = 0  # the "set" whose documents are those of the source as a whole
 _MOST_NAMES = 50
 
 
@@ -97,7 +97,7 @@ class Roster:
             same = fact(t, "url") == self._url
             self.final = (fact(t, "final") if same else None) or self._url
             description = fact(t, "description") if same else None
-            held = validators(t, _SOURCE, description) if description else None
+            held = validators(t, SOURCE, description) if description else None
         if not (known and same):
             return self._discover(known)
         if description is None:
@@ -125,7 +125,7 @@ class Roster:
         """Whether every Source Description of an index is what it was: the index itself tells nothing of that."""
         with self._database.write() as t:
             pages = msgspec.json.decode(fact(t, _PAGES) or "[]", type=list[str])
-            asked = [(page, validators(t, _SOURCE, page)) for page in pages]
+            asked = [(page, validators(t, SOURCE, page)) for page in pages]
         found = list(self._documents.looks(asked))
         for page, look in zip(pages, found, strict=True):
             if isinstance(look, SourceFault) or look.status not in (200, 304):
@@ -170,7 +170,7 @@ class Roster:
     def _known(self, known: list[SetRow]) -> dict[str, Known]:
         """What is remembered of Capability Lists, to ask for them conditionally."""
         with self._database.write() as t:
-            held = all_validators(t, _SOURCE)
+            held = all_validators(t, SOURCE)
         offers = {row.offer.identity: row.offer for row in known if row.offer.capability_list == row.offer.identity}
         return {uri: Known(offer, held[uri]) for uri, offer in offers.items() if uri in held}
 
@@ -221,12 +221,12 @@ class Roster:
         keep_fact(t, "final", found.final)
         if found.description:
             keep_fact(t, "description", found.description)
-            keep_validators(t, _SOURCE, found.description, found.description_etag, found.description_modified)
+            keep_validators(t, SOURCE, found.description, found.description_etag, found.description_modified)
         else:
             t.run("DELETE FROM facts WHERE name = 'description'")
         keep_fact(t, _PAGES, msgspec.json.encode([uri for uri, _ in found.pages]).decode())
         for uri, held in (*found.read, *found.pages):
-            keep_validators(t, _SOURCE, uri, held.etag, held.last_modified)
+            keep_validators(t, SOURCE, uri, held.etag, held.last_modified)
         unread = set(msgspec.json.decode(fact(t, _UNREAD) or "[]", type=list[str])) if some else set()
         unread = (unread - {offer.identity for offer in found.offers}) | {uri for uri, _ in found.faults}
         keep_fact(t, _UNREAD, msgspec.json.encode(sorted(unread)).decode())
@@ -282,7 +282,7 @@ class Roster:
         if row.position is None or row.offer.change_list is not None or uri is None or uri in self._unread:
             return row
         with self._database.write() as t:
-            held = validators(t, _SOURCE, uri)
+            held = validators(t, SOURCE, uri)
         try:
             look = self._documents.look(uri, validators=held)
         except SourceFault as fault:
@@ -301,5 +301,5 @@ class Roster:
         offer = msgspec.structs.replace(fresh, name=row.offer.name, identity=row.offer.identity)
         with self._database.write() as t:
             keep_offer(t, row.id, offer)
-            keep_validators(t, _SOURCE, look.uri, look.etag, look.last_modified)
+            keep_validators(t, SOURCE, look.uri, look.etag, look.last_modified)
         return msgspec.structs.replace(row, offer=offer)

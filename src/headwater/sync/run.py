@@ -22,12 +22,15 @@ from headwater.sync.moments import micros
 from headwater.sync.network.transport import Credentials, Transport, TransportOptions
 from headwater.sync.oneset import OneSet
 from headwater.sync.options import Options, Report, SetReport, gravest
+from headwater.sync.polling import asked_first, polled_by
 from headwater.sync.reading.discover import starting_uri
 from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.intake import scope_origins
 from headwater.sync.reading.wishes import Wishes
 from headwater.sync.roster import Roster
 from headwater.sync.state import FOLDER, TEMPORARY, SetRow, sets
+
+_AHEAD = 128  # sets whose first requests are sent at a time
 
 
 def utcnow() -> dt.datetime:
@@ -113,6 +116,7 @@ class _Run:
         self._database = database
         self._now = now
         self._documents = Documents(transport, listener, now=now)
+        self._scopes: dict[int, Scope] = {}
         self._report = Report(source=url, destination=str(root), dry_run=options.dry_run)
         self._roster = Roster(url, root, options, listener, database, self._documents)
 
@@ -125,7 +129,10 @@ class _Run:
         with self._tree() as tree:
             ledger = Ledger(self._database, self._root, self._now)
             number = 0 if self._options.dry_run or tree is None else ledger.begin(tree)
-            for row in rows:
+            for done, row in enumerate(rows):
+                if done % _AHEAD == 0:
+                    self._ask_ahead(rows[done : done + _AHEAD])
+                    self._documents.progress("sets", done, len(rows))
                 kit = self._kit(tree, number, adopt=not fresh)
                 statuses.append(self._one(kit, row).exit_status)
             if number:
@@ -145,22 +152,27 @@ class _Run:
 
     def _one(self, kit: Kit, row: SetRow) -> SetReport:
         row = self._roster.with_fresh_offer(row)
-        origins = scope_origins(self._url, self._roster.final, row.offer.capability_list)
-        scope = Scope(origins, frozenset(host.lower() for host in self._options.allow_hosts), self._options.any_host)
-        report = OneSet(kit, row, scope).run()
+        report = OneSet(kit, row, self._scopes[row.id]).run()
         self._report.sets.append(report)
         return report
 
-    def _polled(self, rows: list[SetRow]) -> Iterator[str]:
-        """The document of each set that says first that there is something new."""
+    def _scope(self, row: SetRow) -> Scope:
+        origins = scope_origins(self._url, self._roster.final, row.offer.capability_list)
+        return Scope(origins, frozenset(host.lower() for host in self._options.allow_hosts), self._options.any_host)
+
+    def _ask_ahead(self, rows: list[SetRow]) -> None:
+        """The first requests of the next sets, many at a time."""
+        self._scopes = {row.id: self._scope(row) for row in rows}
+        with self._database.write() as t:
+            asked = asked_first(t, rows, self._options, self._scopes)
+        if len(asked) > 1:
+            self._documents.ask_ahead(asked)
+
+    def _polled(self, rows: list[SetRow]) -> list[str]:
+        """What the sets poll from now on."""
         with self._database.write() as t:
             now = {row.id: row for row in sets(t)}
-        for row in rows:
-            held = now[row.id]
-            if held.position is not None and held.position.open and held.position.list_uri:
-                yield held.position.list_uri
-            elif uri := held.offer.change_list or held.offer.resource_list or held.offer.capability_list:
-                yield uri
+        return [uri for row in rows if (uri := polled_by(now[row.id])) is not None]
 
     def _kit(self, tree: Tree | None, number: int, *, adopt: bool) -> Kit:
         return Kit(

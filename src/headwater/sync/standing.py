@@ -8,10 +8,15 @@ from headwater.errors import HeadwaterError, SourceFault
 from headwater.spec.kinds import Kind
 from headwater.sync.filters import Choice, Scope
 from headwater.sync.kit import Kit
-from headwater.sync.options import SetReport
+from headwater.sync.options import Options, SetReport
 from headwater.sync.position import Position
 from headwater.sync.reading.capabilities import offer_of
 from headwater.sync.state import SetRow, forget_documents, keep_offer, keep_position, one_set
+
+
+def signature_of(options: Options) -> str:
+    """What is chosen of the resources of a set, as it is remembered."""
+    return msgspec.json.encode((options.include, options.exclude, options.allow_hosts, options.any_host)).decode()
 
 
 class Standing:
@@ -23,9 +28,7 @@ class Standing:
         self.offer = row.offer
         self.scope = scope
         self.choice = Choice(kit.options.include, kit.options.exclude)
-        self.signature = msgspec.json.encode(
-            (kit.options.include, kit.options.exclude, kit.options.allow_hosts, kit.options.any_host)
-        ).decode()
+        self.signature = signature_of(kit.options)
         self.statuses: list[int] = []
         self.since: Position | None = None
         """From where changes are to be read again, where that is not the position itself."""

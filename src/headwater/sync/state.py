@@ -13,6 +13,8 @@ from headwater.storage.schema import Schema
 from headwater.sync.position import Position
 
 FOLDER = ".headwater"
+SOURCE = 0
+"""The number of the "set" whose documents are those of the source as a whole."""
 
 _FIRST = """
 CREATE TABLE facts(name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;

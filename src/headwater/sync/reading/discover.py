@@ -36,6 +36,7 @@ from headwater.sync.state import Offer, Validators
 
 WELL_KNOWN = "/.well-known/resourcesync"
 _HIGHEST = 4
+_MOST_PAGES = 10_000
 _TOGETHER = 256
 _MOST_SITEMAPS = 50
 _SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
@@ -63,6 +64,9 @@ class Found(msgspec.Struct, frozen=True):
     pages: tuple[tuple[str, Validators], ...] = ()
     """The Source Descriptions below the one that was seen, where that is an index of them."""
 
+    left_out: int = 0
+    """How many more are listed than were to be looked at."""
+
     listed: tuple[str, ...] | None = None
     """Where only the Capability Lists of the wanted sets were read: all that are listed. None: everything was read."""
 
@@ -77,6 +81,7 @@ class Discovery:
 
     `wanted`: only these sets are asked for. `known`, by the URI of the Capability List: it is asked for conditionally,
     and what it has offered holds as long as it is unchanged. `description`: a look at the Source Description just had.
+    `most`: so many of the sets that are listed are looked at.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Discovery:
         wanted: Wanted | None = None,
         known: Mapping[str, Known] | None = None,
         description: Look | None = None,
+        most: int = MOST_SETS,
     ) -> None:
         self._documents = documents
         self._sitemap = sitemap
@@ -95,7 +101,8 @@ class Discovery:
         if description is not None:
             self._lists.put(description)
         self._shortlist: Shortlist | None = None
-        self._count = 0
+        self._most = min(most, MOST_SETS)
+        self._count = self._left_out = 0
         self._visited: set[str] = set()
         self._faults: list[SourceFault] = []
         self._set_faults: list[tuple[str, str]] = []
@@ -125,6 +132,7 @@ class Discovery:
             tuple(self._set_faults) if chosen is None else chosen.faults,
             tuple(self._lists.read),
             tuple(self._lists.pages),
+            self._left_out,
             None if chosen is None else chosen.listed,
         )
 
@@ -206,17 +214,23 @@ class Discovery:
 
     def _listed_in(self, look: Look, depth: int) -> Iterator[Offer]:
         """The sets of everything that a Source Description lists."""
-        total = len(look.entries)
-        for start in range(0, total, _TOGETHER):
-            batch = look.entries[start : start + _TOGETHER]
+        entries = look.entries
+        if look.document is not None and look.document.kind is Kind.SOURCE_DESCRIPTION:
+            entries = entries[: max(0, self._most - self._count)]
+            self._count += len(entries)
+            self._left_out += len(look.entries) - len(entries)
+            too_many = self._left_out > 0 and self._count >= MOST_SETS
+        else:
+            entries = entries[:_MOST_PAGES]
+            too_many = len(entries) < len(look.entries)
+        if too_many:
+            self._documents.warn("RS-SD-05", "more sets than are looked at", look.final)
+        for start in range(0, len(entries), _TOGETHER):
+            batch = entries[start : start + _TOGETHER]
             if look.document is not None and look.document.kind is Kind.SOURCE_DESCRIPTION:
                 self._lists.look(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
-                self._documents.progress("reading sets", min(start + _TOGETHER, total), total)
+                self._documents.progress("reading sets", start + len(batch), len(entries))
             for entry in batch:
-                self._count += 1
-                if self._count > MOST_SETS:
-                    self._documents.warn("RS-SD-05", "more sets than are looked at", look.final)
-                    return
                 if normalise(entry.loc) not in self._visited:
                     yield from self._listed_at(entry, look, depth)
 

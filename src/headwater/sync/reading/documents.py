@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Protocol, cast
 
@@ -37,6 +38,7 @@ SMALL_OCTETS = 1 << 16
 """What a Capability List hardly exceeds: of documents that are read many at a time so much is held of each."""
 
 _TOGETHER = 256
+_AHEAD_SECONDS = 5.0  # how old an answer may be when it is read: a set is brought to its present, not to a past
 _TRIES = 3
 _PAUSE_SECONDS = 0.3
 _UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
@@ -117,6 +119,7 @@ class Documents:
         self._now = now
         self._sleep = sleep
         self._said: set[tuple[str, str | None]] = set()
+        self._ahead: dict[tuple[str, Validators | None], tuple[float, Fetched]] = {}
         self.requests = 0
         self.octets = 0
 
@@ -150,24 +153,19 @@ class Documents:
     def _read(
         self, uri: str, consumer: Consumer, validators: Validators | None, *, fresh: bool
     ) -> Answer | Unchanged | Missing:
-        headers = [("Accept-Encoding", "gzip")]
-        if fresh:
-            headers.append(("Cache-Control", "no-cache"))
-        elif validators:
-            headers.extend(validators.headers())
-        asked = any(name.lower().startswith("if-") for name, _ in headers)
-        self.requests += 1
-        with self._transport.stream(Fetch(uri, tuple(headers), max_octets=LARGEST_DOCUMENT)) as answer:
+        held = None if fresh else validators
+        headers = (*_headers(held), *((("Cache-Control", "no-cache"),) if fresh else ()))
+        with self._answer(uri, headers, held) as (answer, chunks):
             if answer.failure is not None:
                 raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
-            if answer.status == 304 and asked:
+            if answer.status == 304 and held is not None and held.headers():
                 return Unchanged(uri)
             if answer.status in (404, 410):
                 return Missing(uri, answer.status)
             if answer.status != 200:
                 raise Unreachable(f"cannot be fetched: HTTP status {answer.status}", where=uri, rule=_rule(answer))
             reader = Reader(base_uri=answer.uri)
-            self._feed(reader, answer, consumer)
+            self._feed(reader, chunks, answer.uri, consumer)
             self.octets += answer.octets
             document = reader.document
             assert document is not None
@@ -187,16 +185,42 @@ class Documents:
                 max_age=_max_age(answer.headers.get("cache-control")),
             )
 
-    def _feed(self, reader: Reader, answer: StreamedAnswer, consumer: Consumer) -> None:
+    @contextmanager
+    def _answer(
+        self, uri: str, headers: tuple[tuple[str, str], ...], held: Validators | None
+    ) -> Iterator[tuple[StreamedAnswer | Fetched, Iterable[bytes]]]:
+        """The answer to one request and the chunks of its body: the one asked for ahead while it is fresh, or now."""
+        asked_at, ahead = self._ahead.pop((uri, held), (0.0, None))
+        if ahead is not None and self._transport.options.monotonic() - asked_at < _AHEAD_SECONDS:
+            yield ahead, (ahead.body,)
+            return
+        self.requests += 1
+        with self._transport.stream(Fetch(uri, headers, max_octets=LARGEST_DOCUMENT)) as answer:
+            yield answer, answer
+
+    def ask_ahead(self, asked: Sequence[tuple[str, Validators]]) -> None:
+        """Ask many at a time for small documents that will be asked for in just this way in a moment.
+
+        What has not been wanted within seconds, or until the next call, is forgotten and asked for anew.
+        """
+        answers = self._together(asked)
+        now = self._transport.options.monotonic()
+        self._ahead = {
+            one: (now, answer)
+            for one, answer in zip(asked, answers, strict=True)
+            if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE
+        }
+
+    def _feed(self, reader: Reader, chunks: Iterable[bytes], final: str, consumer: Consumer) -> None:
         waiting: list[Entry] = []
-        for chunk in answer:
+        for chunk in chunks:
             entries = reader.feed(chunk)
             if not entries and not waiting:
                 continue
             if reader.document is None:
                 waiting.extend(entries)
                 if len(waiting) > _UNDECIDED:
-                    raise SourceFault("the root's rs:md comes after too many entries", where=answer.uri, rule="AMB-04")
+                    raise SourceFault("the root's rs:md comes after too many entries", where=final, rule="AMB-04")
                 continue
             consumer.take(reader.document, waiting + entries if waiting else entries)
             waiting = []
@@ -206,11 +230,10 @@ class Documents:
 
     def look(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Look:
         """Fetch whatever is at an address and say what it is (DST-A1). Raises Unreachable when nothing answers."""
-        self.requests += 1
-        with self._transport.stream(Fetch(uri, _headers(validators), max_octets=LARGEST_DOCUMENT)) as answer:
+        with self._answer(uri, _headers(validators), validators) as (answer, chunks):
             if answer.failure is not None:
                 raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
-            return _look(uri, answer, answer, most_entries)
+            return _look(uri, answer, chunks, most_entries)
 
     def looks(self, asked: Iterable[tuple[str, Validators | None]]) -> Iterator[Look | SourceFault]:
         """`look` at many addresses, many at a time: what is there, or why nothing answers, in their order.
@@ -306,7 +329,7 @@ def _may_pass(fault: SourceFault) -> bool:
     return isinstance(fault, StreamBroken | NotXml)
 
 
-def _rule(answer: StreamedAnswer) -> str:
+def _rule(answer: StreamedAnswer | Fetched) -> str:
     return "DST-F2" if answer.status in (401, 403) else "DST-F1"
 
 
