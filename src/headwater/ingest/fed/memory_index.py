@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.catalog.cluster.head import short
+from headwater.catalog.cluster.names import short
 from headwater.storage.cluster import CONFLICT, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged, ClusterUnreachable, Reason
 
