@@ -136,6 +136,8 @@ class SetSource:
         self._published_seq = 0
         self._announced_seq: int | None = None
         self._has_published = False
+        self._is_overtaken: bool | None = None
+        """Whether more was published than the catalog knows; until the first scan has ended, when that was asked."""
         self.pages_left = 0
         """What remains of a round of pages: the next publication goes on with it."""
 
@@ -154,9 +156,11 @@ class SetSource:
         before = self._catalog.create(self.name)
         self._put_up_fence()
         if self.at is None and before.opened_at is not None:
+            self._is_unsure()
             self._publisher.breaks.mend(self.name)
         turned = self._publisher.rotate(self.name) if before.opened_at is not None else None
         scanned = self._scanner.scan()
+        self._is_overtaken = False
         if scanned.at is not None:
             self.at = turned or scanned.at
         fresh = scanned.opened and scanned.unchanged == 0
@@ -168,7 +172,7 @@ class SetSource:
         if self._fence is None:
             self._put_up_fence()
         scanned = self._hinted.rescan(paths)
-        if not scanned.changes:
+        if not scanned.changes or self._is_unsure():
             return Worked(name=self.name, scanned=scanned, published=None)
         return self._publish(scanned, before, force_pages=False, verify=False)
 
@@ -192,8 +196,13 @@ class SetSource:
 
         A catalog that is older than what was published knows nothing of the time between: the folder is scanned first.
         """
-        if self.at is not None or not self._publisher.breaks.is_overtaken(self.name):
+        if not self._is_unsure():
             self._print(force_pages=False, check=True)
+
+    def _is_unsure(self) -> bool:
+        if self._is_overtaken is None:
+            self._is_overtaken = self._publisher.breaks.is_overtaken(self.name)
+        return self._is_overtaken
 
     def _print(self, *, force_pages: bool, check: bool = False) -> Published:
         published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages, check=check)
