@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -58,6 +59,14 @@ class Commands(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{COMMANDS[cmd_name][0]}.command is not a click command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is called; of one that is none, what was probably meant."""
+        if args and (meant := get_close_matches(args[0], COMMANDS, 1)) and args[0] not in COMMANDS:
+            ctx.fail(f"No such command {args[0]!r}: did you mean {meant[0]}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

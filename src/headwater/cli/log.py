@@ -43,10 +43,11 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 class Log:
     """Says what a server does, a line at a time, from any thread.
 
-    Written without `logging`, which takes as long for a line as the server for the answer.
+    Written without `logging`, which takes as long for a line as the server for the answer. Without a `stream` it goes to
+    what is standard error at that moment: above the bars as long as there are any.
     """
 
-    def __init__(self, stream: TextIO, *, as_json: bool) -> None:
+    def __init__(self, stream: TextIO | None = None, *, as_json: bool) -> None:
         self._stream = stream
         self._as_json = as_json
         self._lock = threading.Lock()
@@ -121,9 +122,10 @@ class Log:
 
     def _write(self, line: str) -> None:
         with self._lock:
+            stream = self._stream or sys.stderr
             try:
-                self._stream.write(line)
-                self._stream.flush()
+                stream.write(line)
+                stream.flush()
             except (OSError, ValueError):  # nobody reads it, or there is no room for it: that stops no answer
                 return
 
@@ -132,7 +134,7 @@ def open_log(form: str) -> Log:
     """The log on standard error."""
     # uvicorn's own lines say nothing that ours do not, and its tracebacks of cut connections alarm for nothing.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    return Log(sys.stderr, as_json=form == "json")
+    return Log(as_json=form == "json")
 
 
 def _now() -> str:

@@ -105,7 +105,8 @@ def command(
     from headwater.simulate.simulation import Simulation
 
     with ExitStack() as held:
-        listener = held.enter_context(listening())
+        bars = held.enter_context(ExitStack())
+        listener = bars.enter_context(listening())
         world, course = _settings(options, listener)
         if no_serve and state is None and catalog is None:
             raise UsageFault("nothing would be left of it", advice="Add --state DIR or --catalog CATALOG.")
@@ -119,7 +120,7 @@ def command(
         if no_serve:
             return _feed(simulation, as_json=as_json)
         site = _Place(host, port, base_url, folder, state is not None)
-        return _serve(simulation, site, listener, quiet=quiet, log_format=log_format, as_json=as_json)
+        return _serve(simulation, site, listener, bars, quiet=quiet, log_format=log_format, as_json=as_json)
 
 
 class _Place(NamedTuple):
@@ -188,7 +189,14 @@ def _stopping() -> Iterator[tuple[threading.Event, list[int]]]:
 
 
 def _serve(
-    simulation: Simulation, place: _Place, listener: Listener, *, quiet: bool, log_format: str, as_json: bool
+    simulation: Simulation,
+    place: _Place,
+    listener: Listener,
+    bars: ExitStack,
+    *,
+    quiet: bool,
+    log_format: str,
+    as_json: bool,
 ) -> Exit:
     """Serve: at first 503 while everything is loaded and published, then what happens."""
     from headwater.cli.log import open_log
@@ -202,12 +210,16 @@ def _serve(
     with listen(place.host, place.port) as address:
         url = place.base_url or _own_url(place.host, address_url(address))
         site = Site(base_url=url, sets=tuple(SetSettings(name=name) for name in simulation.world.sets))
-        heard = _heard(listener, log)
+        heard = simulation.listener = _heard(listener, log)
         source = SimulatedSource(simulation, site, place.state / DOCUMENTS, heard, durable=place.is_kept)
         app = Application(source, {}, contents=simulation, on_served=None if quiet else log.served, on_fault=log.fault)
 
+        def ready() -> None:
+            bars.close()
+            _announce(log, simulation, url, place, as_json=as_json)
+
         def begin() -> None:
-            source.load_and_start(lambda: _announce(log, simulation, url, place, as_json=as_json), server.end)
+            source.load_and_start(ready, server.end)
 
         server = make_server(app, on_ready=begin)
         try:

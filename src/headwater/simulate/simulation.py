@@ -35,7 +35,7 @@ class Simulation:
         self.catalog = catalog
         self.world = world
         self.course = course
-        self._listener = listener
+        self.listener = listener
         self._start = course.start or utc_now()
         filler = Filler(world.seed, world.hashes)
         self._feeds = {name: SetFeed(catalog, world, name, filler) for name in world.sets}
@@ -61,7 +61,7 @@ class Simulation:
         def hear(event: Progress | Notice) -> None:
             if isinstance(event, Progress):
                 event = Progress(LOADED, before + event.done, self.world.resources)
-            self._listener(event)
+            self.listener(event)
 
         return hear
 
@@ -103,7 +103,7 @@ class Simulation:
                 self._lookup.learn(feed.name, events)
                 changed.append(feed.name)
         self._exhausted = not changed
-        self._listener(Progress(CHANGES, self.done, self.course.last))
+        self.listener(Progress(CHANGES, self.done, self.course.last))
         return changed
 
     def _due(self) -> int:
