@@ -97,6 +97,21 @@ def test_a_root_that_goes_away_hints_everything(watching: Watching) -> None:
     assert watching.found >= EVERYTHING
 
 
+def test_a_root_that_is_another_folder_now_hints_everything(tmp_path: Path) -> None:
+    """A link to the present release: nothing would be heard of the next one."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "root").symlink_to("one")
+    watching = Watching(os.fsencode(tmp_path / "root"))
+    try:
+        (tmp_path / "next").symlink_to("two")
+        os.replace(tmp_path / "next", tmp_path / "root")
+        watching.until(lambda: watching.fault is not None)
+        assert watching.found >= EVERYTHING
+    finally:
+        watching.end()
+
+
 def test_a_root_that_is_not_there() -> None:
     with pytest.raises(CannotWatch):
         next(hints(b"/nowhere/at/all", lambda: False))

@@ -53,7 +53,11 @@ def hints(root: bytes, stop: Callable[[], bool]) -> Iterator[frozenset[bytes]]:
         if not os.path.isdir(base):  # watchfiles would wait for a folder that never comes
             raise CannotWatch("the folder is not there", where=os.fsdecode(root))
         try:
+            watched = _identity(root)
             for changes in _changes(base, stop):
+                if _identity(root) != watched:  # a link that leads elsewhere now, a file system mounted over it
+                    yield EVERYTHING
+                    raise CannotWatch("the folder is another one now", where=os.fsdecode(root))
                 found = frozenset(_relative(base, os.fsencode(path)) for _change, path in changes)
                 if b"" in found:
                     yield EVERYTHING
@@ -69,6 +73,14 @@ def hints(root: bytes, stop: Callable[[], bool]) -> Iterator[frozenset[bytes]]:
             yield frozenset({_relative(base, undecodable), b""})
         except OSError as cause:
             raise CannotWatch(f"the folder cannot be watched: {cause}", where=os.fsdecode(root)) from cause
+
+
+def _identity(root: bytes) -> tuple[int, int] | None:
+    try:
+        state = os.stat(root)
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
 
 
 def _changes(base: bytes, stop: Callable[[], bool]) -> Iterator[set[tuple[object, str]]]:
