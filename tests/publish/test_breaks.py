@@ -104,7 +104,9 @@ def test_other_words_are_no_gap(world: World) -> None:
     assert since <= position
 
 
-def test_an_older_catalog_is_a_gap(world: World) -> None:
+@pytest.mark.parametrize("gone", [1, 9])
+@pytest.mark.parametrize("is_closed", [False, True], ids=["told by the open list", "told by a closed list"])
+def test_an_older_catalog_is_a_gap(world: World, gone: int, is_closed: bool) -> None:
     """What was told after the copy was made is forgotten: `gone` was created and deleted meanwhile."""
     world.catalog.close()
     older = world.folder / "older.sqlite"
@@ -112,7 +114,9 @@ def test_an_older_catalog_is_a_gap(world: World) -> None:
     world.catalog = SqliteCatalog(world.folder / "catalog.sqlite", limits=LIMITS)
     world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
     world.clock.sleep(60)
-    world.record(*(put(f"gone{number}", 1) for number in range(9)))
+    world.record(*(put(f"gone{number}", 1) for number in range(gone)))
+    if is_closed:
+        world.catalog.close_segment("files", world.now())
     world.publish()
     position, closed = _position(world), _closed(world)
     world.catalog = SqliteCatalog(older, limits=LIMITS)

@@ -39,11 +39,15 @@ _NUMBER = re.compile(r"/changelist/([0-9]+)\.xml\Z")
 
 
 class Stated(msgspec.Struct, frozen=True):
-    """What published documents say: since when and until when they tell, the last change; the newest numbered list."""
+    """What published documents say: since when and until when they tell, and the last change.
+
+    `newest` is the newest numbered Change List and `number` its number (-1: there is none), `begins` its `from`.
+    """
 
     since: dt.datetime
     until: dt.datetime
     changed: dt.datetime | None
+    begins: dt.datetime | None
     number: int
     newest: str | None
 
@@ -93,7 +97,12 @@ class Breaks:
         if not note.open.name or self._store.told(note.open.name) == note.open.etag:
             return False
         told = stated(self._store, state.name)
-        if told is None or told.changed is None:
+        if told is None or told.begins is None:
+            return False
+        segments = self._catalog.segments(state.name)
+        if not any(one.from_ == told.begins and told.number in (-1, one.number) for one in segments):
+            return True
+        if told.changed is None:
             return False
         known = self._catalog.changes(state.name, note.open.seq - 1, 1) if note.open.seq else []
         if known and told.changed <= known[0].at:
@@ -151,7 +160,9 @@ def stated(store: Store, name: str) -> Stated | None:
     moments = [moment for _kind, moment in times]
     changed = max((moment for kind, moment in times if kind == "datetime"), default=None)
     number = max(numbers, default=-1)
-    return Stated(min(moments), max(moments), changed, number, numbers.get(number))
+    newest = numbers.get(number)
+    begins = next((moment for kind, moment in _times(store, newest or change_list_name(name)) if kind == "from"), None)
+    return Stated(min(moments), max(moments), changed, begins, number, newest)
 
 
 def _times(store: Store, name: str) -> list[tuple[str, dt.datetime]]:
