@@ -43,8 +43,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 class Log:
     """Says what a server does, a line at a time, from any thread.
 
-    Written without `logging`, which takes as long for a line as the server for the answer. Without a `stream` it goes to
-    what is standard error at that moment: above the bars as long as there are any.
+    Written without `logging`, which takes as long for a line as the server for the answer. Without a `stream` a line
+    goes to what is standard error at that moment: above the bars as long as there are any.
     """
 
     def __init__(self, stream: TextIO | None = None, *, as_json: bool) -> None:

@@ -29,6 +29,7 @@ td,th{text-align:left;padding:.5rem .75rem;border-bottom:1px solid var(--line)}
 th{font-weight:600}td+td,th{white-space:nowrap}.n{text-align:right;font-variant-numeric:tabular-nums}
 code{background:var(--line);padding:.1rem .35rem;border-radius:.25rem}a{color:inherit}
 footer{margin-top:2rem;font-size:.875rem;opacity:.75}
+@media(max-width:48rem){body{margin-top:1.5rem}td,th{padding:.5rem .4rem}td+td,th{white-space:normal}}
 """
 
 
