@@ -31,10 +31,11 @@ class Arrears:
         for uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, changed_at, tries in rows:
             name = path if path is not None else self._claims.path(uri)
             if self._claims.takes(uri, name):
+                known_at = changed_at if changed_at is not None else self._set.baseline_at  # 5.3, as at first
                 t.run(
                     ADD_WORK,
                     (
-                        uri, loc, name, key, lastmod, length, hash_, type_, coding, mirrors, changed_at, changed_at,
+                        uri, loc, name, key, lastmod, length, hash_, type_, coding, mirrors, changed_at, known_at,
                         None, None, tries,
                     ),
                 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
 from headwater.sync.difference import Difference
@@ -18,13 +19,14 @@ from headwater.sync.state import forget_documents, keep_position, keep_validator
 
 
 class Baseline:
-    """Carries out baselines; `tried` says that there was one in this run."""
+    """Carries out baselines; `tried` says that there was one in this run, `applied` that it had a list to go by."""
 
     def __init__(self, standing: Standing, execution: Execution) -> None:
         self._set = standing
         self._kit = standing.kit
         self._execution = execution
         self.tried = False
+        self.applied = False
 
     def carry_out(self, *, force: bool) -> bool:
         """A baseline from the Resource List; False when its position cannot be relied on."""
@@ -46,9 +48,35 @@ class Baseline:
             return True
         return self._apply(found)
 
+    def reconsider(self, *, corrected: bool) -> None:
+        """Apply a Resource List that is newer than that of the last baseline, if there is one (DST-B2, DST-F12).
+
+        `corrected`: or one with the same `at` that says something else by now. What stands in the way is only told:
+        everything that is due was done before.
+        """
+        row, uri = self._set.row, self._set.offer.resource_list
+        if uri is None or self._set.scope.refusal(uri):
+            return
+        with self._kit.database.write() as t:
+            held = validators(t, row.id, uri) if row.baseline_uri == uri else None
+        try:
+            found = self._listing().read(uri, held, None if corrected else row.baseline_at)
+            if isinstance(found, Snapshot) and not self._is_stale(found):
+                self._apply(found)
+        except (SourceFault, Undetermined) as fault:
+            self._set.warn(fault.rule or fault.code, fault.what, fault.where)
+
     def _read_list(self, uri: str, *, force: bool) -> Snapshot | Same | OtherKind | Missing:
         row = self._set.row
-        listing = Listing(
+        listing = self._listing()
+        if force or not row.baseline_done or row.baseline_uri != uri:
+            return listing.read(uri)
+        with self._kit.database.write() as t:
+            held = validators(t, row.id, uri)
+        return listing.read(uri, held, row.baseline_at)
+
+    def _listing(self) -> Listing:
+        return Listing(
             self._kit.documents,
             self._kit.database,
             self._set.scope,
@@ -56,11 +84,6 @@ class Baseline:
             sitemap=self._set.offer.is_sitemap,
             doubt=lambda: self._set.offer.change_list is None or self._would_remove(),
         )
-        if force or not row.baseline_done or row.baseline_uri != uri:
-            return listing.read(uri)
-        with self._kit.database.write() as t:
-            held = validators(t, row.id, uri)
-        return listing.read(uri, held, row.baseline_at)
 
     def _would_remove(self) -> bool:
         """Whether something held is not in what was listed."""
@@ -116,6 +139,7 @@ class Baseline:
     def _apply(self, snapshot: Snapshot) -> bool:
         if self._is_stale(snapshot):
             return self._keep_newer(snapshot)
+        self.applied = True
         self._set.note("baseline")
         self._set.report.refused += snapshot.refused
         self._set.report.at = text(snapshot.at)

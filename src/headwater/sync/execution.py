@@ -145,9 +145,7 @@ class Execution:
                 "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.doomed d"
                 " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.doomed)"
             )
-        self._set.report.held_back = doomed
         if self._kit.options.delete:
-            self._set.statuses.append(Exit.TRANSFERS_FAILED)
             share = doomed / max(self._held_before, 1)
             self._set.warn(
                 "DST-B4",

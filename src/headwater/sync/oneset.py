@@ -21,6 +21,10 @@ from headwater.sync.standing import Standing
 from headwater.sync.state import SetRow
 
 _MOST_FAILURES = 100
+_STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"
+"""Tried in this run, and what came is not what was listed: the list may have been wrong, or is another by now."""
+
+_HELD_BACK = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
 
 
 class OneSet:
@@ -32,6 +36,7 @@ class OneSet:
         self._execution = Execution(self._set)
         self._baseline = Baseline(self._set, self._execution)
         self._increment = Increment(self._set, self._execution)
+        self._began = kit.now()
 
     def run(self) -> SetReport:
         """Do what is needed; a fault of the source ends in the report, one of our store is raised."""
@@ -59,9 +64,11 @@ class OneSet:
                 return
         elif offer.change_list is None:
             self._baseline.carry_out(force=False)
+            self._reconsider()
             return
         if self._set.offer.change_list is not None:
             self._increments()
+            self._reconsider()
 
     def _first_of_all(self, *, force: bool) -> bool:
         """The baseline; a repair does what it can without one."""
@@ -88,7 +95,7 @@ class OneSet:
         if reading.outcome in (Outcome.GAP, Outcome.MISSING):
             self._set.warn("DST-C4", f"{reading.reason}: a baseline is needed", self._set.offer.change_list)
             if self._set.offer.resource_list is not None and not self._baseline.tried:
-                self._baseline.carry_out(force=False)
+                self._bridge()
                 if self._kit.options.dry_run:
                     return
                 reading = self._increment.carry_out()
@@ -96,6 +103,8 @@ class OneSet:
             reading = self._increment.over_the_hole(reading)
         if reading.outcome is Outcome.BROKEN and reading.fault is not None:
             raise reading.fault
+        if reading.outcome in (Outcome.GAP, Outcome.MISSING):
+            self._execution.left_over()
         if reading.outcome is Outcome.MISSING:
             raise Unreachable(reading.reason, where=self._set.offer.change_list, rule="DST-C5")
         if self._set.row.hole_until is not None:
@@ -106,6 +115,24 @@ class OneSet:
                 advice="The next Resource List closes the gap: run the same command again when there is one.",
             )
 
+    def _bridge(self) -> None:
+        """A baseline over a gap; what is remembered is done also where there is none (DST-F6)."""
+        try:
+            self._baseline.carry_out(force=False)
+        except SourceFault:
+            self._execution.left_over()
+            raise
+
+    def _reconsider(self) -> None:
+        """Let the Resource List settle what the changes do not: failures, and changes that are told no more."""
+        if self._kit.options.dry_run or self._set.offer.resource_list is None or self._baseline.applied:
+            return
+        position = self._set.row.position
+        with self._kit.database.write() as t:
+            failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
+        if failed or (position is not None and position.rewound):
+            self._baseline.reconsider(corrected=failed is not None)
+
     def _summarise(self) -> None:
         report, row = self._set.report, self._set.row
         with self._kit.database.write() as t:
@@ -113,10 +140,13 @@ class OneSet:
             report.held = int(
                 t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,))
             )
+            if not self._kit.options.dry_run:
+                report.held_back = int(t.value(_HELD_BACK, (row.id,)))
             query = f"SELECT uri, reason, tries FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
             report.failures = [Failed(*found) for found in t.rows(query, (row.id,))]
         report.base = row.base
         report.position = text(row.position.time) if row.position else None
-        if report.failed and not self._kit.options.dry_run:
+        undeleted = report.held_back and self._kit.options.delete
+        if (report.failed or undeleted) and not self._kit.options.dry_run:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
         report.exit_status = gravest(self._set.statuses)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from hashlib import blake2b
+from itertools import pairwise
 
 import msgspec
 
@@ -23,7 +24,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     `time` T; None: nothing is known, every entry is unprocessed. `at_time` counts the marks of changes applied exactly
     at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done.
     `open`: that list can still grow, so it is what is polled (RS-DST-09). `backwards` counts lists that ended before T
-    (DST-F12).
+    (DST-F12). `rewound`: changes done at T have left the list that told them: the source may have been set back.
     """
 
     time: int | None = None
@@ -35,6 +36,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     open: bool = False
     closed_at: int | None = None
     backwards: int = 0
+    rewound: bool = False
 
 
 class Times(msgspec.Struct, frozen=True, gc=False):
@@ -111,6 +113,13 @@ def effective(
             newest = max(newest, span[0]) if newest is not None else span[0]
         stated.append(span)
     return _bounded(stated, from_, until, read_at), odd
+
+
+def newest_first(times: Sequence[Times], style: Style) -> bool:
+    """Whether a list stands upside down: all the way down, not one step up, and more than a clock set back (AMB-20)."""
+    stated = [span for entry in times if (span := _stated(entry, style)) is not None]
+    steps = [(later > earlier) - (later < earlier) for earlier, later in pairwise(stated)]
+    return steps.count(-1) > 1 and 1 not in steps
 
 
 def _stated(entry: Times, style: Style) -> tuple[int, int] | None:

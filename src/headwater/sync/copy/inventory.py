@@ -81,7 +81,7 @@ class Inventory:
     def _unhashed(self) -> Iterator[Wanted]:
         for _, path, listed, digests in _by_pages(self._database.write, _EXPECTED, ""):
             algorithms = tuple(digest.algorithm for digest in digests_of(listed))
-            if digests is None or any(f"{name}:" not in digests for name in algorithms if digests):
+            if digests is None or any(f"{name}:" not in digests for name in algorithms):
                 yield Wanted(path, algorithms)
 
     def _keep(self, blocks: Iterator[list[Hashed]]) -> None:

@@ -16,14 +16,14 @@ from headwater.errors import SourceFault
 from headwater.progress import Listener
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Database
-from headwater.sync.faults import Unreachable
+from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.filters import Scope
 from headwater.sync.moments import micros
 from headwater.sync.position import Interval, Part, Position, is_gap, select
 from headwater.sync.reading.documents import Answer, Documents, Missing, Unchanged
 from headwater.sync.reading.intake import Intake
 from headwater.sync.reading.passage import passage
-from headwater.sync.reading.staging import Staging
+from headwater.sync.reading.staging import Expected, Staging
 from headwater.sync.state import Offer, validators
 
 _OVERTAKEN = """
@@ -32,7 +32,17 @@ UPDATE temp.changed SET pending = 0 WHERE pending AND exact AND EXISTS (
   AND earlier.exact AND earlier.list < changed.list AND earlier.at > changed.at)"""
 """Of two lists that overlap the first may tell the later change: there the time decides, not the place."""
 
+_UPSIDE_DOWN = """
+UPDATE temp.changed SET pending = 0 WHERE list = ? AND pending
+  AND ordinal NOT IN (SELECT min(ordinal) FROM temp.changed WHERE list = ? AND pending GROUP BY uri)"""
+"""In a list that stands newest first it is the first entry of a resource that counts."""
+
+_FAILING = (
+    "SELECT uri, hash, length, changed_at FROM failures"
+    " WHERE set_id = ? AND status IN (200, 404, 410) AND changed_at IS NOT NULL LIMIT 10000"
+)
 _BACKWARDS_POLLS = 3
+_DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 
 
 class Outcome(Enum):
@@ -82,15 +92,18 @@ class Changes:
         self._offer = offer
         self._intake = Intake(scope)
         self._visited: set[str] = set()
+        self._indexes: set[str] = set()
         self._reading = Reading(outcome=Outcome.UNCHANGED, position=position)
         self._start = position
         self._lists = 0
+        self._failing: dict[str, Expected] = {}
 
     def read(self) -> Reading:
         """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
         with self._database.write() as t:
             t.run("DELETE FROM temp.changed")
             t.run("DROP INDEX IF EXISTS temp.changed_uri")
+            self._failing = {row[0]: Expected(*row[1:]) for row in t.rows(_FAILING, (self._set_id,))}
         top = self._offer.change_list
         position = self._start
         if position.open and position.list_uri:
@@ -128,6 +141,7 @@ class Changes:
         if isinstance(answer, Unchanged):
             return self._unchanged(uri)
         if answer.document.kind is Kind.CHANGE_LIST_INDEX:
+            self._indexes.update((answer.uri, answer.final))
             return self._index(answer, staged)
         if answer.document.kind is not Kind.CHANGE_LIST:
             wrong = Unreachable(f"this is a {answer.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
@@ -141,7 +155,7 @@ class Changes:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
         with self._database.write() as t:
             held = validators(t, self._set_id, uri)
-        staged = Staging(self._database, self._intake, self._listener, self._start, self._lists, uri)
+        staged = Staging(self._database, self._intake, self._listener, self._start, self._lists, uri, self._failing)
         try:
             answer = self._documents.read(uri, staged, held)
         except SourceFault as fault:
@@ -186,7 +200,7 @@ class Changes:
         self._reading.reason = "the oldest Change List begins after the position"
         return False
 
-    def _index(self, answer: Answer, staged: Staging) -> bool:
+    def _index(self, answer: Answer, staged: Staging, depth: int = 1) -> bool:
         parts = staged.parts
         reading = self._reading
         selection = select(parts, micros(answer.document.from_), reading.position.time)
@@ -199,7 +213,7 @@ class Changes:
             return False
         reading.outcome = Outcome.READ
         for number, part in enumerate(chosen):
-            if not self._part(part):
+            if not self._part(part, depth):
                 self._hold_before(chosen[number:])
                 return False
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
@@ -218,8 +232,10 @@ class Changes:
         else:
             reading.position = Position(time=min(known))
 
-    def _part(self, part: Part) -> bool:
+    def _part(self, part: Part, depth: int) -> bool:
         uri = part.uri
+        if uri in self._indexes:
+            return self._broken(uri, WrongDocument("an index lists itself", where=uri, rule="AMB-65"))
         if uri in self._visited:
             return True
         self._visited.add(uri)
@@ -232,6 +248,9 @@ class Changes:
             return False
         if isinstance(answer, Unchanged):
             return True
+        if answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
+            self._indexes.update((answer.uri, answer.final))
+            return self._index(answer, staged, depth + 1)
         if answer.document.kind is not Kind.CHANGE_LIST:
             wrong = Unreachable(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
             return self._broken(uri, wrong)
@@ -288,7 +307,10 @@ class Changes:
         passed = passage(answer, staged, self._start, reading.position)
         for rule, remark in passed.remarks:
             self._documents.warn(rule, remark, answer.final)
-        self._mark(passed.intervals, passed.pending)
+        self._mark(passed.intervals, sorted({*passed.pending, *staged.corrected}))
+        if passed.newest_first:
+            with self._database.write() as t:
+                t.run(_UPSIDE_DOWN, (self._lists, self._lists))
         reading.position = passed.position
         if passed.position.backwards >= _BACKWARDS_POLLS:
             reading.outcome, reading.reason = Outcome.GAP, "the source's times have gone backwards"

@@ -7,12 +7,14 @@ import msgspec
 from headwater.sync.moments import micros
 from headwater.sync.position import (
     Close,
+    Fingerprint,
     Interval,
     Position,
     Style,
     advance,
     closedness,
     effective,
+    newest_first,
     unprocessed,
 )
 from headwater.sync.reading.documents import Answer
@@ -20,12 +22,16 @@ from headwater.sync.reading.staging import Staging
 
 
 class Passage(msgspec.Struct, frozen=True):
-    """The times of all entries, which of them are pending, the position once those are done, and what was odd."""
+    """The times of all entries, which of them are pending, the position once those are done, and what was odd.
+
+    `newest_first`: of two entries of one resource the first one is the later.
+    """
 
     intervals: list[Interval]
     pending: list[int]
     position: Position
     remarks: list[tuple[str, str]]
+    newest_first: bool = False
 
 
 def passage(answer: Answer, staged: Staging, start: Position, reached: Position) -> Passage:
@@ -37,11 +43,16 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
     from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
     times = staged.times()
     style = staged.style.style() if staged.style else Style.NONE
-    intervals, odd = effective(times, style, from_, until, clock)
+    step = -1 if newest_first(times, style) else 1
+    intervals, odd = effective(times[::step], style, from_, until, clock)
+    intervals = intervals[::step]
     remarks = []
+    if step < 0:
+        remarks.append(("RS-CL-05", "the changes are listed newest first: their times decide"))
     if odd:
         remarks.append(("DST-C9", f"{len(odd)} changes have a time that cannot be right"))
-    if staged.print.rewritten:
+    rewritten = staged.print.rewritten if times else Fingerprint(start, answer.uri, from_).rewritten
+    if rewritten:
         remarks.append(("DST-C4", "the Change List was rewritten"))
     if style is Style.NONE and times:
         remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
@@ -59,6 +70,9 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
             time, at_time = until, {}
     if backwards:
         remarks.append(("DST-F12", "the source's times go backwards"))
+    gone = rewritten and _are_forgotten(start, intervals, staged.marks)
+    if gone:
+        remarks.append(("DST-F12", "changes that were done are told no more: the source may have been set back"))
     position = Position(
         time=time,
         at_time=at_time,
@@ -69,5 +83,12 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
         open=close is not Close.CLOSED,
         closed_at=until if close is Close.CLOSED else None,
         backwards=backwards,
+        rewound=start.rewound or gone,
     )
-    return Passage(intervals, pending, position, remarks)
+    return Passage(intervals, pending, position, remarks, step < 0)
+
+
+def _are_forgotten(start: Position, intervals: list[Interval], marks: list[str]) -> bool:
+    """Whether a list that begins where it began tells fewer changes than before, or none of those done at T."""
+    told = {mark for interval, mark in zip(intervals, marks, strict=True) if interval.low == start.time}
+    return len(marks) < start.count or (bool(start.at_time) and told.isdisjoint(start.at_time))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
+
+import msgspec
 
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Progress
@@ -22,23 +25,41 @@ _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
 
 
+class Expected(msgspec.Struct, frozen=True):
+    """What a change that could not be done had told of its resource."""
+
+    hash: str | None
+    length: int | None
+    changed_at: int
+
+
 class Staging:
     """Takes one document. Of a Change List every entry has its times and its mark here, and what is new its row."""
 
     def __init__(
-        self, database: Database, intake: Intake, listener: Listener, position: Position, number: int, uri: str
+        self,
+        database: Database,
+        intake: Intake,
+        listener: Listener,
+        position: Position,
+        number: int,
+        uri: str,
+        failing: Mapping[str, Expected] | None = None,
     ) -> None:
+        """`failing`: changes that could not be done; where one is told otherwise by now, it is to be done so."""
         self._database = database
         self._intake = intake
         self._listener = listener
         self._position = position
         self._number = number
         self._uri = uri
+        self._failing = failing or {}
         self._clear()
 
     def _clear(self) -> None:
         self.parts: list[Part] = []
         self.marks: list[str] = []
+        self.corrected: list[int] = []
         self.print = Fingerprint(self._position, self._uri, None)
         self.style: Style10 | None = None
         self._lows = array("q")
@@ -89,6 +110,9 @@ class Staging:
         for numbers, number in ((self._lows, low), (self._highs, high), (self._lastmods, lastmod)):
             numbers.append(_NONE if number is None else number)
         done = self._is_done(low, high)
+        if self._failing and self._is_corrected(entry, low):
+            self.corrected.append(ordinal)
+            done = False
         self.print.see(entry.loc, change, low, lastmod, entry.hash)
         if done:
             self.marks.append("")
@@ -104,6 +128,15 @@ class Staging:
         self._newest = low
         since = self._position.time
         return since is not None and low < since and not self.print.beyond
+
+    def _is_corrected(self, entry: Entry, low: int | None) -> bool:
+        """Whether this is a change that could not be done, and its hash or length has been mended (AMB-87, DST-F6)."""
+        expected = self._failing.get(self._intake.uri(entry.loc))
+        return (
+            expected is not None
+            and low == expected.changed_at
+            and (entry.hash, entry.length) != (expected.hash, expected.length)
+        )
 
     def times(self) -> list[Times]:
         """The times of every entry, in document order."""

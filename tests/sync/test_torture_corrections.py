@@ -1,0 +1,257 @@
+"""What a source has told wrongly and then tells rightly: the next run catches up, whichever document has been mended.
+
+RS-CL-05, RS-TIME-08, DST-B2, DST-B4, DST-C4, DST-F3, DST-F6, DST-F12, DST-V, AMB-20, AMB-65, AMB-87.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.sync.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
+from tests.sync.torture import Site, Source, at, document, sha, url
+
+ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
+WRONG = sha(b"wrong")
+
+
+def mistaken(site: Site) -> list[str]:
+    """The Resource List's entries, of which one states a hash that no file has."""
+    return [site.resource(name, **({"hash": WRONG} if name == "f1.txt" else {})) for name in site.files]
+
+
+@pytest.mark.parametrize("later", [0, 5], ids=["the same at", "a newer at"])
+@pytest.mark.parametrize("changes", [True, False], ids=["with changes", "lists only"])
+def test_a_mended_list_settles_a_failure(later: int, changes: bool, source: Source, site: Site, dest: Path) -> None:
+    """DST-F3, DST-F6: where only changes are polled, the list is asked again as long as it may have been wrong."""
+    if not changes:
+        site.publish_capabilities("resourcelist")
+    when = site.clock
+    site.publish_list(mistaken(site), when=when)
+    assert go(source.base, dest).status == FAILED
+    assert go(source.base, dest).status == FAILED
+    site.publish_list(when=when + later)
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert tree(dest) == ALL
+    assert ran.one.failures == []
+    assert check(source.base, dest).verdict == "in sync"
+
+
+def test_a_second_try_is_judged_like_the_first(source: Source, site: Site, dest: Path) -> None:
+    """5.3, DST-V: `Last-Modified` after the listed `lastmod`, but before the list's `at`, excuses no wrong hash."""
+    site.publish_list(mistaken(site))
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.newer_than_listed) == (FAILED, 0)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.newer_than_listed) == (FAILED, 0)
+    assert tree(dest) == {name: body for name, body in ALL.items() if name != "f1.txt"}
+
+
+def test_an_unchanged_list_is_only_asked_conditionally(source: Source, site: Site, dest: Path) -> None:
+    """DST-C1, DST-F6: a failure that stays costs one small question a run, and only where a list can settle it."""
+    site.publish_list(mistaken(site))
+    assert go(source.base, dest).status == FAILED
+    source.forget()
+    assert go(source.base, dest).status == FAILED
+    asked = [headers for path, headers in source.log if path == "/set/resourcelist.xml"]
+    assert len(asked) == 1
+    assert "If-None-Match" in asked[0]
+    source.reply("/set/resources/f1.txt").status = 500
+    go(source.base, dest)
+    source.forget()
+    assert go(source.base, dest).status == FAILED
+    assert source.requests("/set/resourcelist.xml") == []
+
+
+def test_a_list_that_cannot_be_asked_changes_nothing(source: Source, site: Site, dest: Path) -> None:
+    """DST-B2: what is only asked in addition is told when it fails, and makes nothing worse."""
+    site.publish_list(mistaken(site))
+    assert go(source.base, dest).status == FAILED
+    site.serve("/set/resourcelist.xml", b"<urlset")
+    ran = go(source.base, dest)
+    assert ran.status == FAILED
+    assert len(tree(dest)) == 4
+
+
+def test_a_list_that_drops_a_dead_resource_settles_it(source: Source, site: Site, dest: Path) -> None:
+    """DST-F3: a newer list confirms what a 404 could only suggest."""
+    gone = site.resource("f1.txt")
+    del site.files["f1.txt"], source.pages["/set/resources/f1.txt"]
+    site.publish_list([gone, *(site.resource(name) for name in site.files)])
+    assert go(source.base, dest).status == FAILED
+    site.publish_list(when=site.clock + 1)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
+@pytest.mark.parametrize("more", [False, True], ids=["the change alone", "with another after it"])
+def test_a_mended_change_settles_a_failure(more: bool, source: Source, site: Site, dest: Path) -> None:
+    """DST-F6, AMB-87: a change at or before T that is told otherwise by now is done as it is told."""
+    go(source.base, dest)
+    site.put("f1.txt", b"one, new")
+    if more:
+        site.put("f2.txt", b"two, new")
+    site.publish_changes(10)
+    right = source.reply("/set/changelist.xml").body
+    site.serve("/set/changelist.xml", right.replace(sha(b"one, new").encode(), WRONG.encode()))
+    assert go(source.base, dest).status == FAILED
+    assert tree(dest)["f1.txt"] == ALL["f1.txt"]
+    site.serve("/set/changelist.xml", right)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict == "in sync"
+
+
+# lists that stand upside down, or in themselves
+
+
+def test_newest_first_with_several_changes_of_one_resource(source: Source, site: Site, dest: Path) -> None:
+    """RS-CL-05, HYX of the peers: a list all the way newest first is read by its times, at every poll."""
+    go(source.base, dest)
+
+    def publish() -> None:
+        site.publish_changes(10, entries=[site.change(*one) for one in reversed(site.changes) if one[0] >= 10])
+
+    site.put("f1.txt", b"one")
+    site.put("f1.txt", b"one, newer")
+    site.drop("f2.txt")
+    site.put("f2.txt", b"back again")
+    site.put("g.txt", b"for a moment")
+    site.drop("g.txt")
+    publish()
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert "RS-CL-05" in ran.rules()
+    assert tree(dest) == dict(site.files)
+    assert ran.one.position == at(site.clock)
+    site.put("f3.txt", b"three")
+    site.drop("f2.txt")
+    publish()
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict == "in sync"
+
+
+def test_one_step_back_is_a_clock_that_was_set_back(source: Source, site: Site, dest: Path) -> None:
+    """AMB-20: then the place in the list decides."""
+    go(source.base, dest)
+    site.put("f1.txt", b"one")
+    site.put("f1.txt", b"one, newer")
+    entries = [site.change(30, "updated", "f1.txt", b"one"), site.change(20, "updated", "f1.txt", b"one, newer")]
+    site.publish_changes(10, entries=entries)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
+def index(site: Site, path: str, *targets: str) -> None:
+    entries = [url(f"{site.root}/{target}", tag="sitemap", **{"from": at(10)}) for target in targets]
+    site.serve(path, document(entries, "sitemapindex", site.up(), capability="changelist", **{"from": at(10)}))
+
+
+def test_a_change_list_index_that_lists_itself(source: Source, site: Site, dest: Path) -> None:
+    """AMB-65: a loop is told; nothing was read, so nothing is passed in silence."""
+    go(source.base, dest)
+    site.put("f1.txt", b"one, new")
+    index(site, "/set/changelist.xml", "changelist.xml")
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    assert ran.one.fault is not None
+    assert "lists itself" in ran.one.fault
+    site.publish_changes(10)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
+def test_a_change_list_index_in_an_index(source: Source, site: Site, dest: Path) -> None:
+    """AMB-65: one extra level is read, a second one is not."""
+    go(source.base, dest)
+    site.put("f1.txt", b"one, new")
+    site.publish_changes(10)
+    site.serve("/set/part.xml", source.reply("/set/changelist.xml").body)
+    index(site, "/set/inner.xml", "part.xml")
+    index(site, "/set/changelist.xml", "inner.xml")
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    site.put("f2.txt", b"two, new")
+    site.publish_changes(10)
+    site.serve("/set/part.xml", source.reply("/set/changelist.xml").body)
+    index(site, "/set/innermost.xml", "part.xml")
+    index(site, "/set/inner.xml", "innermost.xml")
+    index(site, "/set/changelist.xml", "inner.xml")
+    assert go(source.base, dest.with_name("another")).status == SOURCE
+
+
+# sources that are set back
+
+
+def keep_short(site: Site) -> None:
+    site.publish_changes(10, entries=[])
+
+
+def keep_other(site: Site) -> None:
+    site.put("h.txt", b"after the restoration")
+    site.publish_changes(10, entries=[site.change(*site.changes[-1])])
+
+
+@pytest.mark.parametrize("restored", [keep_short, keep_other], ids=["no changes since", "with changes since"])
+def test_a_source_restored_from_a_backup(
+    restored: Callable[[Site], None], source: Source, site: Site, dest: Path
+) -> None:
+    """DST-C4, DST-F12, RS-TIME-08: changes told no more are noticed, and a newer Resource List settles them."""
+    go(source.base, dest)
+    before = dict(site.files)
+    site.put("f1.txt", b"lost in the accident")
+    site.put("g.txt", b"lost, too")
+    site.publish_changes(10)
+    assert go(source.base, dest).status == DONE
+    site.files = dict(before)
+    for name, body in before.items():
+        site.put(name, body, change=False)
+    restored(site)
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert "DST-F12" in ran.rules()
+    assert "g.txt" in tree(dest)
+    site.publish_list(when=site.clock + 5)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict == "in sync"
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert source.requests("/set/resourcelist.xml") == []
+
+
+def test_what_was_held_back_is_listed_again(source: Source, site: Site, dest: Path) -> None:
+    """DST-B4: deletions that a newer list takes back are not done first, not even with consent, and not told."""
+    site.publish_changes(site.clock + 90)
+    go(source.base, dest)
+    files = dict(site.files)
+    site.clock += 50
+    site.publish_list([])
+    assert go(source.base, dest).status in (FAILED, UNDETERMINED)
+    assert tree(dest) == files
+    site.clock += 50
+    site.publish_list()
+    site.publish_changes(site.clock - 2)
+    source.forget()
+    ran = go(source.base, dest, max_delete=1.0)
+    assert ran.status == DONE
+    assert ran.one.held_back == 0
+    assert (ran.one.deleted, ran.one.created) == (0, 0)
+    assert tree(dest) == files
+    assert [path for path in source.requests() if "/resources/" in path] == []
+
+
+def test_hashes_that_are_listed_only_later(source: Source, site: Site, dest: Path) -> None:
+    """DST-V: what was taken without a hash is hashed by an audit when the list has one by now."""
+    bare = [url(site.uri(name), at(0), length=len(body)) for name, body in site.files.items()]
+    site.publish_list(bare)
+    assert go(source.base, dest).status == DONE
+    site.publish_list()
+    assert check(source.base, dest).verdict == "in sync"
+    (dest / "f1.txt").write_bytes(b"Body 1\n")
+    found = check(source.base, dest)
+    assert (found.verdict, found.sets[0].different) == ("not in sync", 1)
