@@ -19,6 +19,7 @@ from headwater.catalog.interface import Accepted, Catalog, Delete, Metadata, Res
 from headwater.catalog.verify import verify
 from headwater.spec.records import Change
 from headwater.storage.cluster_faults import ClusterReadOnly, ClusterUnreachable
+from tests.bars import Late, in_time
 from tests.catalog.cluster_ground import Ground
 from tests.catalog.cluster_proxy import Proxy
 from tests.catalog.cluster_writers import Told, WritingProcess, judge, left_by
@@ -136,7 +137,7 @@ def test_a_read_only_index_is_reported_and_loses_nothing(ground: Ground, kind: s
         accepted.append(catalog.record("s", batch("w", 1), START))
     with pytest.raises(ClusterReadOnly, match="read-only") as said:
         catalog.record("s", batch("w", len(accepted)), START)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100, "half the patience that there is with a cluster"
     assert "flood stage" in said.value.todo
     block(ground, kind, "null")
     accepted += [catalog.record("s", batch("w", number), START) for number in range(len(accepted), 4)]
@@ -220,7 +221,18 @@ def killed(_turn: Turn, _operations: Iterator[bytes]) -> None:
     raise ClusterUnreachable("killed")
 
 
-def test_two_who_wait_for_a_dead_writer_wait_for_it_once(ground: Ground) -> None:
+def test_two_who_wait_for_a_dead_writer_wait_for_it_once(opensearch: Engine) -> None:
+    def attempt(_number: int) -> None:
+        ground = Ground(opensearch)
+        try:
+            _waited_for_once(ground)
+        finally:
+            ground.remove()
+
+    in_time(attempt)
+
+
+def _waited_for_once(ground: Ground) -> None:
     place = ground.place.replace("lease_seconds=1.0", "lease_seconds=3")
     with WritingProcess(place, "w", hold="commit 3") as dead:
         dead.until("held").kill()
@@ -238,10 +250,11 @@ def test_two_who_wait_for_a_dead_writer_wait_for_it_once(ground: Ground) -> None
     for thread in threads:
         thread.join()
     assert len(took) == 3
-    assert max(took) < 6
     judge(catalogs[0], dead, unsaid=3)
     for catalog in catalogs:
         catalog.close()
+    if max(took) > 6:
+        raise Late(f"{max(took):.1f} s for a lease of 3 s")
 
 
 CALLS: list[tuple[str, Callable[[Catalog], object], object]] = [

@@ -121,7 +121,7 @@ def test_it_is_shown_again_until_it_is_interrupted(file: Path) -> None:
         assert process.stdout is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode == Exit.INTERRUPTED
     assert lines[0]["time"] < lines[1]["time"] < lines[2]["time"]
 

@@ -760,7 +760,9 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(STEPS)
 def test_whatever_happens_the_log_leads_to_the_folder(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str | None, bytes | None]]

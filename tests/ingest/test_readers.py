@@ -217,7 +217,7 @@ def test_stopping_does_not_wait_for_a_large_file(base: bytes, processes: int) ->
     readers = Readers(BOTH, processes=processes, stop=lambda: time.monotonic() - began > 1)
     with pytest.raises(Stopped):
         list(read(readers, jobs))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15, "all of it takes a minute"
 
 
 def test_the_reading_program_needs_nothing_but_the_standard_library(base: bytes) -> None:
@@ -233,7 +233,7 @@ def test_the_reading_program_needs_nothing_but_the_standard_library(base: bytes)
     assert first[5] == f"md5:{hashlib.md5(b'abc').hexdigest()}"
     assert second[0] == reading.VANISHED
     process.stdin.close()
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
     process.stdout.close()
 
 

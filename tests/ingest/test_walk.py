@@ -81,7 +81,9 @@ NAME = st.binary(min_size=1, max_size=6).filter(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(st.lists(NAME, min_size=1, max_size=3), max_size=12))
 def test_the_walk_is_in_the_order_of_uris(tmp_path_factory: pytest.TempPathFactory, paths: list[list[bytes]]) -> None:
     """The catalog gives resources in the order of their octets; the walk must agree for every tree."""

@@ -12,7 +12,7 @@ import pytest
 from headwater.ingest.folder import watch as watch_module
 from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints, undecodable_path
 
-DEADLINE = 5.0
+DEADLINE = 60.0
 
 
 class Watching:

@@ -506,7 +506,9 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(count=st.integers(0, 13), steps=steps)
 def test_whatever_happens_documents_replay_to_the_catalog(
     tmp_path_factory: pytest.TempPathFactory, count: int, steps: list[tuple[list[Event], bool, float]]

@@ -111,11 +111,11 @@ HOSTILE_PAGES = [b"<div>" * 300_000, b"<link rel=x href=y>" * 100_000, b"<!--" *
 
 
 def test_hostile_texts_take_linear_time() -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     for header in HOSTILE_HEADERS:
         assert len(parse_link_header(header, BASE)) <= 1_000
     for page in HOSTILE_PAGES:
         assert len(html_links(page, BASE)) <= 1_000
     for robots in (b"sitemap:" + b" " * 2_000_000, b"sitemap:x\n" * 200_000, b" " * 2_000_000):
         assert len(robots_sitemaps(robots, BASE)) <= 1_000
-    assert time.monotonic() - start < 10
+    assert time.thread_time() - start < 10

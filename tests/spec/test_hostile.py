@@ -28,6 +28,7 @@ from headwater.spec.reader import Reader, ReadLimits
 from tests.spec.documents import LIST, NAMESPACES, Read, cut, url, urlset
 
 SECONDS = 5.0
+"""Of a processor's time, so that it is the same on a busy machine."""
 OPEN = f"<urlset {NAMESPACES}>".encode()
 GOOD = urlset(url("") * 3)
 
@@ -118,9 +119,9 @@ CASES = [
 @pytest.mark.parametrize("quick", [True, False], ids=["quick", "plain"])
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_hostile_documents_end_in_their_fault(case: Hostile, quick: bool, pieces: list[int] | None) -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     read = Read(case.data, quick=quick, pieces=pieces)
-    seconds = time.monotonic() - start
+    seconds = time.thread_time() - start
     assert type(read.fault) is case.fault, read.fault
     assert read.fault.rule == case.rule
     assert case.words in read.fault.what
@@ -131,9 +132,9 @@ def test_hostile_documents_end_in_their_fault(case: Hostile, quick: bool, pieces
 
 @pytest.mark.parametrize("data", [BOMB, TINY_BOMB, OPEN + b"<a>" * 2_000, OPEN + b'<url a="' + b">" * 30_000])
 def test_hostile_documents_in_single_octets(data: bytes) -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     assert isinstance(Read(data, pieces=[1]).fault, DocumentFault)
-    assert time.monotonic() - start < SECONDS
+    assert time.thread_time() - start < SECONDS
 
 
 def deflate_bomb(octets: int) -> Iterator[bytes]:
@@ -148,13 +149,13 @@ def test_a_gzip_bomb_is_refused_early_and_small() -> None:
     bomb = b"".join(deflate_bomb(1 << 28))
     for data in (bomb, gzip.compress(bomb)):
         tracemalloc.start()
-        start = time.monotonic()
+        start = time.thread_time()
         read = Read(data)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert isinstance(read.fault, LimitExceeded)
         assert read.fault.rule == "AMB-14"
-        assert time.monotonic() - start < SECONDS
+        assert time.thread_time() - start < SECONDS
         assert peak < 16 << 20
 
 
@@ -245,18 +246,18 @@ def test_memory_is_flat_whatever_the_size() -> None:
 
 def test_small_pieces_cost_linear_time() -> None:
     data = urlset(url("") * 2_000)
-    start = time.monotonic()
+    start = time.thread_time()
     for quick in (True, False):
         assert len(Read(data, quick=quick, pieces=[1]).entries) == 2_000
-    assert time.monotonic() - start < SECONDS
+    assert time.thread_time() - start < SECONDS
 
 
 def test_pieces_of_one_long_token_cost_linear_time() -> None:
     reader = Reader()
-    start = time.monotonic()
+    start = time.thread_time()
     for piece in cut(OPEN + b'<url a="' + b"x" * 1_000_000, [100]):
         reader.feed(piece)
-    assert time.monotonic() - start < SECONDS
+    assert time.thread_time() - start < SECONDS
 
 
 def test_entries_come_as_they_are_complete() -> None:

@@ -18,8 +18,8 @@ IMPATIENT = TransportOptions(
     retries=2,
     first_backoff_seconds=0.01,
     longest_wait_seconds=0.2,
-    connect_timeout_seconds=2,
-    stall_timeout_seconds=2,
+    connect_timeout_seconds=30,
+    stall_timeout_seconds=30,
 )
 
 

@@ -91,18 +91,18 @@ def served(files: Path, tmp_path: Path) -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.stdout.read()
-            process.wait(20)
+            process.wait(60)
 
 
 def _answers(url: str) -> bool:
     try:
-        with urlopen(url, timeout=5) as answer:
+        with urlopen(url, timeout=60) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
 
 
-def wait_for(ready, seconds: float = 30.0) -> None:
+def wait_for(ready, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < deadline, "it took too long"
@@ -190,7 +190,7 @@ def test_following(number: int, status: int, source: Source, site: Site, dest: P
         wait_for(lambda: (dest / "later.txt").exists())
         process.send_signal(number)
         process.stdout.read()
-        assert process.wait(20) == status
+        assert process.wait(60) == status
 
 
 def hanging(site: Site) -> None:
@@ -226,9 +226,9 @@ def test_a_signal_ends_a_transfer_that_hangs(
         wait_for(lambda: len(source.requests("/set/resources/f1.txt")) == 2)
         began = time.monotonic()
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == status, err
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15  # and not after the stall that a transfer is given a minute for
     assert "Traceback" not in err
     if arguments == ("--json",):
         assert json.loads(out)["exit_status"] == 130
@@ -253,7 +253,7 @@ def test_following_waits_as_long_as_the_source_asks(source: Source, site: Site, 
         assert len(source.requests()) == asked
         process.send_signal(signal.SIGTERM)
         process.stdout.read()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def options(clock: Clock | None = None, **changes) -> TransportOptions:
     settings: dict[str, Any] = {
         "chance": lambda: 0.0,
         "retries": 2,
-        "stall_timeout_seconds": 1,
-        "connect_timeout_seconds": 1.0,
+        "stall_timeout_seconds": 60,  # a machine that stands still for a second is no server that stalls
+        "connect_timeout_seconds": 60.0,
     }
     if clock:
         settings |= {"monotonic": lambda: clock.now, "sleep": clock.sleep, "time_of_day": lambda: clock.now}
@@ -207,7 +207,13 @@ def test_what_servers_do(case: Case, way: str, tmp_path) -> None:
     into = str(tmp_path / "body") if way == "file" else None
     with (
         scripted({"/x": case.sends, **case.more}) as server,
-        Transport(options(first_backoff_seconds=0.01, retries=case.retries)) as transport,
+        Transport(
+            options(
+                first_backoff_seconds=0.01,
+                retries=case.retries,
+                stall_timeout_seconds=1 if case.failure is FailureKind.STALLED else 60,
+            )
+        ) as transport,
     ):
         fetch = Fetch(
             server.base + "/x", into=into, algorithms=("sha-256", "md5"), max_octets=case.max_octets, key="mine"
@@ -659,7 +665,7 @@ def test_leaving_early_leaves_no_file(tmp_path) -> None:
         fetches = [Fetch(server.base + "/", into=str(tmp_path / "half"), max_octets=1 << 40), Fetch(server.base + "/s")]
         outcomes = transport.many(fetches)
         assert next(outcomes).body == b"s"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (tmp_path / "half").exists() and time.monotonic() < deadline:
             transport.one(Fetch(server.base + "/s"))
         assert (tmp_path / "half").exists()
@@ -680,10 +686,10 @@ except KeyboardInterrupt:
 """
     with scripted({"/": endless(OK + b"\r\n", BODY)}) as server:
         process = subprocess.Popen([sys.executable, "-c", code, server.base, str(tmp_path)], stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len(os.listdir(tmp_path)) < 8 and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, b"")
     assert os.listdir(tmp_path) == []

@@ -43,7 +43,7 @@ from headwater.catalog.weights import weight
 from headwater.spec.datetimes import Coarse, parse_datetime
 from headwater.spec.records import Change, Link
 
-SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors, HealthCheck.too_slow]
 """Each backend runs the test in a class of its own, and each example makes a set of its own."""
 
 
