@@ -33,6 +33,7 @@ STATUSES = {
     Exit.INTERRUPTED: "Interrupted (Ctrl-C). The same command carries on where this one stopped.",
 }
 OTHER_STATUSES = {
+    143: "Ended by SIGTERM, and as safe as after Ctrl-C; servers and what follows a source end with 0 then.",
     141: "The reader of the output went away.",
 }
 

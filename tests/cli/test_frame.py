@@ -68,7 +68,8 @@ def test_every_command_has_help_that_matches_the_table(name: str) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["nonsense"], "No such command"),
+        (["nonsense"], "No such command 'nonsense'."),
+        (["synk"], "did you mean sync?"),
         (["--nonsense"], "No such option"),
         (["completion"], "Missing argument"),
         (["completion", "tcsh"], "is not one of"),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headwater.cli.face import json_option
+from headwater.cli.face import json_option, some_of
+from headwater.cli.share import catalog_option
 from headwater.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -33,11 +34,7 @@ def feeding(function: Command) -> Command:
         ),
         click.option("--resource-root", metavar="DIR", help="The folder that absolute paths in records are below."),
         click.option("--url-prefix", metavar="URL", help="The URL that paths in records are below."),
-        click.option(
-            "--catalog",
-            metavar="PLACE",
-            help="The catalog: a file, or a cluster as opensearch://HOST:9200/PREFIX.  [default: in the state folder]",
-        ),
+        catalog_option,
         click.option(
             "--state",
             type=click.Path(file_okay=False, path_type=Path),
@@ -96,7 +93,9 @@ def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetCon
     config = read_config(options["config"])
     one = next((one for one in config.sets if one.name == name), None)
     if one is None or one.feed is None:
-        raise UsageFault(f"the configuration has no fed set {name!r}", where=str(options["config"]))
+        fed_sets = some_of([one.name for one in config.sets if one.feed is not None]) or "none"
+        what = f"the configuration has no fed set {name!r}"
+        raise UsageFault(what, where=str(options["config"]), advice=f"Its fed sets: {fed_sets}.")
     host = config.host if ":" not in config.host else f"[{config.host}]"
     site = config.site(f"http://{host}:{config.port}")
     return options["state"] or Path(config.state), site.resource_prefix(name), one

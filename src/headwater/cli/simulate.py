@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from headwater.cli.face import counted, human_seconds, json_document, json_line, json_option, listening
+from headwater.cli.share import catalog_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -68,11 +69,7 @@ _LOG_SECONDS = 10.0
     help="Where catalog and documents are kept: with the same settings it goes on there.  [default: a folder that is"
     " removed at the end]",
 )
-@click.option(
-    "--catalog",
-    metavar="CATALOG",
-    help="The catalog: a file, or a cluster's URL.  [default: a file in the state folder]",
-)
+@catalog_option
 @click.option("--no-serve", is_flag=True, help="Only feed the catalog; publish and serve nothing.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(

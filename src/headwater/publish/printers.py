@@ -1,6 +1,7 @@
 """Processes that print many pages at once, while the publisher puts them into their places one by one.
 
-Processes, not threads: printing holds the interpreter's lock. Programs of their own, not forks: see `ingest.readers`.
+Processes, not threads: printing holds the interpreter's lock. Programs of their own, not forks: see
+`ingest.folder.readers`.
 """
 
 from __future__ import annotations
