@@ -1,7 +1,7 @@
 """A process that records or loads numbered batches into a cluster catalog, says of each what was accepted, and can be
 held at a named step of its work, to be killed or stopped there.
 
-    python -m tests.catalog.cluster_recorder PLACE WRITER record|load FIRST END [STEP COUNT]
+    python -m tests.catalog.cluster_recorder PLACE WRITER record|record-at-once|load FIRST END [STEP COUNT]
 
 `STEP` is a method of `Turn`: at its `COUNT`th call the process says `held` and goes on when it is told a line.
 """
@@ -12,6 +12,7 @@ import datetime as dt
 import sys
 from typing import Any
 
+from headwater.catalog.cluster import batch as batch_module
 from headwater.catalog.cluster.turn import Turn
 from headwater.catalog.places import open_catalog
 from headwater.progress import Notice, Progress
@@ -23,7 +24,7 @@ def main(place: str, writer: str, mode: str, first: int, end: int) -> None:
     """Put batches `first` to `end` - 1 into the catalog."""
     catalog = open_catalog(place, LIMITS, listener=tell)
     catalog.create("s")
-    if mode == "record":
+    if mode != "load":
         catalog.open("s", START)
     say("ready")
     for number in range(first, end):
@@ -62,6 +63,7 @@ def hold(step: str, count: int) -> None:
 
 if __name__ == "__main__":
     cluster.SLICE_COUNT = 10  # a batch of 37 changes takes four requests
+    batch_module.AT_ONCE = 1_000 if sys.argv[3] == "record-at-once" else 0
     if len(sys.argv) > 6:
         hold(sys.argv[6], int(sys.argv[7]))
     main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

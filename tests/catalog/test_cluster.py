@@ -114,8 +114,9 @@ def test_nothing_is_created_by_itself(opensearch: Engine, cluster: Cluster) -> N
     catalog = ClusterCatalog(access(opensearch), name, layout=LAYOUT)
     opened(catalog)
     cluster.ask("DELETE", f"/{name}-change-v1")
+    assert catalog.record("s", [up("a")], START).last == 1  # the head says it …
     with pytest.raises(ClusterDamaged):
-        catalog.record("s", [up("a")], START)
+        catalog.record("s", [up("b")], START)  # … and no other before it is in its place
     remove(cluster, name)
     with pytest.raises(ClusterDamaged):
         catalog.state("s")

@@ -8,31 +8,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headwater.catalog.cluster.documents import to_json
+from headwater.catalog.cluster.documents import ChangeDocument, Location, Redo, to_json
 from headwater.catalog.cluster.head import (
     STAMPS,
     TERM_BITS,
     Head,
     Lease,
+    PageBook,
     Tail,
     applied,
     closed,
+    is_free_head,
     marked,
     only_recorded,
     opened,
     overtaken,
+    said,
     stamped,
     valid,
 )
+from headwater.catalog.cluster.known import KnownHeads
 from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
 from headwater.catalog.cluster.names import short
 from headwater.catalog.cluster.turn import Writer
+from headwater.catalog.contract.cases import START
 from headwater.catalog.interface import Limits, WrongPhase
 from headwater.progress import silent
+from headwater.spec.records import Change
 
 HEAD = Head(resource_set="s", stamps=("0",))
 LEASE = Lease("other", 10.0)
 TAIL = Tail(rev=1, count=3, first=1, journal=False)
+CHANGES = tuple(
+    ChangeDocument(
+        resource_set="s",
+        location=Location(f"r{seq}"),
+        rev=seq,
+        seq=seq,
+        change=Change.CREATED,
+        datetime=START,
+        redo=Redo(seq, 0, 100, b"\xff"),
+    )
+    for seq in (1, 2, 3)
+)
+SAID = replace(TAIL, changes=CHANGES)
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["commit", "lose"]), st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=30
@@ -114,6 +133,70 @@ def test_what_is_applied() -> None:
     assert applied(replace(HEAD, last_seq=7, tail=Tail(rev=8, count=3, first=0, journal=True))) == 7
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "seqs"), [(1, 3, [1, 2, 3]), (2, 9, [2, 3]), (1, 1, [1]), (4, 9, []), (3, 2, [])]
+)
+def test_changes_that_the_head_says_itself(first: int, last: int, seqs: list[int]) -> None:
+    head = replace(HEAD, rev=3, last_seq=3, tail=SAID)
+    assert msgspec.json.decode(to_json(head), type=Head) == head
+    assert [one.seq for one in said(head, first, last)] == seqs
+    assert said(replace(head, tail=None), first, last) == said(replace(head, tail=TAIL), first, last) == ()
+    assert is_free_head(head)
+    assert not is_free_head(replace(head, lease=LEASE))
+    assert not is_free_head(replace(head, tail=TAIL))
+
+
+KEPT: list[tuple[str, list[tuple[Head, tuple[int, int]]], tuple[int, int] | None]] = [
+    ("nothing", [], None),
+    ("the newer one", [(HEAD, (1, 1)), (HEAD, (5, 1))], (5, 1)),
+    ("not one that was read before another was written", [(HEAD, (5, 1)), (HEAD, (1, 1))], (5, 1)),
+    ("that of a newer primary", [(HEAD, (5, 1)), (HEAD, (4, 2)), (HEAD, (9, 1))], (4, 2)),
+    ("none that nobody is to see", [(replace(HEAD, hidden=True), (1, 1))], None),
+]
+
+
+@pytest.mark.parametrize(("kept", "version"), [row[1:] for row in KEPT], ids=[row[0] for row in KEPT])
+def test_what_is_known_of_a_set(kept: list[tuple[Head, tuple[int, int]]], version: tuple[int, int] | None) -> None:
+    known = KnownHeads()
+    for head, at in kept:
+        known.keep(head, at)
+    found = known.get("s")
+    assert (found and found.version) == version
+    known.doubt("s")
+    assert known.get("s") is None
+    known.keep(HEAD, (0, 1))
+    assert known.get("s") is not None, "what was in doubt is older than any"
+
+
+def test_what_is_applied_is_known_of_that_very_head() -> None:
+    known = KnownHeads()
+    known.keep(replace(HEAD, tail=SAID), (1, 1))
+    known.applied("s", (0, 1))
+    assert not known.get("s").is_applied  # type: ignore[union-attr]
+    known.applied("s", (1, 1))
+    known.keep(HEAD, (1, 1))
+    assert known.get("s").is_applied  # type: ignore[union-attr]
+    known.doubt("s")
+    known.keep(replace(HEAD, tail=SAID, notes=b"of another host"), (2, 1))
+    assert known.get("s").is_applied  # type: ignore[union-attr]
+    known.keep(replace(HEAD, tail=replace(SAID, rev=9)), (3, 1))
+    assert not known.get("s").is_applied  # type: ignore[union-attr]
+
+
+def test_as_many_heads_are_known_as_there_is_room_for() -> None:
+    known = KnownHeads(room=100)
+    large = replace(HEAD, pages=(PageBook(1, 1, 1),) * 60)
+    for number in range(20):
+        known.keep(replace(HEAD, resource_set=f"s{number}"), (number, 1))
+    assert 0 < len(known.heads()) < 10
+    assert "s19" in known.heads()
+    known.keep(replace(large, resource_set="large"), (21, 1))
+    assert known.heads().keys() == {"s19", "large"}
+    for number in range(3):
+        known.keep(replace(HEAD, resource_set="s19"), (30 + number, 1))
+    assert known.heads().keys() == {"s19", "large"}
+
+
 def test_a_head_is_what_it_was_after_a_round_trip() -> None:
     head = opened(replace(HEAD, notes=b"\0\xff", lease=LEASE, tail=TAIL, dead=((3, 1 << 33),)), 5)
     assert msgspec.json.decode(to_json(head), type=Head) == head
@@ -135,6 +218,7 @@ HELD = replace(HEAD, lease=LEASE)
 LOOKS: list[tuple[str, list[tuple[Head, tuple[int, int], float]], Judgement]] = [
     ("nobody", [(HEAD, (1, 1), 0)], Free()),
     ("nobody, but work is left", [(replace(HEAD, tail=TAIL), (1, 1), 0)], Expired()),
+    ("nobody, and the head says what is left", [(replace(HEAD, tail=SAID), (1, 1), 0)], Free()),
     ("first seen just now", [(HELD, (1, 1), 1000)], Held(OTHER, 10, 0)),
     ("some time ago", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1009)], Held(OTHER, 1, 9)),
     ("silent for as long as it said", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1010)], Expired()),

@@ -20,6 +20,7 @@ from itertools import chain
 
 import msgspec
 
+from headwater.catalog.books import Books, books_of_set
 from headwater.catalog.interface import Catalog, SetState
 from headwater.publish.note import Note, OpenList, read_note, write_note
 from headwater.publish.press import Store, between
@@ -67,18 +68,18 @@ class Breaks:
         self._site = site
         self._may_write = may_write
 
-    def mended(self, state: SetState) -> SetState:
+    def mended(self, books: Books) -> Books:
         """The set, its story broken off when it cannot be continued. Repeated after a crash that does no harm."""
-        note = read_note(state.notes)
+        state, note = books.state, read_note(books.state.notes)
         if state.opened_at is None or not self._is_due(state, note):
-            return state
+            return books
         self._may_write()
         self._catalog.note(state.name, write_note(self._break_off(state.name, note)))
-        return self._catalog.state(state.name)
+        return books_of_set(self._catalog, state.name)
 
     def mend(self, name: str) -> None:
         """Do that for the set `name`, before the outside world is looked at: what is published then is true."""
-        self.mended(self._catalog.state(name))
+        self.mended(books_of_set(self._catalog, name))
 
     def is_overtaken(self, name: str) -> bool:
         """Whether the published documents tell more than the catalog knows: an older copy of it was brought back."""

@@ -7,11 +7,12 @@ while its digest is the one that was noted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import msgspec
 
+from headwater.catalog.books import books_of_set
 from headwater.catalog.interface import Catalog, Recorded, Segment
 from headwater.publish import documents
 from headwater.publish.holdings import Holdings
@@ -52,12 +53,18 @@ class ChangeLists:
         self._holdings = holdings
         self.open = OpenList() if everything else note.open
         """The open list as it is in the store."""
+        self.segments: Sequence[Segment] = ()
+        """As they were published last."""
         self.names: tuple[str, ...] = ()
         """All documents that the set's Change Lists consist of."""
 
-    def publish(self) -> None:
+    def catch_up(self) -> None:
+        """Write what is due by now."""
+        self.publish(books_of_set(self._catalog, self._name).segments)
+
+    def publish(self, segments: Sequence[Segment]) -> None:
         """Write what is due: closed segments, the open one, their index, and the copy of the open one (AMB-63)."""
-        segments = self._catalog.segments(self._name)
+        self.segments = segments
         plan = plan_changes(segments, self.open, self._first)
         for segment in plan.closed:
             name = change_segment_name(self._name, segment.number)

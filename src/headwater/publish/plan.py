@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headwater.catalog.books import Books
 from headwater.catalog.interface import Page, Segment, SetState
 from headwater.publish.note import Note, OpenList
 from headwater.publish.site import SetSettings
@@ -180,6 +181,13 @@ def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0)
         write_index=indexed and (rotated or first != written.first),
         named=tuple(one for one in segments if one.number >= first) if indexed else (),
     )
+
+
+def retained(books: Books, note: Note, settings: SetSettings, now: dt.datetime) -> tuple[Note, int]:
+    """The note with what is to be known for retention later, and the first segment that stays in the index."""
+    if must_note_shown(books.segments, note, settings, now):
+        note = note_shown(note, books.pages, settings, now)
+    return note, first_retained(books.segments, note, settings, now)
 
 
 def first_retained(segments: Sequence[Segment], note: Note, settings: SetSettings, now: dt.datetime) -> int:

@@ -23,6 +23,7 @@ from typing import ClassVar
 import msgspec
 
 from headwater import notices
+from headwater.catalog.books import Books, books_of_set
 from headwater.catalog.interface import Catalog, SetState, UnknownSet
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
@@ -122,20 +123,29 @@ class Publisher:
         self._checked.clear()
 
     def publish(
-        self, name: str, at: dt.datetime, *, pages: bool = True, force_pages: bool = False, check: bool = False
+        self,
+        name: str,
+        at: dt.datetime,
+        *,
+        pages: bool = True,
+        force_pages: bool = False,
+        check: bool = False,
+        newest: int | None = None,
     ) -> Published:
         """Bring the documents of one set up to date with the catalog.
 
         `at` is a moment up to which the outside world is completely recorded. With `force_pages` every stale page is
         rendered; otherwise pages follow the set's settings. Without `pages`, those of a published set wait and count
         as left. Documents that others have removed or damaged are restored by the first publication of a process, and
-        by those that `check` or force. Raises UnknownSet, NotReady, and the store's and the catalog's StoreFaults;
+        by those that `check` or force. With `newest`, any committed state that has this change is new enough: the one
+        that the catalog remembers will do. Raises UnknownSet, NotReady, and the store's and the catalog's StoreFaults;
         after one of these the next call does what is left.
         """
         settings = self._site.settings(name)
         with self._locks[name]:
             check = check or force_pages or name not in self._checked
-            result = self._publish(settings, at, pages=pages or force_pages, force=force_pages, check=check)
+            books = books_of_set(self._catalog, name, None if check else newest)
+            result = self._publish(settings, books, at, pages=pages or force_pages, force=force_pages, check=check)
             self._checked.add(name)
             self._published.add(name)
         if check and not self._is_description_sound(name):
@@ -154,9 +164,11 @@ class Publisher:
         noted first, so that a crash loses none of it.
         """
         settings = self._site.settings(name)
+        if settings.rotation_seconds is None:
+            return None
         with self._locks[name]:
-            note = read_note(self.breaks.mended(self._catalog.state(name)).notes)
-            segments = self._catalog.segments(name)
+            books = self.breaks.mended(books_of_set(self._catalog, name))
+            note, segments = read_note(books.state.notes), books.segments
             now = self._clock()
             if note.is_first or not segments or not plan.must_rotate(segments[-1], settings, now):
                 return None
@@ -295,31 +307,32 @@ class Publisher:
             self._found += 1
         return len(self._published) == len(sets)
 
-    def _publish(self, settings: SetSettings, at: dt.datetime, *, pages: bool, force: bool, check: bool) -> Published:
+    def _publish(
+        self, settings: SetSettings, books: Books, at: dt.datetime, *, pages: bool, force: bool, check: bool
+    ) -> Published:
         name = settings.name
-        state = self._catalog.state(name)
-        if state.opened_at is None:
+        if books.state.opened_at is None:
             raise NotReady(f"the set {name!r} is not loaded yet")
-        state = self.breaks.mended(state) if check else state
-        note = read_note(state.notes)
+        books = self.breaks.mended(books) if check else books
+        state, note = books.state, read_note(books.state.notes)
         shape = fingerprint(self._site, settings)
-        everything = note.fingerprint != shape or (check and self._is_torn(note, name))
+        everything = note.fingerprint != shape or (check and self._is_torn(note, books))
         if everything:
             self._published.discard(name)  # until it is whole again
         now = self._clock()
         press = self._press()
-        self._close_segment(settings, now)
-        note, first = self._retained(note, settings, now)
+        books = self._closed(books, settings, now)
+        note, first = plan.retained(books, note, settings, now)
         changes = ChangeLists(
             self._catalog, press, self._site, name, note, self._holdings, first=first, everything=everything
         )
-        changes.publish()
+        changes.publish(books.segments)
         resources = ResourceLists(
             self._catalog, press, self._site, settings, self._clock, self._listener, self._printers
         )
         at = plan.true_at(at, state, note)
         wait = not (pages or everything)
-        done = resources.publish(note, at, changes.publish, everything=everything, force=force, wait=wait)
+        done = resources.publish(books.pages, note, at, changes.catch_up, everything=everything, force=force, wait=wait)
         if everything:
             press.document(capability_list_name(name), *documents.capability_list(self._site, settings))
         live = {capability_list_name(name), *changes.names, *done.names}
@@ -352,34 +365,22 @@ class Publisher:
             at=done.note.at or at,
             pages_rendered=len(done.rendered),
             pages_stale=done.stale_count,
-            pages_left=done.left + (wait and self._is_rotation_due(settings, now)),
+            pages_left=done.left + (wait and plan.must_rotate(changes.segments[-1], settings, now)),
         )
 
-    def _is_rotation_due(self, settings: SetSettings, now: dt.datetime) -> bool:
-        if settings.rotation_seconds is None:
-            return False
-        return plan.must_rotate(self._catalog.segments(settings.name)[-1], settings, now)
+    def _closed(self, books: Books, settings: SetSettings, now: dt.datetime) -> Books:
+        """The books once the open segment is closed, when its period is over."""
+        if not plan.must_close(books.segments[-1], settings, now):
+            return books
+        self._catalog.close_segment(settings.name, now)
+        return books_of_set(self._catalog, settings.name)
 
-    def _close_segment(self, settings: SetSettings, now: dt.datetime) -> None:
-        if settings.segment_seconds is None:
-            return
-        if plan.must_close(self._catalog.segments(settings.name)[-1], settings, now):
-            self._catalog.close_segment(settings.name, now)
-
-    def _retained(self, note: Note, settings: SetSettings, now: dt.datetime) -> tuple[Note, int]:
-        """The first segment that stays in the index, and the note with what is to be known for that later."""
-        if settings.retention_seconds is None:
-            return note, note.open.first
-        segments = self._catalog.segments(settings.name)
-        if plan.must_note_shown(segments, note, settings, now):
-            note = plan.note_shown(note, self._catalog.pages(settings.name), settings, now)
-        return note, plan.first_retained(segments, note, settings, now)
-
-    def _is_torn(self, note: Note, name: str) -> bool:
+    def _is_torn(self, note: Note, books: Books) -> bool:
         """Whether a document that was published is no longer in the store, or not as it was written."""
+        name = books.state.name
         pages = [resource_page_name(name, number) for number in note.listed] if note.indexed else []
         tops = top_names(name)
-        numbers = [one.number for one in self._catalog.segments(name)] if note.open.indexed else []
+        numbers = [one.number for one in books.segments] if note.open.indexed else []
         segments = [
             change_segment_name(name, number) for number in numbers if note.open.first <= number <= note.open.number
         ]

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -58,6 +58,7 @@ class ResourceLists:
 
     def publish(
         self,
+        pages: Sequence[Page],
         note: Note,
         at: dt.datetime,
         catch_up: Callable[[], None],
@@ -66,9 +67,11 @@ class ResourceLists:
         force: bool,
         wait: bool = False,
     ) -> PagesDone:
-        """Render what is due, or let it `wait`. `catch_up` publishes changes, before a page becomes visible."""
+        """Render what is due, or let it `wait`. `catch_up` publishes changes, before a page becomes visible.
+
+        `pages` are those of a state in which everything is recorded that happened until `at`.
+        """
         began = self._clock()
-        pages = self._catalog.pages(self._name)
         plan = plan_pages(pages, note, self._settings, began, everything=everything, force=force)
         if wait or not plan.rewrite:
             left = len(plan.render) + len(plan.drop) + len(plan.left)
@@ -109,7 +112,7 @@ class ResourceLists:
         self._catalog.note(self._name, write_note(msgspec.structs.replace(note, pending=pending)))
 
     def _pages(
-        self, plan: PagePlan, pages: list[Page], at: dt.datetime, catch_up: Callable[[], None]
+        self, plan: PagePlan, pages: Sequence[Page], at: dt.datetime, catch_up: Callable[[], None]
     ) -> Iterator[Rendered]:
         """Print the pages and put each into its place, in the order of their numbers."""
         known = {one.number: one for one in pages}
@@ -122,7 +125,7 @@ class ResourceLists:
                 self._press.blocks(name, _then(blocks, catch_up))
                 yield Rendered(number, known[number].touched, at, completed)
 
-    def _top(self, pages: list[Page], done: list[Rendered], plan: PagePlan, at: dt.datetime) -> None:
+    def _top(self, pages: Sequence[Page], done: list[Rendered], plan: PagePlan, at: dt.datetime) -> None:
         """The index, once its parts are there; or the empty list of a set without resources (AMB-03)."""
         name = resource_list_name(self._name)
         if plan.indexed:
@@ -150,7 +153,7 @@ def _then(blocks: Iterator[bytes], last: Callable[[], None]) -> Iterator[bytes]:
     last()
 
 
-def _stale(pages: list[Page], plan: PagePlan, rows: tuple[Rendered, ...]) -> int:
+def _stale(pages: Sequence[Page], plan: PagePlan, rows: tuple[Rendered, ...]) -> int:
     fresh = {row.number for row in rows}
     shown = set(plan.listed)
     return sum(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final
 
+from headwater.catalog.books import books_of_set
 from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.ingest.dit.intake import settle
 from headwater.ingest.fed.memory import Memory
@@ -281,7 +282,9 @@ class Feeding:
             one.is_unsettled = False
             settle(one.feed, self._clock())
         try:
-            state = self._catalog.state(name)
+            # What the last look has found is enough: the catalog is asked for the pages' `at`, and when it knows less.
+            newest = None if check else one.seen_seq or 0
+            state = books_of_set(self._catalog, name, newest).state
         except UnknownSet:
             return
         if state.opened_at is None:
@@ -292,7 +295,7 @@ class Feeding:
         at = self._clock()
         if pages:  # what is recorded later gets a time after `at`
             at = self._publisher.rotate(name) or self._catalog.mark(name, at)
-        published = self._publisher.publish(name, at, pages=pages, check=check)
+        published = self._publisher.publish(name, at, pages=pages, check=check, newest=max(newest or 0, state.last_seq))
         with self._wake:
             if pages or name not in self._by_age:
                 one.published_at = time.monotonic()

@@ -122,7 +122,7 @@ def applied(head: Head) -> int:
     return head.tail.first - 1 if head.tail is not None and not head.tail.journal else head.last_seq
 
 
-def is_free(head: Head) -> bool:
+def is_free_head(head: Head) -> bool:
     """Whether anybody may write, with nothing left to do but what the head says itself."""
     return head.lease is None and (head.tail is None or bool(head.tail.changes))
 

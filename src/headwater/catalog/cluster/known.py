@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.cluster.head import Head
+from headwater.catalog.cluster.head import Head, Tail
 
 ROOM: Final = 150_000
 """Pages, segments and the like that are kept in mind: about 200 octets each."""
 _OWN: Final = 16
 """What a head takes without any."""
+_DOUBTED: Final = (-1, -1)
 
 Version = tuple[int, int]
 """Sequence number and primary term of a document, as compare-and-set wants them."""
@@ -49,7 +50,8 @@ class KnownHeads:
     def get(self, name: str) -> Known | None:
         """The newest head of this set that was seen; None when none is known."""
         with self._lock:
-            return self._known.get(name)
+            known = self._known.get(name)
+        return known if known is not None and known.version != _DOUBTED else None
 
     def heads(self) -> dict[str, Head]:
         """All heads that are known, by the names of their sets."""
@@ -63,7 +65,8 @@ class KnownHeads:
         with self._lock:
             before = self._known.get(head.resource_set)
             if before is None or _age(before.version) < _age(version):
-                self._put(head.resource_set, Known(head, version))
+                is_applied = before is not None and before.is_applied and _is_same(before.head.tail, head.tail)
+                self._put(head.resource_set, Known(head, version, is_applied))
 
     def applied(self, name: str, version: Version) -> None:
         """What the tail of this head says has been put into its places."""
@@ -72,10 +75,12 @@ class KnownHeads:
             if before is not None and before.version == version:
                 self._put(name, msgspec.structs.replace(before, is_applied=True))
 
-    def forget(self, name: str) -> None:
-        """There is another one by now."""
+    def doubt(self, name: str) -> None:
+        """There is another one by now, whatever its version; of this one it is only known what was applied."""
         with self._lock:
-            self._drop(name)
+            before = self._known.get(name)
+            if before is not None:
+                self._put(name, msgspec.structs.replace(before, version=_DOUBTED))
 
     def _put(self, name: str, known: Known) -> None:
         self._drop(name)
@@ -88,6 +93,11 @@ class KnownHeads:
         gone = self._known.pop(name, None)
         if gone is not None:
             self._weight -= gone.weight
+
+
+def _is_same(one: Tail | None, other: Tail | None) -> bool:
+    """Whether both say the same changes: no two that were committed have one revision."""
+    return one is not None and other is not None and one.rev == other.rev
 
 
 def _age(version: Version) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.catalog.cluster.head import Head, is_free
+from headwater.catalog.cluster.head import Head, is_free_head
 
 RENEW_PART = 3
 """A holder renews its lease when so many-th of it has passed: two attempts may fail."""
@@ -48,7 +48,7 @@ class Watch:
         if seen is None or seen[0] != version:
             self._seen = seen = (version, now)
         if head.lease is None:
-            return Free() if is_free(head) else Expired()
+            return Free() if is_free_head(head) else Expired()
         if head.lease.token == self._token:
             return Expired()  # left behind by a call of ours that failed; calls of one handle take turns
         silence = now - seen[1]

@@ -16,7 +16,7 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from headwater.catalog.cluster.documents import after_change, redone_operation
-from headwater.catalog.cluster.head import Head, Lease, Tail, is_free, overtaken, stamped, valid
+from headwater.catalog.cluster.head import Head, Lease, Tail, is_free_head, overtaken, stamped, valid
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.known import Version
 from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
@@ -99,8 +99,9 @@ class Turn:
         """
         started = time.monotonic()
         is_present = not self._recall()
+        is_free = not is_present
         while True:
-            if is_present:
+            if not is_free:
                 self._free(started)
             try:
                 new = change(self.head)
@@ -113,12 +114,12 @@ class Turn:
                     self.put(new)
                 except Overtaken as lost:
                     if not lost.landed:
-                        is_present = True
+                        is_present, is_free = True, is_free_head(self.head)
                         continue
                 return new
             if is_present:
                 return new
-            is_present = True
+            is_present, is_free = True, False
 
     def run(self, work: Callable[[], R]) -> R:
         """Do the work while holding the lease; anew when it was lost before anything was committed."""
@@ -202,19 +203,22 @@ class Turn:
                 self.head, self._beat, self._is_applied = new, beat, False
                 return
             if found.stamps[-1] != before:
-                self.head, self._is_applied = found, False
+                self.head, self._is_applied = found, self._is_known_applied()
                 raise Overtaken(new.stamps[-1] in found.stamps)
             # The same head under another primary: try again.
 
     def _look(self) -> None:
         self.head, self._version = self.indices.head(self.name, hidden=self._hidden)
+        self._is_applied = self._is_known_applied()
+
+    def _is_known_applied(self) -> bool:
         known = self.indices.known.get(self.name)
-        self._is_applied = known is not None and known.is_applied and known.version == self._version
+        return known is not None and known.is_applied and known.version == self._version
 
     def _recall(self) -> bool:
         """Begin with the head that is known, without asking; False when there is none to begin with."""
         known = None if self._hidden else self.indices.known.get(self.name)
-        if known is None or not is_free(known.head):
+        if known is None or not is_free_head(known.head):
             return False
         self.head, self._version, self._is_applied = known.head, known.version, known.is_applied
         return True
@@ -233,16 +237,16 @@ class Turn:
         self.writer.judge(self.name, self.head, self._version, time.monotonic())
 
     def _take(self, started: float) -> None:
-        is_present = not self._recall()
+        is_free = self._recall()
         while True:
-            if is_present:
+            if not is_free:
                 self._free(started)
             self.apply()
             self._wrote = False
             try:
                 self.put(replace(self.head, lease=self._lease(), tail=None))
             except Overtaken:
-                is_present = True
+                is_free = is_free_head(self.head)
                 continue
             return
 
