@@ -25,7 +25,8 @@ from headwater.sync.reading.documents import SMALL_OCTETS
 from headwater.sync.reading.labels import Claims, Names, names_of
 from headwater.sync.roster import unknown_set
 from headwater.sync.run import sync
-from tests.sync.copying import DONE, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
+from tests.sync.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
+from tests.sync.test_commands import run
 from tests.sync.torture import Handler, Reply, Site, Source, document, redirect, url
 
 WELL_KNOWN = "/.well-known/resourcesync"
@@ -490,3 +491,95 @@ def test_an_audit_does_not_pass_over_a_set_that_is_not_there(source: Source, man
         check(source.base, dest, sets=("p00", "p99"))
     told = str(unknown_set({"x"}, [f"s{n}" for n in range(4123)], "u"))
     assert " s48, s49 and 4,073 more (u)" in told
+
+
+# what is wanted and no longer offered; ways that do not end
+
+
+def test_a_wanted_set_that_is_no_longer_offered(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """DST-Q: the source's fault and not the caller's, so that a service that follows goes on; what is held stays."""
+    go(source.base, dest, sets=("p03", "p05"))
+    describe(source, *(name for name in names() if name != "p03"))
+    for said in ("p03", f"{source.base}/p03/capabilitylist.xml"):
+        many["p05"].put(f"{len(said)}.txt", b"new")
+        many["p05"].publish_changes()
+        ran = go(source.base, dest, sets=(said, "p05"))
+        assert (ran.status, sets_of(ran)) == (SOURCE, ["p05"])
+        assert ran.report is not None
+        assert [fault for fault in ran.report.faults if "no longer offers the set p03" in fault]
+        assert f"p05/{len(said)}.txt" in tree(dest)
+    assert "p03/a.txt" in tree(dest)
+    assert go(source.base, dest, sets=("p03", "p99")).status == USAGE
+    describe(source, *names())
+    assert go(source.base, dest, sets=("p03", "p05")).status == DONE
+
+
+def page(*hrefs: str) -> Reply:
+    links = "".join(f'<link rel="resourcesync" href="{href}">' for href in hrefs)
+    return Reply(f"<html><head>{links}</head></html>".encode(), headers={"Content-Type": "text/html"})
+
+
+@pytest.mark.parametrize(
+    ("width", "most"), [(1, 16), (3, 110), (400, 110)], ids=["a chain", "a tree", "a page of many links"]
+)
+def test_pages_that_lead_to_pages_without_end(width: int, most: int, source: Source, dest: Path) -> None:
+    """DST-A4: a bounded number of steps from page to page, and of links of each."""
+
+    class Endless(dict[str, object]):
+        def get(self, path: str, default: object = None) -> object:
+            known = super().get(path, default)
+            if known is not None or not path.startswith("/page"):
+                return known
+            return page(*(f"{path}-{n}" for n in range(width)))
+
+    source.pages = Endless(source.pages)  # type: ignore[assignment]
+    ran = go(f"{source.base}/page", dest)
+    assert (ran.status, len(source.requests()) <= most) == (SOURCE, True), len(source.requests())
+    source.pages["/page-0-0"] = page(f"{source.base}{WELL_KNOWN}")
+    named(source, "one")
+    assert go(f"{source.base}/page", dest).status == DONE
+
+
+def test_a_list_beside_its_own_capability_list_is_no_second_set(source: Source, dest: Path) -> None:
+    """DST-A7: a Resource List that is listed as a Capability List leads to the set that was found already."""
+    sites = named(source, "one", "two")
+    entries = [
+        url(f"{sites[name].root}/{file}.xml", capability="capabilitylist")
+        for name, file in (("one", "capabilitylist"), ("one", "resourcelist"), ("two", "capabilitylist"))
+    ]
+    source.pages[WELL_KNOWN] = Reply(document(entries, capability="description"))
+    ran = go(source.base, dest)
+    assert (ran.status, sets_of(ran)) == (DONE, ["one", "two"])
+    assert "DST-A7" in ran.rules()
+    assert sorted(tree(dest)) == ["one/a.txt", "one/b.txt", "two/a.txt", "two/b.txt"]
+
+
+def test_a_description_without_a_set_says_so(source: Source, dest: Path) -> None:
+    """RS-SD-05: not that nothing was there."""
+    describe(source)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.error and ran.error.code) == (SOURCE, "HW-SYN-05")
+    assert "lists no set" in str(ran.error)
+
+
+def test_what_is_told_of_many_sets_is_bounded(source: Source, dest: Path) -> None:
+    """Sets with something to tell come by name, up to a hundred; all others are one line."""
+    sites = {}
+    for name in names(103):
+        site = sites[name] = Site(source, name)
+        site.put("a.txt", name.encode())
+        site.publish()
+    describe(source, *sites)
+    first = run("sync", source.base, dest).splitlines()
+    told = first[100].partition("; compared")[0]
+    assert (len(first), first[99][:4], told) == (102, "p99:", "3 more sets: 3 created, 3 unchanged; 3 files held")
+    assert run("sync", source.base, dest).splitlines()[0] == "103 sets: nothing to do; 103 files held"
+    sites["p07"].put("b.txt", b"new")
+    sites["p07"].publish_changes()
+    lines = run("sync", source.base, dest).splitlines()
+    assert (lines[0][:14], lines[1]) == ("p07: 1 created", "102 more sets: nothing to do; 102 files held")
+    sites["p07"].publish_list()
+    (dest / "p07" / "b.txt").unlink()
+    lines = run("audit", source.base, dest, status=FINDINGS).splitlines()
+    assert lines[0].startswith("p07: not in sync; 1 same, 1 missing")
+    assert lines[-2].startswith("102 more sets: in sync; 102 same, 0 missing")

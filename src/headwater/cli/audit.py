@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headwater.cli.face import human_seconds, json_document, json_option, listening, printable
 from headwater.cli.share import dest_argument
 
+if TYPE_CHECKING:
+    from headwater.sync.audit.findings import SetAudit
+
 _SHOWN = 20
+_MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so many, and the others as one line
 
 
 @click.command(name="audit")
@@ -54,11 +59,11 @@ def command(
     if as_json:
         json_document(report)
         return report.exit_status
-    for one in report.sets:
-        click.echo(
-            f"{printable(one.name)}: {one.verdict}; {one.same} same, {one.missing} missing, {one.different} different, "
-            f"{one.extra} extra, {one.unverifiable} unverifiable, {one.changed_during_audit} changed meanwhile"
-        )
+    telling = report.sets
+    if len(telling) > _MOST_SETS:
+        telling = [one for one in telling if one.verdict != "in sync"][:_MOST_SETS]
+    for one in telling:
+        click.echo(f"{printable(one.name)}: {one.verdict}; {_counts([one])}")
         if one.reason:
             click.echo(f"  because {printable(one.reason)}")
         for finding in one.findings[:_SHOWN]:
@@ -68,5 +73,24 @@ def command(
             click.echo("  … and more (--json lists them)")
         if one.missing or one.different:
             click.echo("  `headwater sync --repair` fetches again what is missing or different")
+    told = set(map(id, telling))
+    if rest := [one for one in report.sets if id(one) not in told]:
+        verdicts = " or ".join(sorted({one.verdict for one in rest}))
+        click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {verdicts}; {_counts(rest)}")
     click.echo(f"{report.verdict} ({human_seconds(report.seconds)})")
     return report.exit_status
+
+
+def _counts(sets: list[SetAudit]) -> str:
+    told = [
+        f"{sum(getattr(one, name) for one in sets)} {what}"
+        for name, what in (
+            ("same", "same"),
+            ("missing", "missing"),
+            ("different", "different"),
+            ("extra", "extra"),
+            ("unverifiable", "unverifiable"),
+            ("changed_during_audit", "changed meanwhile"),
+        )
+    ]
+    return ", ".join(told)

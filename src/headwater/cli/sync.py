@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from headwater.progress import Listener
     from headwater.sync.options import Options, Report, SetReport
 
+_MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
+
 
 @click.command(name="sync")
 @click.argument("url")
@@ -118,13 +120,37 @@ def _follow(url: str, dest: Path, options: Options, seconds: float, longest: flo
 
 
 def _show(report: Report) -> None:
-    for one in report.sets:
+    telling = report.sets
+    if len(telling) > _MOST_SETS:
+        telling = [one for one in telling if _is_telling(one)][:_MOST_SETS]
+    for one in telling:
         _show_set(one, dry_run=report.dry_run)
+    told = set(map(id, telling))
+    rest = [one for one in report.sets if id(one) not in told]
+    if rest:
+        _show_set(_sum_of(rest, "more sets" if telling else "sets"), dry_run=report.dry_run)
     octets = report.total("octets")
     click.echo(
         f"{counted(report.requests, 'document request')}, {human_octets(octets)} of content in"
         f" {human_seconds(report.seconds)}"
     )
+
+
+def _is_telling(one: SetReport) -> bool:
+    """Whether there is more to say of a set than that nothing was to be done."""
+    numbers = dict((*_deeds(one), *_counts(one)))
+    del numbers["unchanged"]
+    return bool(one.exit_status or one.fault or one.plan or any(numbers.values()))
+
+
+def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
+    """Many sets as one line."""
+    from headwater.sync.options import SetReport
+
+    summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
+    for name in ("created", "updated", "deleted", "held", *(name.replace(" ", "_") for name, _ in _counts(summed))):
+        setattr(summed, name, sum(getattr(one, name) for one in sets))
+    return summed
 
 
 def _show_set(one: SetReport, *, dry_run: bool) -> None:

@@ -49,9 +49,7 @@ def wanted_of(options: Options, known: Sequence[SetRow]) -> Wanted:
 
 
 def pick(rows: list[SetRow], wanted: Sequence[str], where: str) -> list[SetRow]:
-    """The sets that are meant, or all. Raises UnknownSetName when one is said that is not there."""
-    if not wanted:
-        return rows
+    """The sets that are meant. Raises UnknownSetName when one is said that is not there."""
     chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
     unknown = set(wanted) - {row.name for row in chosen} - {row.offer.identity for row in chosen}
     if unknown:
@@ -88,7 +86,21 @@ class Roster:
     def rows(self) -> list[SetRow]:
         """The sets to be brought up to date. Raises SourceFault where none are found, and UsageFault."""
         offered = self._offered()
-        return pick(self._remembered() if offered is None else offered, self._options.sets, self._url)
+        rows = self._remembered() if offered is None else offered
+        return pick(rows, self._still_offered(rows), self._url) if self._options.sets else rows
+
+    def _still_offered(self, rows: list[SetRow]) -> tuple[str, ...]:
+        """What the user wants, without the sets that are remembered and not offered by now: of these it is told."""
+        with self._database.write() as t:
+            gone = {row.id: row for row in sets(t)}
+        for row in rows:
+            gone.pop(row.id, None)
+        lost = {said: row for row in gone.values() for said in (row.name, row.offer.identity)}
+        for said in self._options.sets:
+            if said in lost:
+                where = lost[said].offer.capability_list or lost[said].offer.identity
+                self._unreadable("DST-Q", f"the source no longer offers the set {lost[said].name}", where)
+        return tuple(said for said in self._options.sets if said not in lost)
 
     def _offered(self) -> list[SetRow] | None:
         """The sets that the source offers by now; None: what is remembered still holds."""

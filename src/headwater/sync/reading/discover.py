@@ -37,6 +37,7 @@ from headwater.sync.state import Offer, Validators
 WELL_KNOWN = "/.well-known/resourcesync"
 _HIGHEST = 4
 _MOST_PAGES = 10_000
+_MOST_LINKS = 100
 _TOGETHER = 256
 _MOST_SITEMAPS = 50
 _SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
@@ -102,7 +103,8 @@ class Discovery:
             self._lists.put(description)
         self._shortlist: Shortlist | None = None
         self._most = min(most, MOST_SETS)
-        self._count = self._left_out = 0
+        self._count = self._left_out = self._pages = self._links = 0
+        self._offered: set[str] = set()
         self._visited: set[str] = set()
         self._faults: list[SourceFault] = []
         self._set_faults: list[tuple[str, str]] = []
@@ -178,11 +180,11 @@ class Discovery:
 
     # from what is there
 
-    def _from(self, look: Look, *, whole: bool) -> Iterator[Offer]:
+    def _from(self, look: Look, *, whole: bool, depth: int = 0) -> Iterator[Offer]:
         """The sets that an address leads to; `whole`: the user named the source, not one of its sets."""
         document = look.document
         if document is None:
-            yield from self._from_page(look, whole=whole)
+            yield from self._from_page(look, whole=whole, depth=depth)
         elif document.kind in _DESCRIPTIONS:
             self._remember(look)
             yield from self._from_description(look)
@@ -197,15 +199,17 @@ class Discovery:
         if self._description is None:
             self._description = look
 
-    def _from_page(self, look: Look, *, whole: bool) -> Iterator[Offer]:
+    def _from_page(self, look: Look, *, whole: bool, depth: int) -> Iterator[Offer]:
         """A page or resource: its `Link` header, then the links of its head (RS-DISC-02, RS-DISC-03)."""
         if look.fault is not None:
             self._faults.append(look.fault)
         links = [*parse_link_header(look.link_header, look.final), *html_links(look.body, look.final)]
-        for link in links:
-            if link.is_resourcesync:
-                for target in self._look(link.href):
-                    yield from self._from(target, whole=whole)
+        for href in [link.href for link in links if link.is_resourcesync]:
+            self._links += 1
+            if depth == _HIGHEST or self._links > _MOST_LINKS:
+                return
+            for target in self._look(href):
+                yield from self._from(target, whole=whole, depth=depth + 1)
 
     def _from_description(self, look: Look) -> Iterator[Offer]:
         self._shortlist = shortlist(look, self._wanted, self._lists)
@@ -221,7 +225,8 @@ class Discovery:
             self._left_out += len(look.entries) - len(entries)
             too_many = self._left_out > 0 and self._count >= MOST_SETS
         else:
-            entries = entries[:_MOST_PAGES]
+            entries = entries[: max(0, _MOST_PAGES - self._pages)]
+            self._pages += len(entries)
             too_many = len(entries) < len(look.entries)
         if too_many:
             self._documents.warn("RS-SD-05", "more sets than are looked at", look.final)
@@ -238,6 +243,7 @@ class Discovery:
         kept = self._lists.unchanged(entry.loc, above.uri)
         if kept is not None:
             self._visited.add(normalise(entry.loc))
+            self._offered.add(normalise(entry.loc))
             yield kept
             return
         found = False
@@ -289,6 +295,8 @@ class Discovery:
         above = document
         for _ in range(_HIGHEST):
             up = above.link("up")
+            if up is not None and normalise(up.href) in self._offered:
+                return  # its set has been found already
             target = next(self._look(up.href), None) if up is not None else None
             if target is None or target.document is None:
                 break
@@ -322,11 +330,14 @@ class Discovery:
             self._faults.append(fault)
             self._set_faults.append((look.uri, fault.what))
             return
+        self._offered.add(normalise(offer.identity))
         yield offer
 
     def _nothing(self, url: str) -> SourceFault:
         if self._plain is not None:
             return PlainSitemap("only a plain Sitemap was found, no ResourceSync", where=self._plain, rule="DST-A3")
+        if self._description is not None and not self._description.entries:
+            return NothingToCopy("the Source Description lists no set", where=self._description.uri)
         telling = [f for f in self._faults if type(f) is not SourceFault]
         documents = [f for f in telling if f.code.startswith("HW-DOC") and f.code != "HW-DOC-07"]
         named_first = [f for f in telling if isinstance(f, NothingToCopy)]

@@ -38,7 +38,8 @@ SMALL_OCTETS = 1 << 16
 """What a Capability List hardly exceeds: of documents that are read many at a time so much is held of each."""
 
 _TOGETHER = 256
-_AHEAD_SECONDS = 5.0  # how old an answer may be when it is read: a set is brought to its present, not to a past
+_AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brought to its present, not to a past
+_AHEAD_UNCHANGED_SECONDS = 300.0  # that it is what it was says as much later: it was asked for in the same run
 _TRIES = 3
 _PAUSE_SECONDS = 0.3
 _UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
@@ -120,6 +121,7 @@ class Documents:
         self._sleep = sleep
         self._said: set[tuple[str, str | None]] = set()
         self._ahead: dict[tuple[str, Validators | None], tuple[float, Fetched]] = {}
+        self._clock = transport.options.monotonic
         self.requests = 0
         self.octets = 0
 
@@ -170,7 +172,8 @@ class Documents:
             document = reader.document
             assert document is not None
             for warned in reader.warnings:
-                self.warn(warned.rule, f"{warned.message} ({warned.count} times)", answer.uri)
+                times = f" ({warned.count} times)" if warned.count > 1 else ""
+                self.warn(warned.rule, warned.message + times, answer.uri)
             return Answer(
                 uri=uri,
                 final=answer.uri,
@@ -190,10 +193,12 @@ class Documents:
         self, uri: str, headers: tuple[tuple[str, str], ...], held: Validators | None
     ) -> Iterator[tuple[StreamedAnswer | Fetched, Iterable[bytes]]]:
         """The answer to one request and the chunks of its body: the one asked for ahead while it is fresh, or now."""
-        asked_at, ahead = self._ahead.pop((uri, held), (0.0, None))
-        if ahead is not None and self._transport.options.monotonic() - asked_at < _AHEAD_SECONDS:
-            yield ahead, (ahead.body,)
-            return
+        came_at, ahead = self._ahead.pop((uri, held), (0.0, None))
+        if ahead is not None:
+            longest = _AHEAD_UNCHANGED_SECONDS if ahead.status == 304 else _AHEAD_SECONDS
+            if self._clock() - came_at < longest:
+                yield ahead, (ahead.body,)
+                return
         self.requests += 1
         with self._transport.stream(Fetch(uri, headers, max_octets=LARGEST_DOCUMENT)) as answer:
             yield answer, answer
@@ -203,11 +208,9 @@ class Documents:
 
         What has not been wanted within seconds, or until the next call, is forgotten and asked for anew.
         """
-        answers = self._together(asked)
-        now = self._transport.options.monotonic()
         self._ahead = {
-            one: (now, answer)
-            for one, answer in zip(asked, answers, strict=True)
+            one: (came_at, answer)
+            for one, (came_at, answer) in zip(asked, self._together(asked), strict=True)
             if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE
         }
 
@@ -243,7 +246,7 @@ class Documents:
         addresses = iter(asked)
         while batch := list(islice(addresses, _TOGETHER)):
             answers = self._together(batch)
-            for (uri, held), answer in zip(batch, answers, strict=True):
+            for (uri, held), (_, answer) in zip(batch, answers, strict=True):
                 if answer.failure is None:
                     yield _look(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
                 elif answer.failure.kind is FailureKind.TOO_LARGE:
@@ -254,14 +257,14 @@ class Documents:
                 else:
                     yield Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
 
-    def _together(self, batch: Sequence[tuple[str, Validators | None]]) -> list[Fetched]:
-        """The answers to a few small requests, in the order of these."""
+    def _together(self, batch: Sequence[tuple[str, Validators | None]]) -> list[tuple[float, Fetched]]:
+        """The answers to a few small requests, in the order of these, and when each came."""
         self.requests += len(batch)
         fetches = [Fetch(uri, _headers(held), max_octets=SMALL_OCTETS, key=n) for n, (uri, held) in enumerate(batch)]
-        answers = list(self._transport.many(fetches))
-        for answer in answers:
+        answers = [(self._clock(), answer) for answer in self._transport.many(fetches)]
+        for _, answer in answers:
             self._transport.heard(answer.fetch.uri, answer)
-        return sorted(answers, key=lambda answer: cast(int, answer.fetch.key))
+        return sorted(answers, key=lambda came: cast(int, came[1].fetch.key))
 
 
 def _headers(validators: Validators | None) -> tuple[tuple[str, str], ...]:

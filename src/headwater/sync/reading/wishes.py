@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from headwater.sync.network.fetch import Fetched
 from headwater.sync.network.streaming import StreamedAnswer
 
-_MOST_DOCUMENTS = 10_000
+_MOST_DOCUMENTS = 400_000  # a first run asks for a few of each of many sets
 
 
 class Wishes:
