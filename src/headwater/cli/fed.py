@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headwater.ingest.fed.feed import Feed
     from headwater.progress import Listener
     from headwater.server.config import SetConfig
+    from headwater.server.lock import StateLock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -62,15 +63,13 @@ def fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     from headwater.ingest.fed.locations import Locations
     from headwater.ingest.fed.memories import open_memory
     from headwater.server.feeds import MEMORY
-    from headwater.server.lock import StateLock
 
     name = options["set_name"]
     state, prefix, one = _place(options, name)
     root = options["resource_root"] or (one.resource_root if one is not None else None)
     options["names"] = one.resource_sets if one is not None else ()
     with ExitStack() as stack:
-        lock = StateLock(state)
-        stack.callback(lock.release)
+        stack.callback(_locked(state).release)
         catalog = _catalog(options, state, listener)
         stack.callback(catalog.close)
         memory = open_memory(catalog, state / MEMORY, lambda: dt.datetime.now(dt.UTC))
@@ -80,6 +79,16 @@ def fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
         if not options["dry_run"]:
             _begin(feed, options)
         yield feed
+
+
+def _locked(state: Path) -> StateLock:
+    from headwater.server.lock import Locked, StateLock
+
+    try:
+        return StateLock(state)
+    except Locked as fault:
+        todo = "Announce to the server that is at work by HTTP (docs/ingest.md), or end it."
+        raise Locked(fault.what, where=fault.where, advice=todo) from fault
 
 
 def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetConfig | None]:

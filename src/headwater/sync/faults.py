@@ -6,6 +6,18 @@ from typing import ClassVar
 
 from headwater.errors import SourceFault, StoreFault, Undetermined, UsageFault
 
+_SIGN_IN = "The source wants to know who asks: give a bearer token by --token or HEADWATER_TOKEN."
+_SPECIAL = {
+    "certificate": "Name the source as its certificate does; the file of an authority of your own by CURL_CA_BUNDLE.",
+    "HTTP status 401": _SIGN_IN,
+    "HTTP status 403": _SIGN_IN,
+}
+"""What to do in cases that the network's answer tells apart."""
+
+
+def _special(what: str) -> str | None:
+    return next((todo for sign, todo in _SPECIAL.items() if sign in what), None)
+
 
 class Unreachable(SourceFault):
     """A document of the source could not be fetched."""
@@ -13,12 +25,18 @@ class Unreachable(SourceFault):
     code: ClassVar[str] = "HW-SYN-01"
     advice: ClassVar[str] = "Check the address and the network, then run the same command again: nothing was lost."
 
+    def __init__(self, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None):
+        super().__init__(what, where=where, rule=rule, advice=advice or _special(what))
+
 
 class NotResourceSync(SourceFault):
     """Nothing at the address leads to a ResourceSync document (DST-A1, DST-A2)."""
 
     code: ClassVar[str] = "HW-SYN-02"
     advice: ClassVar[str] = "Give the address of a Source Description, a Capability List, or a host that publishes one."
+
+    def __init__(self, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None):
+        super().__init__(what, where=where, rule=rule, advice=advice or _special(what))
 
 
 class PlainSitemap(SourceFault):

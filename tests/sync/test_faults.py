@@ -1,0 +1,64 @@
+"""What a person is told to do when a document cannot be fetched follows from what the network said."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from tools.engines.certificates import Authority
+
+from headwater import cli
+from headwater.errors import Exit
+
+
+@contextmanager
+def answering(status: int, certificate: Path | None = None, key: Path | None = None) -> Iterator[int]:
+    """The port of a server that answers everything with this status."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        def log_message(self, *_: object) -> None:
+            """The test says what went wrong."""
+
+    class Server(HTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """A handshake that is given up is what is asked for."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_must_say_who_asks_is_told_how(status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(status) as port:
+        assert cli.run(["explore", f"http://127.0.0.1:{port}/capabilitylist.xml"]) == Exit.SOURCE
+    assert "--token or HEADWATER_TOKEN" in capsys.readouterr().err
+
+
+def test_a_certificate_that_is_not_trusted_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Authority(tmp_path / "tls").issue(("DNS:localhost",))
+    with answering(404, made.certificate, made.key) as port:
+        assert cli.run(["explore", f"https://localhost:{port}/"]) == Exit.SOURCE
+    assert "CURL_CA_BUNDLE" in capsys.readouterr().err
+
+
+def test_anything_else_is_the_address_or_the_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["explore", "http://127.0.0.1:1/"]) == Exit.SOURCE
+    assert "Check the address and the network" in capsys.readouterr().err
