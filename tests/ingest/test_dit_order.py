@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.verify import verify
+from headwater.ingest.fed.notes import read_note
 from tests.ingest.fed import Fed, at, change, resource
 
 A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
@@ -168,3 +169,65 @@ def test_dit_a11_a_resource_from_before_a_deletion_brings_nothing_back(fed: Fed,
     fed.documents(change("a", "created", 30), resource("a", 30))  # another one, and not what came before
     fed.settle()
     assert fed.state() == {"a": A}
+
+
+HISTORY = [
+    change("a", "created", 10, lastmod=at(-900)),
+    change("a", "deleted", 20, lastmod=None),
+    change("a", "created", 30, lastmod=at(-700)),
+    change("a", "deleted", 40, lastmod=at(-700)),
+    change("a", "updated", 50, lastmod=at(-500)),
+]
+
+
+def test_dit_a11_a_history_after_the_snapshot_has_gone_ahead_comes_to_the_snapshot(fed: Fed) -> None:
+    """One file of all `resource` documents, and one of all `change` documents, are a usual export."""
+    linked = [{"rel": "describedby", "href": {"value": "b", "type": "rel_path"}}]
+    fed.documents(resource("a", -500, ln=linked, licence="CC0"), resource("b", -500))
+    fed.settle()
+    before = {one.uri: (one.metadata, read_note(one.memo).kept) for one in fed.catalog.resources("s")}
+    for one in HISTORY:
+        fed.documents(one)
+        fed.settle(60)
+    assert {one.uri: (one.metadata, read_note(one.memo).kept) for one in fed.catalog.resources("s")} == before
+    assert [kind for kind, uri in fed.log() if uri == "a"][-2:] == ["deleted", "created"]
+    fed.documents(change("a", "deleted", 60))
+    fed.settle()
+    assert fed.state() == {"b": A}
+
+
+def test_dit_a11_what_was_deleted_comes_back_by_its_own_change_only_and_not_for_ever(fed: Fed) -> None:
+    fed.documents(resource("a", -500))
+    fed.settle(6)
+    fed.documents(*HISTORY[:2])
+    fed.documents(change("a", "created", 25, lastmod=None))  # it tells of no state
+    fed.settle(6)
+    assert fed.state() == {"a": None}
+    fed.documents(change("a", "deleted", 26))
+    fed.later(2 * 3_600)
+    fed.settle(0)
+    fed.documents(HISTORY[-1])
+    fed.settle(6)
+    assert fed.state() == {"a": None}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_dit_a11_an_older_file_in_place_of_a_newer_one_is_heard(fed: Fed, again: bool) -> None:
+    """Its `lastmod` goes back; the document of before may come once more with it, and its change late."""
+    fed.documents(resource("a", -100), change("a", "created", 10, lastmod=at(-100)))
+    fed.documents(*[resource("a", -100)] * again, resource("a", -500, "b"))
+    fed.settle(60)
+    fed.documents(change("a", "updated", 20, lastmod=at(-500)))
+    fed.settle(60)
+    assert fed.state() == {"a": B}
+    assert fed.log() == [("created", "a"), ("updated", "a")]
+
+
+def test_dit_09_the_time_of_storage_tells_which_of_two_resources_is_the_newer(fed: Fed) -> None:
+    fed.documents(
+        change("a", "created", 30, lastmod=at(-300)),
+        resource("a", -700, "b", timestamp=at(31)),
+        resource("a", -300, timestamp=at(30)),
+    )
+    fed.documents(change("a", "updated", 31, lastmod=at(-700)))
+    assert fed.state() == {"a": B}

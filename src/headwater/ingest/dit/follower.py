@@ -71,7 +71,7 @@ class DitFollower:
     @property
     def waits(self) -> bool:
         """Whether a document waits for its partner, from this run or one before."""
-        return bool(self.feed.memory.due(self.feed.name, None, 1))
+        return bool(self.feed.memory.due(self.feed.name, self.feed.clock() + self._patience, 1))
 
     def _load(self, shards: Sequence[Shard]) -> None:
         """The resources as of now. What is written meanwhile has higher numbers and is followed afterwards (DIT-03)."""

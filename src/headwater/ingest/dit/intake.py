@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument
-from headwater.ingest.dit.joining import join, key_of
+from headwater.ingest.dit.joining import DOUBT, join, key_of
 from headwater.ingest.fed.feed import BATCH, Feed, Outcome
 from headwater.ingest.fed.intake import refusal
 from headwater.ingest.fed.locations import BadLocation
@@ -21,7 +21,7 @@ from headwater.ingest.fed.notes import Note, read_note
 from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
 from headwater.ingest.fed.reciprocity import Draft, statements_of, with_links
 from headwater.spec.moments import to_microseconds
-from headwater.spec.records import Link
+from headwater.spec.records import Change, Link
 
 PATIENCE: Final = dt.timedelta(seconds=5)
 """How long one document of a pair waits for the other."""
@@ -104,7 +104,8 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
             if not halves or feed.next_seq() is None:
                 return count
             known = _known(feed, [], halves)
-            _record(feed, join([], known, feed.clock(), final=True), Effects(), Taken())
+            doubt = DOUBT if until is not None else dt.timedelta()
+            _record(feed, join([], known, feed.clock(), doubt=doubt, final=True), Effects(), Taken())
         count += len(halves)
 
 
@@ -149,12 +150,14 @@ def _link(feed: Feed, document: LinkDocument, line: int, taken: Taken) -> Link |
 def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, Half] | None = None) -> Known:
     memory, name = feed.memory, feed.name
     uris = list(dict.fromkeys(one.uri for one in items)) if halves is None else list(halves)
+    deleted = {one.uri for one in items if isinstance(one, Happening) and one.change is Change.DELETED}
     keys = [key for one in items if isinstance(one, Happening) and (key := key_of(one)) is not None]
     return Known(
         present={uri: _present(resource) for uri, resource in feed.held(uris).items()},
         halves=memory.halves(name, uris) if halves is None else halves,
         seen=memory.seen(name, keys),
         gone=memory.gone(name, uris),
+        said=memory.statements(name, deleted) if deleted else {},
         implied=feed.implied(uris),
     )
 

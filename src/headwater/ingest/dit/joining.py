@@ -16,16 +16,30 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from headwater.catalog.interface import Metadata
+from headwater.ingest.dit.agreement import (
+    agree,
+    belong,
+    is_older,
+    is_outdone,
+    merged,
+    moment_of,
+    newest,
+    remembered,
+    was_ahead,
+)
 from headwater.ingest.fed.notes import Note
 from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
 from headwater.ingest.fed.reciprocity import INVERSE, with_links
 from headwater.spec.moments import to_microseconds
-from headwater.spec.records import Change, Link
+from headwater.spec.records import Change
 
+NEVER_US = -(1 << 63)
 SETTLED = dt.timedelta(minutes=10)
 """After so long no copy of a shard shows what was before."""
 CLOCK_SKEW = dt.timedelta(hours=1)
 """How far a harvester's clock may be ahead of ours."""
+DOUBT = dt.timedelta(hours=1)
+"""How long a state that seems outdated waits for a change that says otherwise."""
 
 
 def key_of(one: Happening) -> bytes | None:
@@ -44,15 +58,17 @@ def join(
     now: dt.datetime,
     *,
     patience: dt.timedelta = dt.timedelta(seconds=5),
+    doubt: dt.timedelta = DOUBT,
     final: bool = False,
     snapshot: bool = False,
 ) -> Joined:
     """What the documents do to the set, together with what waits for them.
 
-    With `final` nothing waits any longer: `items` may then be empty, and every half of `known` goes as it is. With
-    `snapshot` states are what is there now (DIT-03), also those that look older than what was known long ago.
+    With `final` nothing waits any longer: `items` may then be empty, and every half of `known` goes as it is; what
+    seems outdated then goes on waiting for `doubt`, for its own change only. With `snapshot` states are what is there
+    now (DIT-03), also those that look older than what was known long ago.
     """
-    joining = _Joining(known, now, patience, snapshot=snapshot)
+    joining = _Joining(known, now, (patience, doubt), snapshot=snapshot)
     taken = list(items)
     for uri in dict.fromkeys([*known.halves] if final else [one.uri for one in taken]):
         if half := known.halves.get(uri):
@@ -65,12 +81,14 @@ def join(
 class _Joining:
     """One batch under way."""
 
-    def __init__(self, known: Known, now: dt.datetime, patience: dt.timedelta, *, snapshot: bool) -> None:
+    def __init__(
+        self, known: Known, now: dt.datetime, waits: tuple[dt.timedelta, dt.timedelta], *, snapshot: bool
+    ) -> None:
         self.joined = Joined()
         self._settled_us = to_microseconds(now - SETTLED) if snapshot else NEVER_US
         self._known = known
         self._now = now
-        self._patience = patience
+        self._patience, self._doubt = waits
         self._present: dict[str, Present | None] = {}
         self._pool: dict[str, list[State]] = {}
         self._recalled: list[Happening] = []
@@ -112,21 +130,27 @@ class _Joining:
                 happening = None
             state = self._left(uri)
             if final and state is not None:
-                self._ahead(state)
-                state = None
+                state = self._ahead(state)
             if state is not None or happening is not None:
-                old = self._known.halves.get(uri)
-                due = self._now + self._patience if old is None else old.due
-                self.joined.halves[uri] = Half(due=due, state=state, happening=happening)
+                self.joined.halves[uri] = Half(due=self._due(uri, state, happening), state=state, happening=happening)
+
+    def _due(self, uri: str, state: State | None, happening: Happening | None) -> dt.datetime:
+        if happening is None and state is not None and state.doubted_until is not None:
+            return state.doubted_until
+        old = self._known.halves.get(uri)
+        waited = old is not None and (old.happening is not None or not (old.state and old.state.is_doubted))
+        return old.due if old is not None and waited else self._now + self._patience
 
     # States
 
     def _add(self, state: State) -> None:
         pool = self._pool.setdefault(state.uri, [])
+        if not state.is_doubted:  # a newer document of the same state
+            pool[:] = [one for one in pool if not (one.is_doubted and one.metadata.lastmod == state.metadata.lastmod)]
         last = pool[-1] if pool else None
-        if last is not None and last.place != state.place and _agree(last.metadata.lastmod, state.metadata.lastmod):
+        if last is not None and last.place != state.place and agree(last.metadata.lastmod, state.metadata.lastmod):
             self.joined.merged.append(state.uri)
-            pool[-1] = _merged(last, state)
+            pool[-1] = merged(last, state)
             self._tell(last.line, Fate.WAITING)
             return
         pool.append(state)
@@ -134,8 +158,8 @@ class _Joining:
     def _match(self, happening: Happening) -> State | None:
         """The first state that came for it; older ones have had their time, newer ones are for what is to come."""
         pool = self._pool.get(happening.uri, [])
-        for place, state in enumerate(pool):
-            if _belong(state, happening):
+        for place, state in sorted(enumerate(pool), key=lambda one: one[1].is_doubted):
+            if belong(state, happening):
                 self._pool[happening.uri] = [one for one in pool[:place] if not self._is_outdone(one, state)] + pool[
                     place + 1 :
                 ]
@@ -143,25 +167,28 @@ class _Joining:
         return None
 
     def _is_outdone(self, state: State, other: State) -> bool:
-        outdone = _age(state) <= _age(other)
+        outdone = is_outdone(state, other)
         if outdone:
             self._tell(state.line, Fate.SUPERSEDED)
         return outdone
 
     def _left(self, uri: str) -> State | None:
         """The newest state without a happening, unless it says what is known already."""
-        pool = self._pool.pop(uri, [])
+        pool: list[State] = []
+        present = self._held(uri)
+        for state in self._pool.pop(uri, []):
+            if present is not None and present.metadata == self._whole(state):
+                self._tell(state.line, Fate.UNCHANGED)
+                self._keep(uri, present, state.kept)
+                pool = [one for one in pool if not is_outdone(one, state)]
+            else:
+                self._tell(state.line, Fate.SUPERSEDED)
+                pool.append(state)
         if not pool:
             return None
-        newest = max(reversed(pool), key=lambda one: (not one.outdated, _age(one)))  # as old: the one that came last
-        for state in pool:
-            self._tell(state.line, Fate.WAITING if state is newest else Fate.SUPERSEDED)
-        present = self._held(uri)
-        if present is not None and present.metadata == self._whole(newest):
-            self._tell(newest.line, Fate.UNCHANGED)
-            self._keep(uri, present, newest.kept)
-            return None
-        return newest
+        state = newest(pool)
+        self._tell(state.line, Fate.WAITING)
+        return state
 
     def _keep(self, uri: str, present: Present, kept: bytes) -> None:
         """Other unknown fields are no event, and kept all the same (DIT-A19)."""
@@ -169,14 +196,20 @@ class _Joining:
             self.joined.notes[uri] = msgspec.structs.replace(present.note, kept=kept)
             self._present[uri] = Present(present.metadata, self.joined.notes[uri])
 
-    def _ahead(self, state: State) -> None:
-        """A state whose happening has not come: it is applied, and the happening is not logged again when it comes."""
+    def _ahead(self, state: State) -> State | None:
+        """A state whose happening has not come: it is applied, and the happening is not logged again when it comes.
+
+        One that seems older than what is known is given back, to wait for nothing but its happening.
+        """
         present = self._held(state.uri)
         at_us = present.note.at_us if present is not None else self._gone(state.uri)
-        if state.outdated or (at_us >= self._settled_us and _is_older(state, present, at_us)):
+        if state.is_doubted or (at_us >= self._settled_us and is_older(state, present, at_us)):
             self._tell(state.line, Fate.SUPERSEDED)
-            return
+            until = state.doubted_until or self._now + self._doubt
+            waits = state.metadata.lastmod is not None and self._now < until and bool(self._doubt)
+            return msgspec.structs.replace(state, doubted_until=until) if waits else None
         self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
+        return None
 
     # Happenings
 
@@ -200,9 +233,9 @@ class _Joining:
         told = happening.own if state is None else self._whole(state)
         if late and present is None:
             self._tell(happening.line, Fate.SUPERSEDED)
-        elif late and present is not None and (state is None or _is_older(state, present, newest)):
+        elif late and present is not None and (state is None or is_older(state, present, newest)):
             self._log(present.metadata, present.note, happening)  # the newer state stays
-        elif present is not None and _was_ahead(present, happening, told):
+        elif present is not None and was_ahead(present, happening, told):
             note = Note(at_us=max(at_us, newest), kept=present.note.kept if state is None else state.kept)
             self._present[uri] = Present(present.metadata, note)
             self.joined.notes[uri] = note
@@ -220,7 +253,7 @@ class _Joining:
         else:
             self._waiting[uri] = happening
             self._tell(happening.line, Fate.WAITING)
-        if late and state is not None and (present is None or _is_older(state, present, newest)):
+        if late and state is not None and (present is None or is_older(state, present, newest)):
             self._tell(state.line, Fate.SUPERSEDED)
 
     def _delete(self, happening: Happening) -> None:
@@ -237,13 +270,16 @@ class _Joining:
             return
         self._act(Action(uri=uri, metadata=None, statements=(), at=happening.at), happening.line)
         self._present[uri] = None
+        if present.note.ahead and present.metadata.lastmod is not None:  # its own change may be one after this
+            said = self._known.said.get(uri, ())
+            self._pool.setdefault(uri, []).insert(0, self._doubted(remembered(uri, present, said)))
 
     def _repeat(self, happening: Happening) -> None:
         """A deletion that is told again, or another one of the same second: what came before it and waits is gone."""
         if happening.change is not Change.DELETED:
             return
         pool = self._pool.get(happening.uri, [])
-        for state in [one for one in pool if one.order < happening.order and _moment(one) == happening.at]:
+        for state in [one for one in pool if one.order < happening.order and moment_of(one) == happening.at]:
             pool.remove(state)
             self._tell(state.line, Fate.SUPERSEDED)
 
@@ -261,17 +297,21 @@ class _Joining:
         """
         kept = []
         for state in self._pool.get(one.uri, []):
-            moment = _moment(state)
+            moment = moment_of(state)
             newer = moment is not None and one.at is not None and moment > one.at
             its_own = one.own is not None and one.at == state.stored_at
             if newer or its_own or state.order > one.order:
                 kept.append(state)
             elif one.own is None and state.metadata.lastmod is not None:
-                kept.append(msgspec.structs.replace(state, outdated=True))
+                kept.append(self._doubted(state))
             else:
                 self._tell(state.line, Fate.SUPERSEDED)
         if one.uri in self._pool:
             self._pool[one.uri] = kept
+
+    def _doubted(self, state: State) -> State:
+        """The state as one that waits for its own change only."""
+        return msgspec.structs.replace(state, doubted_until=state.doubted_until or self._now + self._doubt)
 
     def _alone(self, happening: Happening) -> None:
         """A happening whose state has not come, or has gone by: nothing is stated that may be false (DIT-A13).
@@ -325,59 +365,3 @@ class _Joining:
 
     def _gone(self, uri: str) -> int:
         return self.joined.gone.get(uri, self._known.gone.get(uri, NEVER_US))
-
-
-NEVER_US = -(1 << 63)
-_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
-
-
-def _agree(one: dt.datetime | None, other: dt.datetime | None) -> bool:
-    """Whether two `lastmod` are of one state; one that is not stated contradicts nothing."""
-    return one is None or other is None or one == other
-
-
-def _belong(state: State, happening: Happening) -> bool:
-    """Whether a state came for a happening; one from before a deletion only when both state the same `lastmod`."""
-    mine, other = state.metadata.lastmod, happening.lastmod
-    return mine == other if state.outdated else _agree(mine, other)
-
-
-def _moment(state: State) -> dt.datetime | None:
-    return state.stored_at or state.metadata.lastmod
-
-
-def _age(state: State) -> dt.datetime:
-    return state.metadata.lastmod or _NEVER
-
-
-def _is_older(state: State, present: Present | None, gone_us: int) -> bool:
-    """Whether a state without its happening is one from before what is known."""
-    if present is None:  # of the same second as the deletion, it is what came after it (DIT-A6)
-        moment = _moment(state)
-        return moment is not None and to_microseconds(moment) < gone_us
-    mine, known = state.metadata.lastmod, present.metadata.lastmod
-    return mine is not None and known is not None and mine < known
-
-
-def _was_ahead(present: Present, happening: Happening, told: Metadata | None) -> bool:
-    """Whether the set holds the happening's state already, without it: what was logged then is not logged again."""
-    agrees = present.note.ahead and _agree(present.metadata.lastmod, happening.lastmod)
-    return agrees and (told is None or told == present.metadata)
-
-
-def _merged(first: State, second: State) -> State:
-    """Two documents of one state: what the newer one leaves out is taken from the older (DIT-A9)."""
-    one, two = first.metadata, second.metadata
-    links: dict[Link, None] = dict.fromkeys((*one.links, *two.links))
-    metadata = Metadata(
-        lastmod=two.lastmod or one.lastmod,
-        hash=two.hash or one.hash,
-        length=one.length if two.length is None else two.length,
-        type=two.type or one.type,
-        encoding=two.encoding or one.encoding,
-        changefreq=two.changefreq or one.changefreq,
-        links=tuple(links),
-    )
-    statements = tuple(dict.fromkeys((*first.statements, *second.statements)))
-    kept = second.kept or first.kept
-    return msgspec.structs.replace(second, metadata=metadata, statements=statements, kept=kept)

@@ -19,7 +19,7 @@ Statement = tuple[str, str]
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none).
 
-    `outdated`: the resource was deleted after it came; only the change that it belongs to can bring it back.
+    `doubted_until`: something newer seems to be known; until then the change that it belongs to may bring it back.
     """
 
     uri: str
@@ -30,7 +30,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     kept: bytes = b""
     order: int = 0
     line: int = 0
-    outdated: bool = False
+    doubted_until: dt.datetime | None = None
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether something newer seems to be known."""
+        return self.doubted_until is not None
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,13 +73,15 @@ class Present(msgspec.Struct, frozen=True):
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the URIs of a batch: the live ones, what waits, keys of happenings, deletions (µs).
 
-    `implied` has the links that follow from what others say of them (DIT-24).
+    `said` has their own statements, of those that are deleted, and `implied` the links that follow from what others say
+    of them (DIT-24).
     """
 
     present: Mapping[str, Present] = {}
     halves: Mapping[str, Half] = {}
     seen: frozenset[bytes] = frozenset()
     gone: Mapping[str, int] = {}
+    said: Mapping[str, tuple[Statement, ...]] = {}
     implied: Mapping[str, tuple[Link, ...]] = {}
 
 

@@ -1,0 +1,100 @@
+"""Which documents tell of the same state, which of two states is the older, and what both together say: comparisons.
+
+A state (`resource`) has no number of its own: its `lastmod`, and the `timestamp` of its storage where there is one, are
+all that tells where it belongs (DIT-A11, DIT-A13).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+
+import msgspec
+
+from headwater.catalog.interface import Metadata
+from headwater.ingest.fed.pairs import Happening, Present, State, Statement
+from headwater.ingest.fed.reciprocity import INVERSE
+from headwater.spec.moments import to_microseconds
+from headwater.spec.records import Link
+
+_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+
+def agree(one: dt.datetime | None, other: dt.datetime | None) -> bool:
+    """Whether two `lastmod` are of one state; one that is not stated contradicts nothing."""
+    return one is None or other is None or one == other
+
+
+def belong(state: State, happening: Happening) -> bool:
+    """Whether a state came for a happening; one from before a deletion only when both state the same `lastmod`."""
+    mine, other = state.metadata.lastmod, happening.lastmod
+    return mine == other if state.is_doubted else agree(mine, other)
+
+
+def moment_of(state: State) -> dt.datetime | None:
+    """When it was so, as far as it is said."""
+    return state.stored_at or state.metadata.lastmod
+
+
+def age(state: State) -> dt.datetime:
+    """By which of two states the older is told."""
+    return state.metadata.lastmod or _NEVER
+
+
+def is_outdone(state: State, other: State) -> bool:
+    """Whether a state is as old as another one or older: by when they were stored, if both say so."""
+    if state.stored_at is not None and other.stored_at is not None:
+        return state.stored_at <= other.stored_at
+    return age(state) <= age(other)
+
+
+def newest(states: list[State]) -> State:
+    """Of several without their happening the one that is the present state; of two as old the one that came last."""
+    if all(one.stored_at is not None for one in states):
+        return max(reversed(states), key=lambda one: (not one.is_doubted, one.stored_at or _NEVER, age(one)))
+    return max(reversed(states), key=lambda one: (not one.is_doubted, age(one)))
+
+
+def is_older(state: State, present: Present | None, gone_us: int) -> bool:
+    """Whether a state without its happening is one from before what is known."""
+    if present is None:  # of the same second as the deletion, it is what came after it (DIT-A6)
+        moment = moment_of(state)
+        return moment is not None and to_microseconds(moment) < gone_us
+    mine, known = state.metadata.lastmod, present.metadata.lastmod
+    return mine is not None and known is not None and mine < known
+
+
+def was_ahead(present: Present, happening: Happening, told: Metadata | None) -> bool:
+    """Whether the set holds the happening's state already, without it: what was logged then is not logged again."""
+    agrees = present.note.ahead and agree(present.metadata.lastmod, happening.lastmod)
+    return agrees and (told is None or told == present.metadata)
+
+
+def merged(first: State, second: State) -> State:
+    """Two documents of one state: what the newer one leaves out is taken from the older (DIT-A9)."""
+    one, two = first.metadata, second.metadata
+    links: dict[Link, None] = dict.fromkeys((*one.links, *two.links))
+    metadata = Metadata(
+        lastmod=two.lastmod or one.lastmod,
+        hash=two.hash or one.hash,
+        length=one.length if two.length is None else two.length,
+        type=two.type or one.type,
+        encoding=two.encoding or one.encoding,
+        changefreq=two.changefreq or one.changefreq,
+        links=tuple(links),
+    )
+    statements = tuple(dict.fromkeys((*first.statements, *second.statements)))
+    kept = second.kept or first.kept
+    return msgspec.structs.replace(second, metadata=metadata, statements=statements, kept=kept)
+
+
+def remembered(uri: str, present: Present, said: Iterable[Statement]) -> State:
+    """A resource that is deleted before its own change has come, as the document that it was.
+
+    `said` are its own statements: the other links of that kind are those of others (DIT-24).
+    """
+    statements = tuple(said)
+    rels = {rel for rel, _ in statements}
+    links = tuple(one for one in present.metadata.links if one.rel not in INVERSE or one.rel in rels)
+    metadata = msgspec.structs.replace(present.metadata, links=links)
+    return State(uri=uri, metadata=metadata, statements=statements, kept=present.note.kept, order=-1)
