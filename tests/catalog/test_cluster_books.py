@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.books import Bookkeeping, Books, books_of, times_of
+from headwater.catalog.books import Bookkeeping, Books, books_of, books_of_set, times_of
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Delete, Metadata, Rendered, Upsert
+from headwater.catalog.interface import Delete, Metadata, Rendered, UnknownSet, Upsert
 from headwater.publish.standing import standings
 from headwater.storage.cluster import Cluster
 from tests.catalog.clusters import LAYOUT, access, prefix
@@ -49,6 +49,10 @@ def test_books_are_those_of_each_set(catalog: ClusterCatalog) -> None:
     assert list(books_of(catalog)) == alone
     assert [one.state.name for one in alone] == NAMES
     assert len({(len(one.pages), len(one.segments)) for one in alone}) > 3
+    assert [books_of_set(catalog, name) for name in NAMES] == alone
+    assert [books_of_set(catalog, one.state.name, one.state.last_seq) for one in alone] == alone
+    with pytest.raises(UnknownSet):
+        books_of_set(catalog, "nowhere", 0)
     assert [one.state.name for one in books_of(catalog, frozenset(["s03", "nowhere"]))] == ["s03"]
 
 

@@ -20,15 +20,20 @@ class Books(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Bookkeeping(Protocol):
+class BooksOfOneState(Protocol):
+    """A catalog that tells the books of a set from one state."""
+
+    def books_of(self, name: str, newest: int | None = None) -> Books:
+        """One set's; with `newest`, as of any committed state that has this change. Raises UnknownSet."""
+        ...
+
+
+@runtime_checkable
+class Bookkeeping(BooksOfOneState, Protocol):
     """A catalog that tells the books of all sets in a few requests."""
 
     def books(self) -> Iterator[Books]:
         """Every set's, by name; each set's from one state."""
-        ...
-
-    def books_of(self, name: str, newest: int | None = None) -> Books:
-        """One set's; with `newest`, as of any committed state that has this change. Raises UnknownSet."""
         ...
 
     def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
@@ -41,7 +46,7 @@ def books_of_set(catalog: Catalog, name: str, newest: int | None = None) -> Book
 
     With `newest` they are those of any committed state that has this change: the one that it remembers will do.
     """
-    if isinstance(catalog, Bookkeeping):
+    if isinstance(catalog, BooksOfOneState):
         return catalog.books_of(name, newest)
     state = catalog.state(name)
     return Books(state, catalog.pages(name), catalog.segments(name))

@@ -144,7 +144,7 @@ class Publisher:
         settings = self._site.settings(name)
         with self._locks[name]:
             check = check or force_pages or name not in self._checked
-            books = books_of_set(self._catalog, name, None if check else newest)
+            books = books_of_set(self._catalog, name, newest if name in self._checked else None)
             result = self._publish(settings, books, at, pages=pages or force_pages, force=force_pages, check=check)
             self._checked.add(name)
             self._published.add(name)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from headwater.catalog import ledger
+from headwater.catalog.books import Books
 from headwater.catalog.interface import (
     Accepted,
     Event,
@@ -31,6 +32,7 @@ from headwater.catalog.ledger import Run
 from headwater.catalog.moments import to_microseconds
 from headwater.catalog.sqlite.batch import (
     STATE_QUERY,
+    Head,
     head_of,
     is_text,
     read_log,
@@ -55,7 +57,7 @@ from headwater.catalog.sqlite.rows import (
 )
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.spec.moments import from_microseconds
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Transaction
 from headwater.storage.faults import SchemaTooNew
 from headwater.storage.schema import Durability
 
@@ -221,9 +223,7 @@ class SqliteCatalog:
     def pages(self, name: str) -> list[Page]:
         """All pages in order, also empty ones (count 0)."""
         with self._database.read() as transaction:
-            head = head_of(transaction, name)
-            sql = f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number"
-            return [page_of(row) for row in transaction.rows(sql, (head.id,))]
+            return _pages(transaction, head_of(transaction, name))
 
     def page(self, name: str, number: int) -> Iterator[Resource]:
         """The live resources of one page in slot order, read from one snapshot; none for a page that is not there."""
@@ -273,9 +273,13 @@ class SqliteCatalog:
     def segments(self, name: str) -> list[Segment]:
         """All segments in order; the last one is open. None while the set is loading."""
         with self._database.read() as transaction:
+            return _segments(transaction, head_of(transaction, name))
+
+    def books_of(self, name: str, newest: int | None = None) -> Books:
+        """One set with its pages and segments, from its present state, whatever is `newest`. Raises UnknownSet."""
+        with self._database.read() as transaction:
             head = head_of(transaction, name)
-            sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
-            return [segment_of(row) for row in transaction.rows(sql, (head.id,))]
+            return Books(read_state(transaction, name), _pages(transaction, head), _segments(transaction, head))
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         """Close the open segment, also an empty one, and open the next; return the closed one."""
@@ -318,3 +322,13 @@ class SqliteCatalog:
     def close(self) -> None:
         """Give up connections; what was accepted is on disk. Iterators under way end with `DatabaseClosed`."""
         self._database.close()
+
+
+def _pages(transaction: Transaction, head: Head) -> list[Page]:
+    sql = f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number"
+    return [page_of(row) for row in transaction.rows(sql, (head.id,))]
+
+
+def _segments(transaction: Transaction, head: Head) -> list[Segment]:
+    sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
+    return [segment_of(row) for row in transaction.rows(sql, (head.id,))]
