@@ -355,7 +355,7 @@ def _document_reply(form: Form, body: bytes | BinaryIO | None, conditions: Condi
 def _resource_reply(card: Card, file: OpenFile, conditions: Conditions, *, is_head: bool) -> Reply:
     """The answer for an open file; the answer's `file` is None when nothing more is to be read from it."""
     if (conditions.if_none_match or conditions.if_modified_since) and is_fresh(
-        conditions.if_none_match, conditions.if_modified_since, card.etag, card.modified_second, card.changed_second
+        conditions.if_none_match, conditions.if_modified_since, card.etag, card.modified_second, is_exact=True
     ):
         return Reply(304, card.unchanged)
     reply = replies.whole_or_part(card.head, card.etag, file.state.st_size, conditions)

@@ -42,7 +42,6 @@ class Card(msgspec.Struct, frozen=True, gc=False):
     state: tuple[int, int, int, int]
     is_strong: bool
     modified_second: int
-    changed_second: int
     head: Head
     tag_at: tuple[int, int]
     unchanged_at: tuple[int, int]
@@ -182,7 +181,6 @@ def _made(resource: Resource, file: OpenFile, link: Head, *, known: bool) -> Car
         file.key,
         digest is not None,
         second,
-        state.st_ctime_ns // 1_000_000_000,
         before + unchanged + _AFTER,
         (tag, tag + len(etag)),
         (start, start + len(unchanged)),

@@ -42,20 +42,21 @@ def is_fresh(
     if_modified_since: bytes | None,
     etag: bytes,
     modified_second: int,
-    changed_second: int = 0,
+    *,
+    is_exact: bool = False,
 ) -> bool:
     """Whether the client holds the present representation: 304 instead of 200.
 
     Tags are compared weakly; with If-None-Match the date does not count (RFC 9110 13.2.2), nor does it while the tag is
-    weak: a file whose octets are not known by digest may have changed under an old date. A date is the very one that we
-    state, or not before `changed_second`, when the file itself changed: it may have come to an older date (`cp -p`).
+    weak: a file whose octets are not known by digest may have changed under an old date. With `is_exact` only the very
+    date counts that we state: a file may have come to an older one (`cp -p`, a link that leads elsewhere now).
     """
     if if_none_match is not None:
         return _lists(if_none_match, etag)
     if if_modified_since is None or etag.startswith(b"W/"):
         return False
     since = http_second(if_modified_since)
-    return since is not None and (since == modified_second or since >= max(modified_second, changed_second))
+    return since is not None and (since == modified_second or (since > modified_second and not is_exact))
 
 
 def _lists(header: bytes, etag: bytes) -> bool:
