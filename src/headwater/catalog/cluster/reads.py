@@ -83,7 +83,7 @@ class Reads:
         """Up to `limit` changes with seq > `after`. Raises ClusterDamaged when one is missing."""
         first = max(after, 0) + 1
         known = self._indices.known.get(name)
-        if known is not None and 0 < limit <= known.head.last_seq - after:  # what is in the log stays as it is
+        if known is not None and 0 < limit <= known.head.last_seq - first + 1:  # what is in the log stays as it is
             head = known.head
         else:
             head, _ = self._indices.head(name)
