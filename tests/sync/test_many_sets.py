@@ -5,6 +5,7 @@ DST-A6, DST-A7, DST-C1, DST-C5, DST-F10, RS-SD-05, RS-SD-09, RS-DST-09, AMB-53.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -12,9 +13,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click import Command
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.cli.audit import command as audit_command
+from headwater.cli.sync import command as sync_command
 from headwater.progress import Notice, Progress
 from headwater.sync.explore import Explored, explore
 from headwater.sync.faults import UnknownSetName
@@ -26,7 +31,6 @@ from headwater.sync.reading.labels import Claims, Names, names_of
 from headwater.sync.roster import unknown_set
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
-from tests.sync.test_commands import run
 from tests.sync.torture import Handler, Reply, Site, Source, document, redirect, url
 
 WELL_KNOWN = "/.well-known/resourcesync"
@@ -68,7 +72,11 @@ def many(source: Source) -> dict[str, Site]:
 
 def asked(source: Source) -> list[str]:
     """The Capability Lists and descriptions that were asked for since the last time."""
-    found = [path for path in source.requests() if "capabilitylist" in path or path.startswith(("/.well", "/d"))]
+    found = [
+        path
+        for path in source.requests()
+        if "capabilitylist" in path or path.startswith(("/.well", "/new/.well", "/d"))
+    ]
     source.forget()
     return found
 
@@ -160,6 +168,9 @@ def test_a_wanted_set_that_cannot_be_read_now(
     assert (ran.status, sets_of(ran)) == (SOURCE, ["p03"])
     assert "p03/c.txt" in tree(dest)
     assert set(asked(source)) == {WELL_KNOWN, "/p03/capabilitylist.xml"}
+    audited = check(source.base, dest, sets=("p03",))
+    assert (audited.verdict, [one.name for one in audited.sets]) == ("undetermined", ["p03"])
+    assert "cannot be read: HTTP status 404" in str(audited.sets[0].reason)
     many["p03"].publish_capabilities("resourcelist", "changelist")
     assert go(source.base, dest, sets=("p03",)).status == DONE
 
@@ -232,6 +243,29 @@ def test_a_set_that_may_have_moved_is_looked_for_among_all(source: Source, many:
         assert (ran.status, said) == (USAGE if said == "elsewhere" else DONE, said)
         if ran.report is not None:
             assert [(one.name, one.folder, one.created) for one in ran.report.sets] == [("p03", "p03", 0)]
+
+
+def test_a_permanent_redirect_is_remembered_when_it_is_gone(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """DST-F10: Source Description and Capability Lists are read where they were last seen to have moved to."""
+    pages = source.pages
+    for path in (WELL_KNOWN, "/p03/capabilitylist.xml", "/p04/capabilitylist.xml"):
+        pages[f"/new{path}"] = pages[path]
+        pages[path] = redirect(f"/new{path}", 302 if "p04" in path else 301)
+    assert go(source.base, dest).status == DONE
+    for path in (WELL_KNOWN, "/p03/capabilitylist.xml", "/p04/capabilitylist.xml"):
+        del pages[path]
+    Site(source, "new").publish()
+    del pages[WELL_KNOWN]
+    describe(source, *names(), "new", path=f"/new{WELL_KNOWN}")
+    ran = go(source.base, dest)
+    assert ran.report is not None
+    assert (ran.status, sorted(sets_of(ran))) == (SOURCE, ["new", *names()])
+    assert [fault.partition(": ")[0] for fault in ran.report.faults] == [f"{source.base}/p04/capabilitylist.xml"]
+    audited = check(source.base, dest)
+    assert {one.name: one.verdict for one in audited.sets if one.verdict != "in sync"} == {"p04": "undetermined"}
+    source.forget()
+    assert go(source.base, dest).status == SOURCE
+    assert asked(source) == [WELL_KNOWN, f"/new{WELL_KNOWN}", "/p04/capabilitylist.xml"]
 
 
 # an index of Source Descriptions (RS-SD-09, AMB-53)
@@ -318,11 +352,11 @@ def test_all_are_read_with_progress_and_in_their_order(source: Source, many: dic
     padding = "<!--" + "x" * SMALL_OCTETS + "-->"
     page = source.reply("/p01/capabilitylist.xml")
     source.pages["/p01/capabilitylist.xml"] = Reply(page.body + padding.encode())
-    told: list[Progress | Notice] = []
+    events: list[Progress | Notice] = []
     with Transport(IMPATIENT) as wire:
-        report = sync(source.base, dest, Options(), listener=told.append, transport=wire)
+        report = sync(source.base, dest, Options(), listener=events.append, transport=wire)
     assert [one.name for one in report.sets] == names()
-    assert Progress("reading sets", COUNT, COUNT) in told
+    assert Progress("reading sets", COUNT, COUNT) in events
 
 
 def test_polls_are_sent_many_at_a_time_and_each_once(source: Source, many: dict[str, Site], dest: Path) -> None:
@@ -489,8 +523,8 @@ def test_an_audit_does_not_pass_over_a_set_that_is_not_there(source: Source, man
     go(source.base, dest, sets=("p00",))
     with pytest.raises(UnknownSetName, match="no set p99"):
         check(source.base, dest, sets=("p00", "p99"))
-    told = str(unknown_set({"x"}, [f"s{n}" for n in range(4123)], "u"))
-    assert " s48, s49 and 4,073 more (u)" in told
+    names_told = str(unknown_set({"x"}, [f"s{n}" for n in range(4123)], "u"))
+    assert " s48, s49 and 4,073 more (u)" in names_told
 
 
 # what is wanted and no longer offered; ways that do not end
@@ -562,24 +596,32 @@ def test_a_description_without_a_set_says_so(source: Source, dest: Path) -> None
     assert "lists no set" in str(ran.error)
 
 
-def test_what_is_told_of_many_sets_is_bounded(source: Source, dest: Path) -> None:
-    """Sets with something to tell come by name, up to a hundred; all others are one line."""
+def told(command: Command, source: Source, dest: Path, status: int = DONE) -> list[str]:
+    result = CliRunner().invoke(command, [source.base, str(dest)], standalone_mode=False)
+    assert (result.return_value, result.exception) == (status, None)
+    return result.stdout.splitlines()
+
+
+def test_what_is_told_of_many_sets_is_bounded(source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets with something to tell come by name, up to a hundred (here five); all others are one line."""
+    for module in ("sync", "audit"):
+        monkeypatch.setattr(sys.modules[f"headwater.cli.{module}"], "_MOST_SETS", 5)
     sites = {}
-    for name in names(103):
+    for name in names(8):
         site = sites[name] = Site(source, name)
         site.put("a.txt", name.encode())
         site.publish()
     describe(source, *sites)
-    first = run("sync", source.base, dest).splitlines()
-    told = first[100].partition("; compared")[0]
-    assert (len(first), first[99][:4], told) == (102, "p99:", "3 more sets: 3 created, 3 unchanged; 3 files held")
-    assert run("sync", source.base, dest).splitlines()[0] == "103 sets: nothing to do; 103 files held"
+    first = told(sync_command, source, dest)
+    rest = first[5].partition("; compared")[0]
+    assert (len(first), first[4][:4], rest) == (7, "p04:", "3 more sets: 3 created, 3 unchanged; 3 files held")
+    assert told(sync_command, source, dest)[0] == "8 sets: nothing to do; 8 files held"
     sites["p07"].put("b.txt", b"new")
     sites["p07"].publish_changes()
-    lines = run("sync", source.base, dest).splitlines()
-    assert (lines[0][:14], lines[1]) == ("p07: 1 created", "102 more sets: nothing to do; 102 files held")
+    lines = told(sync_command, source, dest)
+    assert (lines[0][:14], lines[1]) == ("p07: 1 created", "7 more sets: nothing to do; 7 files held")
     sites["p07"].publish_list()
     (dest / "p07" / "b.txt").unlink()
-    lines = run("audit", source.base, dest, status=FINDINGS).splitlines()
+    lines = told(audit_command, source, dest, FINDINGS)
     assert lines[0].startswith("p07: not in sync; 1 same, 1 missing")
-    assert lines[-2].startswith("102 more sets: in sync; 102 same, 0 missing")
+    assert lines[-2].startswith("7 more sets: in sync; 7 same, 0 missing")

@@ -33,6 +33,7 @@ from headwater.sync.state import (
     keep_fact,
     keep_offer,
     keep_validators,
+    moved_documents,
     sets,
     validators,
 )
@@ -106,6 +107,7 @@ class Roster:
         """The sets that the source offers by now; None: what is remembered still holds."""
         with self._database.write() as t:
             known = sets(t)
+            self._documents.moved |= moved_documents(t)
             same = fact(t, "url") == self._url
             self.final = (fact(t, "final") if same else None) or self._url
             description = fact(t, "description") if same else None
@@ -229,16 +231,18 @@ class Roster:
         return offer.capability_list in self._unread or offer.description in self._unread
 
     def _keep(self, t: Transaction, found: Found, rows: list[SetRow], *, some: bool) -> None:
+        moved = self._documents.moved
         keep_fact(t, "url", found.url)
         keep_fact(t, "final", found.final)
         if found.description:
             keep_fact(t, "description", found.description)
-            keep_validators(t, SOURCE, found.description, found.description_etag, found.description_modified)
+            etag, modified = found.description_etag, found.description_modified
+            keep_validators(t, SOURCE, found.description, etag, modified, moved.get(found.description))
         else:
             t.run("DELETE FROM facts WHERE name = 'description'")
         keep_fact(t, _PAGES, msgspec.json.encode([uri for uri, _ in found.pages]).decode())
         for uri, held in (*found.read, *found.pages):
-            keep_validators(t, SOURCE, uri, held.etag, held.last_modified)
+            keep_validators(t, SOURCE, uri, held.etag, held.last_modified, moved.get(uri))
         unread = set(msgspec.json.decode(fact(t, _UNREAD) or "[]", type=list[str])) if some else set()
         unread = (unread - {offer.identity for offer in found.offers}) | {uri for uri, _ in found.faults}
         keep_fact(t, _UNREAD, msgspec.json.encode(sorted(unread)).decode())
@@ -313,5 +317,5 @@ class Roster:
         offer = msgspec.structs.replace(fresh, name=row.offer.name, identity=row.offer.identity)
         with self._database.write() as t:
             keep_offer(t, row.id, offer)
-            keep_validators(t, SOURCE, look.uri, look.etag, look.last_modified)
+            keep_validators(t, SOURCE, look.uri, look.etag, look.last_modified, self._documents.moved.get(look.uri))
         return msgspec.structs.replace(row, offer=offer)

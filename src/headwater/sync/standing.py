@@ -11,7 +11,7 @@ from headwater.sync.kit import Kit
 from headwater.sync.options import Options, SetReport
 from headwater.sync.position import Position
 from headwater.sync.reading.capabilities import offer_of
-from headwater.sync.state import SetRow, forget_documents, keep_offer, keep_position, one_set
+from headwater.sync.state import SOURCE, SetRow, forget_documents, keep_offer, keep_position, keep_validators, one_set
 
 
 def signature_of(options: Options) -> str:
@@ -89,4 +89,6 @@ class Standing:
             self.offer = fresh
             with self.kit.database.write() as t:
                 keep_offer(t, self.row.id, fresh)
+                moved = self.kit.documents.moved.get(uri)
+                keep_validators(t, SOURCE, uri, look.etag, look.last_modified, moved)
         return changed

@@ -219,12 +219,28 @@ def all_validators(transaction: Transaction, set_id: int) -> dict[str, Validator
     return {row[0]: Validators(row[1], row[2]) for row in rows if row[1] or row[2]}
 
 
-def keep_validators(transaction: Transaction, set_id: int, uri: str, etag: str | None, modified: str | None) -> None:
-    """Remember that this state of a document has been dealt with; set 0 holds those of the source as a whole."""
+def keep_validators(
+    transaction: Transaction,
+    set_id: int,
+    uri: str,
+    etag: str | None,
+    modified: str | None,
+    moved_to: str | None = None,
+) -> None:
+    """Remember that this state of a document has been dealt with; set 0 holds those of the source as a whole.
+
+    `moved_to`: where it is permanently redirected to (DST-F10).
+    """
     transaction.run(
-        "INSERT OR REPLACE INTO documents(set_id, uri, etag, last_modified) VALUES (?, ?, ?, ?)",
-        (set_id, uri, etag, modified),
+        "INSERT OR REPLACE INTO documents(set_id, uri, etag, last_modified, moved_to) VALUES (?, ?, ?, ?, ?)",
+        (set_id, uri, etag, modified, moved_to),
     )
+
+
+def moved_documents(transaction: Transaction) -> dict[str, str]:
+    """Where documents of the source as a whole are permanently redirected to (DST-F10)."""
+    query = "SELECT uri, moved_to FROM documents WHERE set_id = ? AND moved_to IS NOT NULL"
+    return {row[0]: row[1] for row in transaction.rows(query, (SOURCE,))}
 
 
 def forget_documents(transaction: Transaction, set_id: int) -> None:

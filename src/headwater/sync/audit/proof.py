@@ -33,7 +33,7 @@ from headwater.sync.reading.intake import scope_origins
 from headwater.sync.reading.labels import Names
 from headwater.sync.roster import unknown_set, wanted_of
 from headwater.sync.run import open_transport, utcnow
-from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, sets
+from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, moved_documents, sets
 
 
 def audit(
@@ -95,6 +95,7 @@ class _Audit:
             for tables in (expectation.TABLES, inventory.TABLES, comparison.TABLES):
                 t.run(tables)
             known = sets(t)
+            self._documents.moved |= moved_documents(t)
         held = inventory.Inventory(self._root, self._database, self._listener)
         wanted = wanted_of(self._options, known)
         found = Discovery(self._documents, sitemap=self._options.sitemap, wanted=wanted).find(self._url)

@@ -119,10 +119,10 @@ class Discovery:
         for look in self._ways(url):
             self._final = self._final or look.final
             offers = list(self._from(look, whole=_is_host(url)))
-            if offers or self._shortlist:
+            if offers or self._shortlist or self._left_out:
                 break
         chosen, description = self._shortlist, self._description
-        if not offers and chosen is None:
+        if not offers and chosen is None and not self._left_out:
             raise self._nothing(url)
         return Found(
             url,

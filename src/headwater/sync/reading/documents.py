@@ -21,7 +21,7 @@ from headwater.spec.moments import from_optional
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.sync.faults import Unreachable
-from headwater.sync.http_dates import http_micros
+from headwater.sync.http_dates import http_micros, telling
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, StreamBroken, StreamedAnswer, Transport
 from headwater.sync.state import Validators
 
@@ -40,6 +40,7 @@ SMALL_OCTETS = 1 << 16
 _TOGETHER = 256
 _AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brought to its present, not to a past
 _AHEAD_UNCHANGED_SECONDS = 300.0  # that it is what it was says as much later: it was asked for in the same run
+_GONE = (404, 410)
 _TRIES = 3
 _PAUSE_SECONDS = 0.3
 _UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
@@ -122,6 +123,9 @@ class Documents:
         self._said: set[tuple[str, str | None]] = set()
         self._ahead: dict[tuple[str, Validators | None], tuple[float, Fetched]] = {}
         self._clock = transport.options.monotonic
+        self.moved: dict[str, str] = {}
+        """Where documents were once permanently redirected to: asked there, when they are gone from here (DST-F10)."""
+
         self.requests = 0
         self.octets = 0
 
@@ -162,7 +166,7 @@ class Documents:
                 raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
             if answer.status == 304 and held is not None and held.headers():
                 return Unchanged(uri)
-            if answer.status in (404, 410):
+            if answer.status in _GONE:
                 return Missing(uri, answer.status)
             if answer.status != 200:
                 raise Unreachable(f"cannot be fetched: HTTP status {answer.status}", where=uri, rule=_rule(answer))
@@ -179,7 +183,7 @@ class Documents:
                 final=answer.uri,
                 document=document,
                 etag=answer.headers.get("etag"),
-                last_modified=answer.headers.get("last-modified"),
+                last_modified=telling(answer.headers),
                 read_at=from_optional(http_micros(answer.headers.get("date"))) or self._now(),
                 count=reader.entry_count,
                 octets=answer.octets,
@@ -233,10 +237,28 @@ class Documents:
 
     def look(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Look:
         """Fetch whatever is at an address and say what it is (DST-A1). Raises Unreachable when nothing answers."""
+        moved = self.moved.get(uri)
+        try:
+            look = self._look_there(uri, most_entries, validators)
+        except Unreachable:
+            if moved is None:
+                raise
+            look = None
+        if moved is not None and (look is None or look.status in _GONE):
+            look = msgspec.structs.replace(self._look_there(moved, most_entries, validators), uri=uri, moved_to=moved)
+        assert look is not None
+        return self._noted(look)
+
+    def _look_there(self, uri: str, most_entries: int, validators: Validators | None) -> Look:
         with self._answer(uri, _headers(validators), validators) as (answer, chunks):
             if answer.failure is not None:
                 raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
             return _look(uri, answer, chunks, most_entries)
+
+    def _noted(self, look: Look) -> Look:
+        if look.moved_to is not None and look.document is not None:
+            self.moved[look.uri] = look.moved_to
+        return look
 
     def looks(self, asked: Iterable[tuple[str, Validators | None]]) -> Iterator[Look | SourceFault]:
         """`look` at many addresses, many at a time: what is there, or why nothing answers, in their order.
@@ -247,13 +269,15 @@ class Documents:
         while batch := list(islice(addresses, _TOGETHER)):
             answers = self._together(batch)
             for (uri, held), (_, answer) in zip(batch, answers, strict=True):
-                if answer.failure is None:
-                    yield _look(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
-                elif answer.failure.kind is FailureKind.TOO_LARGE:
+                too_large = answer.failure is not None and answer.failure.kind is FailureKind.TOO_LARGE
+                if too_large or (uri in self.moved and (answer.failure or answer.status in _GONE)):
                     try:
                         yield self.look(uri, validators=held)
                     except SourceFault as fault:
                         yield fault
+                elif answer.failure is None:
+                    body = [answer.body] if answer.status == 200 else []
+                    yield self._noted(_look(uri, answer, body, MOST_ENTRIES))
                 else:
                     yield Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
 
@@ -292,7 +316,7 @@ def _look(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], m
         fault=fault,
         moved_to=answer.moved_to,
         etag=answer.headers.get("etag"),
-        last_modified=answer.headers.get("last-modified"),
+        last_modified=telling(answer.headers),
     )
 
 
