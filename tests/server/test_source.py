@@ -293,6 +293,26 @@ def test_lost_documents_are_restored(world: World, monkeypatch: pytest.MonkeyPat
         world.comes()
 
 
+@pytest.mark.parametrize("busy", ["scans", "hints"])
+def test_lost_documents_are_restored_however_busy_the_folder_is(
+    world: World, monkeypatch: pytest.MonkeyPatch, busy: str
+) -> None:
+    """What comes more often than the regular look does not put it off."""
+    monkeypatch.setattr("headwater.server.following._TICK_SECONDS", 1.0)
+    world.settings |= {"rescan_seconds": 0.1} if busy == "scans" else {}
+    world.put("a")
+    with world.running() as source:
+        lost = world.state / "documents/files/capabilitylist.xml"
+        lost.unlink()
+
+        def is_back() -> bool:
+            if busy == "hints":
+                _follower(source).hint([b"a"])
+            return lost.exists()
+
+        until(is_back)
+
+
 def test_failures_are_shown_and_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.put("a")
     with world.running() as source:

@@ -90,6 +90,7 @@ class Follower:
         self._full_ended = 0.0
         self._full_took = 0.0
         self._caught_up_at = 0.0
+        self._tick_at = time.monotonic() + _TICK_SECONDS
         self._threads = [threading.Thread(target=self._follow, name=f"headwater-{name}", daemon=True)]
         self._watch_begun = threading.Event()
         if watched:
@@ -222,6 +223,7 @@ class Follower:
         elif paths:
             self._partial(paths)
         elif not self._stopping.is_set():
+            self._tick_at = time.monotonic() + _TICK_SECONDS
             self._set.publish()
         self._tell_news()
 
@@ -233,7 +235,6 @@ class Follower:
 
     def _next(self) -> set[bytes] | None:
         """Wait for what is due: None for a full scan, paths to look at, nothing for the regular publication."""
-        tick = time.monotonic() + (0.0 if self._set.pages_left else _TICK_SECONDS)
         self.health.phase = "following"
         with self._wake:
             while not self._stopping.is_set():
@@ -242,11 +243,13 @@ class Follower:
                     return None
                 self._hints |= {path for due, path in self._later if due <= now}
                 self._later = [one for one in self._later if one[0] > now]
+                if now >= self._tick_at:  # however busy the folder is: documents may be lost or damaged
+                    return set()
                 if self._hints:
                     return self._taken()
-                if now >= tick:
+                if self._set.pages_left:
                     return set()
-                next_due = min([tick, self._full_at, *(due for due, _path in self._later)])
+                next_due = min([self._tick_at, self._full_at, *(due for due, _path in self._later)])
                 self._wake.wait(max(0.01, next_due - now))
         return set()
 
