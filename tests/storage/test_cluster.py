@@ -137,16 +137,20 @@ def test_what_passes_is_tried_again_and_told(server: Scripted, status: int, body
 @pytest.mark.parametrize(("status", "body"), [row[1:] for row in PASSES], ids=[row[0] for row in PASSES])
 def test_who_is_in_a_hurry_tries_nothing_again(server: Scripted, status: int, body: object) -> None:
     server.script = [(status, body)] * 500
-    cluster = Cluster(Access(nodes=(server.node,)), patience_seconds=3600, listener=lambda _told: cluster.hurry())
+
+    def hear(_told: Notice | Progress) -> None:
+        hurried.hurry()
+
+    hurried = Cluster(Access(nodes=(server.node,)), patience_seconds=3600, listener=hear)
     with pytest.raises((ClusterBusy, ClusterUnreachable)):  # also what is under way: it is told once, then raised
-        cluster.ask("POST", "/x", b"{}")
+        hurried.ask("POST", "/x", b"{}")
     assert len(server.requests) == 2
     with pytest.raises((ClusterBusy, ClusterUnreachable)):
-        cluster.ask("POST", "/x", b"{}")
+        hurried.ask("POST", "/x", b"{}")
     assert len(server.requests) == 3
     server.script = [(200, {"ok": 1})]
-    assert cluster.ask("POST", "/x", b"{}").body == '{"ok": 1}', "what answers at once is still asked"
-    cluster.close()
+    assert hurried.ask("POST", "/x", b"{}").body == '{"ok": 1}', "what answers at once is still asked"
+    hurried.close()
 
 
 def test_who_is_in_a_hurry_waits_only_briefly_for_a_node_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
