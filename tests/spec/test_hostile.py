@@ -24,7 +24,7 @@ from headwater.spec.faults import (
     NotXml,
     Truncated,
 )
-from headwater.spec.reader import Reader, ReadLimits
+from headwater.spec.reader import Reader, ReadLimits, read_document
 from tests.spec.documents import LIST, NAMESPACES, Read, cut, url, urlset
 
 SECONDS = 5.0
@@ -168,6 +168,7 @@ LIMITS = [
     (ReadLimits(octets=1_000), urlset(url("") * 100)),
     (ReadLimits(compressed_octets=100), gzip.compress(urlset(url("")))),
     (ReadLimits(entries=10), urlset(url("") * 11)),
+    (ReadLimits(barren_octets=1_000), urlset(" " * 1_001)),
     (ReadLimits(depth=3), urlset("<a><b><c/></b></a>")),
     (ReadLimits(attributes=2), urlset('<a b="" c="" d=""/>')),
     (ReadLimits(attribute_length=20), urlset(f'<a b="{"x" * 40}"/>')),
@@ -175,6 +176,25 @@ LIMITS = [
     (ReadLimits(token_octets=1_000), urlset(f"<!--{'x' * 200_000}-->")),
     (ReadLimits(links=2), urlset(url('<rs:ln rel="a" href="http://b/"/>' * 3))),
 ]
+
+
+@pytest.mark.parametrize("noise", [b" " * 65_536, b"<!--" + b"x" * 65_529 + b"-->"], ids=["spaces", "comments"])
+def test_what_goes_on_without_an_entry_ends_soon(noise: bytes) -> None:
+    """RS-LIM-02: a document without end does not cost the octets of the largest one that is read."""
+    bound = ReadLimits().barren_octets
+    half = bound // len(noise) // 2
+    entry = GOOD[GOOD.index(b"<url>") : GOOD.index(b"</url>") + len(b"</url>")]
+    fed: list[bytes] = []
+
+    def forever() -> Iterator[bytes]:
+        yield from (GOOD[: -len(b"</urlset>\n")], *[noise] * half, entry, *[noise] * half, entry)
+        while True:
+            fed.append(noise)
+            yield noise
+
+    with pytest.raises(LimitExceeded, match="without an entry"):
+        list(read_document(forever()))
+    assert len(fed) * len(noise) <= bound + 4 * len(noise)
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -16,7 +16,7 @@ class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     `ratio` binds the growth by decompression once `ratio_octets` have come out: real lists shrink 5 to 60 times.
     `token_octets` bounds one tag, comment or other piece of markup; `attribute_length` the attributes of one element
-    together, in characters.
+    together, in characters. `barren_octets`: how much may pass without an entry, so that what never ends ends soon.
     """
 
     octets: int = 2 << 30
@@ -25,6 +25,7 @@ class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
     ratio_octets: int = 8 << 20
     gzip_members: int = 200_000
     entries: int = 10_000_000
+    barren_octets: int = 32 << 20
     depth: int = 32
     attributes: int = 200
     attribute_length: int = 1 << 17

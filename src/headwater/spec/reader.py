@@ -13,7 +13,7 @@ from typing import Final
 from headwater.spec import shortcut
 from headwater.spec.elements import Assembly
 from headwater.spec.encodings import SNIFFED, Recoder, foreign
-from headwater.spec.faults import DocumentFault
+from headwater.spec.faults import DocumentFault, LimitExceeded
 from headwater.spec.inflate import Inflater
 from headwater.spec.kinds import Kind
 from headwater.spec.lapses import Ledger, Warned
@@ -55,6 +55,7 @@ class Reader:
         self._searched = 0
         self._span = 0
         self._octets = 0
+        self._barren = 0
         self._fault: DocumentFault | None = None
         self._closed = False
 
@@ -143,6 +144,14 @@ class Reader:
         before, self._octets = self._octets, self._octets + len(block)
         if self._octets > DOCUMENT_OCTETS >= before:
             self._ledger.warn("RS-LIM-02", f"more than {DOCUMENT_OCTETS:,} octets in one document")
+        entries = self._assembly.entry_count + self._assembly.skipped_count
+        self._read(block)
+        fruitful = self._assembly.entry_count + self._assembly.skipped_count > entries
+        self._barren = 0 if fruitful else self._barren + len(block)
+        if self._barren > self._limits.barren_octets:
+            raise LimitExceeded(f"more than {self._limits.barren_octets:,} octets without an entry")
+
+    def _read(self, block: bytes) -> None:
         if not self._sniffed:
             self._sniff(block, final=False)
         elif self._recoder is not None:
