@@ -23,8 +23,9 @@ from headwater.cli.sync import command as sync_command
 from headwater.progress import Notice, Progress
 from headwater.sync.explore import Explored, explore
 from headwater.sync.faults import UnknownSetName
+from headwater.sync.follow import follow
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import Options
+from headwater.sync.options import Options, Report
 from headwater.sync.reading.choosing import Wanted, choose
 from headwater.sync.reading.documents import SMALL_OCTETS
 from headwater.sync.reading.labels import Claims, Names, names_of
@@ -392,6 +393,26 @@ def test_polls_are_sent_many_at_a_time_and_each_once(source: Source, many: dict[
     assert all(source.requests(f"/{name}/changelist.xml") == [f"/{name}/changelist.xml"] for name in names())
 
 
+def test_sets_without_a_change_list_are_polled_once_too(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """DST-B1: Capability List and Resource List of each, conditionally, and nothing twice, whatever has changed."""
+    for site in many.values():
+        site.publish_capabilities("resourcelist")
+    go(source.base, dest)
+    many["p03"].put("new.txt", b"new")
+    many["p03"].publish_list()
+    many["p05"].publish_capabilities("resourcelist", "changelist")
+    source.forget()
+    ran = go(source.base, dest)
+    assert ran.report is not None
+    assert {one.name: one.process for one in ran.report.sets if one.process != "none"} == {
+        "p03": "baseline",
+        "p05": "increment",
+    }
+    lists = [f"/{name}/{file}.xml" for name in names() for file in ("capabilitylist", "resourcelist")]
+    wanted = sorted([WELL_KNOWN, *lists, "/p03/resources/new.txt", "/p05/changelist.xml"])
+    assert sorted(source.requests()) == wanted
+
+
 def test_an_answer_that_has_waited_too_long_is_asked_for_anew(
     source: Source, many: dict[str, Site], dest: Path
 ) -> None:
@@ -625,3 +646,35 @@ def test_what_is_told_of_many_sets_is_bounded(source: Source, dest: Path, monkey
     lines = told(audit_command, source, dest, FINDINGS)
     assert lines[0].startswith("p07: not in sync; 1 same, 1 missing")
     assert lines[-2].startswith("7 more sets: in sync; 7 same, 0 missing")
+
+
+# a service that follows
+
+
+@pytest.mark.parametrize("broken", ["capabilitylist", "changelist"])
+def test_one_broken_set_does_not_make_the_others_wait(
+    broken: str, source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    """DST-F1, DST-F2: polls come as often as asked for; longer and longer waits are for a source that fails as a whole.
+
+    Twenty polls would take eleven minutes with those.
+    """
+    describe(source, "p00", "p01", "p02")
+    go(source.base, dest)
+    source.pages[f"/p01/{broken}.xml"] = Reply(b"", 403)
+    if broken == "capabilitylist":
+        describe(source, "p02", "p01", "p00")  # so that it is looked at again
+    polls: list[Report] = []
+    ended = threading.Event()
+
+    def tell(report: Report) -> None:
+        polls.append(report)
+        if len(polls) == 20:
+            ended.set()
+
+    watch = threading.Timer(240, ended.set)
+    watch.start()
+    follow(source.base, dest, Options(), 0.1, tell, stop=ended)
+    watch.cancel()
+    assert len(polls) == 20
+    assert {one.exit_status for one in polls} == {SOURCE}

@@ -81,7 +81,7 @@ def follow(
                 failures += 1
             else:
                 tell(report)
-                failures = failures + 1 if report.exit_status == Exit.SOURCE else 0
+                failures = failures + 1 if _is_in_vain(report) else 0
                 busy = any(report.total(name) for name in ("created", "updated", "deleted"))
                 quiet = 0 if busy else quiet + 1
             wait = next_wait(
@@ -100,6 +100,11 @@ def follow(
     finally:
         restore()
     return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE
+
+
+def _is_in_vain(report: Report) -> bool:
+    """Whether a fault of the source has kept every set: one broken set of thousands makes none of the others wait."""
+    return report.exit_status == Exit.SOURCE and all(one.exit_status == Exit.SOURCE for one in report.sets)
 
 
 def _rest(seconds: float, ended: threading.Event) -> None:
