@@ -1,17 +1,19 @@
 """What a source has told wrongly and then tells rightly: the next run catches up, whichever document has been mended.
 
-RS-CL-05, RS-TIME-08, DST-B2, DST-B4, DST-C4, DST-F3, DST-F6, DST-F12, DST-V, AMB-20, AMB-65, AMB-87.
+RS-CL-05, RS-TIME-08, DST-B2, DST-B4, DST-C1, DST-C4, DST-F3, DST-F6, DST-F12, DST-V, AMB-20, AMB-65, AMB-87.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
+from email.utils import format_datetime as http_date
 from pathlib import Path
 
 import pytest
 
 from tests.sync.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.torture import Site, Source, at, document, sha, url
+from tests.sync.torture import START, Handler, Reply, Site, Source, at, document, sha, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 WRONG = sha(b"wrong")
@@ -255,3 +257,46 @@ def test_hashes_that_are_listed_only_later(source: Source, site: Site, dest: Pat
     (dest / "f1.txt").write_bytes(b"Body 1\n")
     found = check(source.base, dest)
     assert (found.verdict, found.sets[0].different) == ("not in sync", 1)
+
+
+# validators that tell too little
+
+
+def dated(source: Source, path: str, modified: dt.datetime, answered: dt.datetime) -> None:
+    """The page without an ETag, as a server that knows only seconds, and asks no more, answers."""
+    body = source.reply(path).body
+    headers = {"Last-Modified": http_date(modified, usegmt=True), "Content-Length": str(len(body))}
+
+    def answer(handler: Handler) -> Reply:
+        unchanged = handler.headers.get("If-Modified-Since") == headers["Last-Modified"]
+        lines = [b"HTTP/1.1 304 X" if unchanged else b"HTTP/1.1 200 X", b"Connection: close"]
+        lines += [f"{name}: {value}".encode() for name, value in headers.items()]
+        lines.append(b"Date: " + http_date(answered, usegmt=True).encode())
+        whole = b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if unchanged else body)
+        return Reply(script=lambda raw: raw.wfile.write(whole))
+
+    source.pages[path] = answer
+
+
+@pytest.mark.parametrize(("age", "asked_for"), [(0, False), (1, False), (2, True)])
+def test_a_change_within_the_second_of_an_answer(
+    age: int, asked_for: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-C1, RFC 9110 8.8.2.2: a date that what comes next may have too is no reason to believe a 304."""
+    go(source.base, dest)
+    modified = START + dt.timedelta(days=1)
+    answered = modified + dt.timedelta(seconds=age)
+    site.put("f1.txt", b"one")
+    site.publish_changes(10)
+    dated(source, "/set/changelist.xml", modified, answered)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    source.forget()
+    site.put("f1.txt", b"one, once more")
+    site.publish_changes(10)
+    dated(source, "/set/changelist.xml", modified, answered)
+    assert go(source.base, dest).status == DONE
+    (headers,) = [headers for path, headers in source.log if path == "/set/changelist.xml"]
+    assert ("If-Modified-Since" in headers) == asked_for
+    if not asked_for:
+        assert tree(dest) == dict(site.files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 from headwater.sync.moments import SECOND, micros
@@ -39,3 +40,16 @@ def http_micros(value: str | None) -> int | None:
         return micros(at) if at.tzinfo is not None else None
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
+
+
+def telling(headers: Mapping[str, str]) -> str | None:
+    """The `Last-Modified` of an answer, where it tells this state from a later one (DST-C1; RFC 9110, 8.8.2.2).
+
+    It is precise to a second: what was modified in the second of the answer, or just before, may be so once more. An
+    ETag beside it decides alone, and without a `Date` nothing is certain.
+    """
+    value = headers.get("last-modified")
+    if value is None or headers.get("etag"):
+        return value
+    modified, answered = http_micros(value), http_micros(headers.get("date"))
+    return value if modified is not None and answered is not None and answered - modified >= 2 * SECOND else None

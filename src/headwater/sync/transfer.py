@@ -18,7 +18,7 @@ from headwater.sync.copy.coding import CannotDecode, decode_file
 from headwater.sync.copy.naming import escaped_path
 from headwater.sync.copy.place import InTheWay, Tree
 from headwater.sync.faults import DestinationUnusable
-from headwater.sync.http_dates import http_micros
+from headwater.sync.http_dates import http_micros, telling
 from headwater.sync.moments import SECOND
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, Transport
 from headwater.sync.outcomes import Outcomes
@@ -227,7 +227,8 @@ class Transfer:
             return
         self._counts.newer += newer
         self._counts.octets += octets
-        self._outcomes.placed(work, path, found, digest, etag=headers.get("etag"), modified=modified, newer=newer)
+        told = telling(headers)
+        self._outcomes.placed(work, path, found, digest, etag=headers.get("etag"), modified=told, newer=newer)
 
     # what did not come
 

@@ -16,13 +16,11 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Progress
 from headwater.spec.kinds import Kind
-from headwater.spec.moments import to_microseconds
 from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database, Transaction
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.filters import Scope
-from headwater.sync.http_dates import http_micros
-from headwater.sync.moments import SECOND, micros
+from headwater.sync.moments import micros
 from headwater.sync.position import FUTURE
 from headwater.sync.reading.documents import Answer, Documents, Missing, Unchanged
 from headwater.sync.reading.intake import Intake, Staged
@@ -287,16 +285,8 @@ class Listing:
 
 
 def _telling(answer: Answer) -> Validators | None:
-    """What tells this state of a document from every other.
-
-    An ETag; a `Last-Modified` only when the answer is later by more than the second that it is precise to.
-    """
-    if answer.etag:
-        return Validators(answer.etag, answer.last_modified)
-    modified = http_micros(answer.last_modified)
-    if modified is None or to_microseconds(answer.read_at) - modified < 2 * SECOND:
-        return None
-    return Validators(None, answer.last_modified)
+    """What tells this state of a document from every other, if anything does."""
+    return Validators(answer.etag, answer.last_modified) if answer.etag or answer.last_modified else None
 
 
 class _Fingerprint:
