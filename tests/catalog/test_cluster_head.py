@@ -108,6 +108,14 @@ def test_no_two_heads_have_the_same_last_stamp_and_the_newest_are_kept() -> None
     assert head.stamps == tuple(str(number) for number in range(2 * STAMPS, 3 * STAMPS))
 
 
+def test_who_writes_a_thousand_times_has_nobody_else_forgotten() -> None:
+    head = stamped(stamped(HEAD, "one.7"), "two.1")
+    for number in range(1_000):
+        head = stamped(head, f"three.{number}")
+    assert head.stamps == ("0", "one.7", "two.1", "three.999")
+    assert stamped(head, "one.8").stamps == ("0", "two.1", "three.999", "one.8")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [

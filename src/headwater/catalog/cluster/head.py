@@ -22,8 +22,11 @@ from headwater.spec.moments import from_microseconds, from_optional
 TERM_BITS = 32
 """A revision is a term and a counter within it; a writer that was overtaken has used up no more than one term."""
 
-STAMPS = 16
-"""How many writes a head remembers by their stamps: whoever lost the answer to one finds out that it was done."""
+STAMPS = 32
+"""Of so many handles a head remembers the newest write: whoever lost the answer to it finds out that it was done.
+
+However much others write meanwhile: an answer may be late by half a minute, in which a set is written a thousand times.
+"""
 
 
 class PageBook(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -104,8 +107,13 @@ def void(head: Head, rev: int) -> bool:
 
 
 def stamped(head: Head, stamp: str) -> Head:
-    """The head as it is to be written: no two writes have the same stamp."""
-    return replace(head, stamps=(*head.stamps[1 - STAMPS :], stamp))
+    """The head as it is to be written: no two writes have the same stamp, `HANDLE.NUMBER`.
+
+    A handle writes one set by one call at a time, so that its newest stamp is the only one that it may ask for.
+    """
+    handle = stamp.partition(".")[0]
+    others = [one for one in head.stamps if one.partition(".")[0] != handle]
+    return replace(head, stamps=(*others[1 - STAMPS :], stamp))
 
 
 def overtaken(head: Head) -> Head:
