@@ -19,6 +19,7 @@ demo:
 
 test:
 	@$(PYTHON) tools/environment.py test
+	@$(BIN)/python -m compileall -q src  # tests start many a process: half of a start would be compiling
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 lint:

@@ -6,7 +6,6 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 
-import pytest
 from tools.engines.cluster import QUICK_TO_NOTICE
 from tools.engines.cluster import Cluster as Nodes
 from tools.engines.engine import Engine
@@ -72,7 +71,6 @@ def test_what_a_full_queue_rejects_is_sent_again(make_engine: Callable[..., Engi
     catalog.close()
 
 
-@pytest.mark.timeout(600)
 def test_a_cluster_that_loses_nodes_in_the_middle(make_cluster: Callable[..., Nodes]) -> None:
     nodes = make_cluster(3, settings=QUICK_TO_NOTICE)
     names = {node.settings["node.name"]: node for node in nodes.nodes}

@@ -810,7 +810,6 @@ def memory_folder(tmp_path: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.timeout(120)
 def test_a_hundred_thousand_files(memory_folder: Path) -> None:
     world = World(memory_folder)
     for folder in range(500):
