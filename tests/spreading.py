@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
-ENGINE = "import Engine\n"
+ENGINE = "from tools.engines.engine import Engine"
 """What a file with tests on an engine contains: the type of the fixtures in `tests.engines`."""
 LONGEST_FIRST = (
     "tests/catalog/test_cluster_nodes.py",
-    "tests/catalog/test_cluster.py",
     "tests/catalog/test_cluster_faults.py",
+    "tests/catalog/test_cluster_security.py",
     "tests/test_engines.py",
+    "tests/test_manual.py",
+    "tests/cli/test_publish.py",
+    "tests/sync/test_commands.py",
+    "tests/sync/test_kill.py",
 )
+"""Few tests that take long: xdist puts what has few tests last."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -29,10 +29,10 @@ from tools.engines.errors import EngineFailed, Unavailable
 from tools.engines.launch import FLAVOURS, NONE, QUICK_START, free_port, order, prepare
 from tools.engines.security import secure
 
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 """Till a node answers: 9 s on two idle cores, many times that beside a test suite."""
 
-STOP_SECONDS = 60.0
+STOP_SECONDS = 180.0
 POLL_SECONDS = 0.1
 
 
@@ -168,8 +168,8 @@ class Engine:
 
     def _connection(self) -> tuple[http.client.HTTPConnection, dict[str, str]]:
         if self.security is None:
-            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=5), {}
-        safe = http.client.HTTPSConnection("localhost", self.port, timeout=5, context=self.security.context())
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20), {}
+        safe = http.client.HTTPSConnection("localhost", self.port, timeout=20, context=self.security.context())
         return safe, {"authorization": self.security.authorization}
 
     def _order(self) -> dict[str, object]:
