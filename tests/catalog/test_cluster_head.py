@@ -170,10 +170,16 @@ def test_what_is_known_of_a_set(kept: list[tuple[Head, tuple[int, int]]], versio
         known.keep(head, at)
     found = known.get("s")
     assert (found and found.version) == version
-    known.doubt("s")
+    known.doubt("s", (0, 1))
+    assert known.get("s") == found, "another one was in doubt"
+    known.doubt("s", version or (0, 1))
     assert known.get("s") is None
-    known.keep(HEAD, (0, 1))
-    assert known.get("s") is not None, "what was in doubt is older than any"
+    if version is not None:
+        known.keep(HEAD, (version[0] - 1, version[1]))
+        known.keep(HEAD, version)
+        assert known.get("s") is None, "what was asked for before comes late: whoever goes back writes old notes anew"
+    known.keep(HEAD, (10, 2))
+    assert known.get("s") is not None
 
 
 def test_what_is_applied_is_known_of_that_very_head() -> None:
@@ -184,7 +190,7 @@ def test_what_is_applied_is_known_of_that_very_head() -> None:
     known.applied("s", (1, 1))
     known.keep(HEAD, (1, 1))
     assert known.get("s").is_applied  # type: ignore[union-attr]
-    known.doubt("s")
+    known.doubt("s", (1, 1))
     known.keep(replace(HEAD, tail=SAID, notes=b"of another host"), (2, 1))
     assert known.get("s").is_applied  # type: ignore[union-attr]
     known.keep(replace(HEAD, tail=replace(SAID, rev=9)), (3, 1))

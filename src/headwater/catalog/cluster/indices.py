@@ -201,7 +201,7 @@ class Indices:
         path = f"{self._head_path('_doc', head.resource_set)}?{condition}"
         answer = self.cluster.ask("PUT", path, to_json(head), accept=(CONFLICT,))
         if answer.status == CONFLICT:
-            self.known.doubt(head.resource_set)
+            self.known.doubt(head.resource_set, version)
             return None
         written = _written(answer.body)
         at = (written.seq_no, written.primary_term)

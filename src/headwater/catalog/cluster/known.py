@@ -18,18 +18,21 @@ ROOM: Final = 150_000
 """Pages, segments and the like that are kept in mind: about 200 octets each."""
 _OWN: Final = 16
 """What a head takes without any."""
-_DOUBTED: Final = (-1, -1)
 
 Version = tuple[int, int]
 """Sequence number and primary term of a document, as compare-and-set wants them."""
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A head and its version; `is_applied`: what its tail says has been put into its places."""
+    """A head and its version; `is_applied`: what its tail says has been put into its places.
+
+    `is_doubted`: there is a newer one, of which nothing else is known.
+    """
 
     head: Head
     version: Version
     is_applied: bool = False
+    is_doubted: bool = False
 
     @property
     def weight(self) -> int:
@@ -51,7 +54,7 @@ class KnownHeads:
         """The newest head of this set that was seen; None when none is known."""
         with self._lock:
             known = self._known.get(name)
-        return known if known is not None and known.version != _DOUBTED else None
+        return known if known is not None and not known.is_doubted else None
 
     def heads(self) -> dict[str, Head]:
         """All heads that are known, by the names of their sets."""
@@ -75,12 +78,12 @@ class KnownHeads:
             if before is not None and before.version == version:
                 self._put(name, msgspec.structs.replace(before, is_applied=True))
 
-    def doubt(self, name: str) -> None:
-        """There is another one by now, whatever its version; of this one it is only known what was applied."""
+    def doubt(self, name: str, version: Version) -> None:
+        """There is a newer one than this by now. It stays as a bound: what was read before it comes too late."""
         with self._lock:
             before = self._known.get(name)
-            if before is not None:
-                self._put(name, msgspec.structs.replace(before, version=_DOUBTED))
+            if before is not None and before.version == version:
+                self._put(name, msgspec.structs.replace(before, is_doubted=True))
 
     def _put(self, name: str, known: Known) -> None:
         self._drop(name)
