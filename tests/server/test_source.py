@@ -490,7 +490,7 @@ def _watch_latency(world: World) -> None:
     opened = world.state / "documents" / "files" / "changelist" / "open.xml"
     with Source(world.config()) as source:
         source.start()
-        until(lambda: source.is_published("files") and source.sets_health[0].phase == "following")
+        until(lambda: source.is_published("files") and source.sets_health[0].phase == "following", 5 * DEADLINE)
 
         def is_told_soon(name: str) -> None:
             world.put(name, name.encode())
