@@ -76,6 +76,11 @@ MERGED = _known(
     "Documents of different locations resolve to one URI: they were taken as one resource (DIT-A9).",
     "Let the harvester announce each resource by one location.",
 )
+NONE_FOR_THE_SET = _known(
+    "HW-ING-57",
+    "Every document of a file is of another set; none was taken.",
+    "Name the set as the documents do, with --resource-set; * takes them all.",
+)
 OTHER_BASE = _known(
     "HW-PUB-11",
     "A set of the output that this run does not publish was published for another base URL; it is no longer named.",

@@ -121,6 +121,21 @@ def test_an_export_of_documents_twice(place: Place, capfd: pytest.CaptureFixture
     assert ingest(capfd, "dit", name, *place.options, "--dry-run", "--resource-set", "*")[1]["taken"] == 3
 
 
+def test_a_file_of_other_sets_alone_says_their_names(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+    """DIT-A9: the set belongs to the identity, so nothing is taken in silence for another one."""
+    file = place.file("export", lines(*(resource("a", 1, resource_set=f"Publisher {n}") for n in range(7))))
+    assert run(["ingest", "dit", file, *place.options]) == 0
+    told = capfd.readouterr()
+    assert "7 of other sets" in told.out
+    assert "HW-ING-57" in told.err
+    assert "'Publisher 4'" in told.err
+    assert "'Publisher 5'" not in told.err
+    assert place.uris() == []
+    assert run(["ingest", "dit", file, *place.options, "--resource-set", "Publisher 6"]) == 0
+    assert "HW-ING-57" not in capfd.readouterr().err
+    assert place.uris() == ["a"]
+
+
 def test_a_pipe_is_taken_as_it_comes(place: Place) -> None:
     command = [sys.executable, "-m", "headwater", "ingest", "events", "-", *place.options, "--json"]
     environment = {**os.environ, "PYTHONDEVMODE": ""}

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from headwater import notices
 from headwater.cli.face import json_document, json_line, listening
 from headwater.cli.fed import end_load, fed, feeding
 from headwater.cli.share import Share
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 _FOREVER = 1 << 50
+_FEW = 5
+"""Names of other sets that are said."""
 _DOCUMENT_OCTETS = 64 << 20
 """A search answer saved to a file is one line."""
 
@@ -121,8 +124,8 @@ def dit(
     HEADWATER_INDEX_USER, _PASSWORD, _API_KEY). The index is only read. Into a new set its resources are loaded first;
     from then on every document is taken once, however often the command is ended and begun again.
 
-    Exit statuses: 0 done; 2 usage; 3 the index; 4 done, but some documents were refused or deletions held back;
-    6 fault of our own store.
+    Exit statuses: 0 done; 2 usage; 3 odd answers of the index; 4 done, but some documents were refused or deletions
+    held back; 6 fault of our own store, or the index does not answer.
     """
     from headwater.ingest.dit.place import is_index
 
@@ -152,9 +155,16 @@ def _from_file(
     from headwater.ingest.dit.intake import settle
     from headwater.ingest.dit.submission import DitSubmission
     from headwater.ingest.fed.submission import SubmissionLimits
+    from headwater.progress import Notice
+
+    others: dict[str, None] = {}
 
     def route(resource_set: str | None) -> Feed | None:
-        return feed if wanted is None or resource_set is None or resource_set in wanted else None
+        if wanted is None or resource_set is None or resource_set in wanted:
+            return feed
+        if len(others) < _FEW:
+            others[resource_set] = None
+        return None
 
     submission = DitSubmission(
         route,
@@ -172,6 +182,9 @@ def _from_file(
     if not options["dry_run"]:
         settle(feed, None)
     tally = submission.tally
+    if tally.documents == tally.foreign > 0:
+        names = ", ".join(f"{name[:80]!a}" for name in others)
+        listener(Notice(notices.NONE_FOR_THE_SET, f"every document is of another set; resource_set says {names}"))
     return _told(as_json, tally, tally.words, tally.rejected)
 
 
