@@ -32,7 +32,7 @@ from headwater.sync.reading.labels import Claims, Names, names_of
 from headwater.sync.roster import unknown_set
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
-from tests.sync.torture import Handler, Reply, Site, Source, document, redirect, url
+from tests.sync.torture import Handler, Reply, Site, Source, document, redirect, reset, url
 
 WELL_KNOWN = "/.well-known/resourcesync"
 COUNT = 16
@@ -138,6 +138,25 @@ def test_more_sets_later(source: Source, many: dict[str, Site], dest: Path) -> N
     source.forget()
     assert go(source.base, dest).status == DONE
     assert asked(source) == [WELL_KNOWN]
+
+
+@pytest.mark.parametrize("status", [None, 500], ids=["no connection", "an error"])
+def test_more_sets_that_cannot_be_learnt_of_now(
+    status: int | None, source: Source, many: dict[str, Site], dest: Path
+) -> None:
+    """DST-C5: those remembered are brought up to date; that the others are not even known is a fault, never silent."""
+    go(source.base, dest, sets=("p03",))
+    source.pages[WELL_KNOWN] = reset() if status is None else Reply(b"", status)
+    assert go(source.base, dest, sets=("p03",)).status == DONE
+    many["p03"].put("new.txt", b"new")
+    many["p03"].publish_changes()
+    everything = go(source.base, dest)
+    assert (everything.status, sets_of(everything)) == (SOURCE, ["p03"])
+    assert "p03/new.txt" in tree(dest)
+    other = go(source.base, dest, sets=("p05",))
+    assert (other.status, other.report) == (SOURCE, None)
+    describe(source, *names())
+    assert go(source.base, dest).status == DONE
 
 
 def test_a_known_set_of_a_description_that_has_changed(source: Source, many: dict[str, Site], dest: Path) -> None:

@@ -121,7 +121,7 @@ class Roster:
         try:
             look = self._documents.look(description, validators=held)
         except SourceFault as fault:
-            self._listener(Notice("DST-C5", f"the Source Description cannot be read: {fault.what}", description))
+            self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
             return None
         if look.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
             return None
@@ -174,12 +174,22 @@ class Roster:
         except SourceFault as fault:
             if not (known and same):
                 raise
-            self._listener(Notice(fault.rule or fault.code, f"{fault.what}: what is remembered is used", fault.where))
+            what = f"{fault.what}: what is remembered is used"
+            self._make_do(known, fault, fault.rule or fault.code, what, fault.where or self._url)
             return None
         self.final = found.final
         for where, what in found.faults:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
         return self._remember(known, found)
+
+    def _make_do(self, known: list[SetRow], fault: SourceFault, rule: str, what: str, where: str) -> None:
+        """Nothing new can be learnt: what is remembered has to do, where that can be all that is wanted."""
+        if not self._wants_more(known):
+            self._listener(Notice(rule, what, where))
+        elif self._options.sets:
+            raise fault
+        else:
+            self._unreadable(rule, what, where)
 
     def _known(self, known: list[SetRow]) -> dict[str, Known]:
         """What is remembered of Capability Lists, to ask for them conditionally."""
