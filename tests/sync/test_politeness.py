@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.sync.network.dispatch import Dispatcher, Job, Run
+from headwater.sync.network.fetch import Failure, FailureKind, Fetch, TransportOptions
 from headwater.sync.network.politeness import (
     FIRST_LIMIT,
     RETRIED_STATUSES,
@@ -114,3 +116,58 @@ def test_a_bucket_says_how_long_to_wait() -> None:
     assert bucket.take(10.0) == 0.0
     assert bucket.take(10.0) == pytest.approx(0.25)
     assert bucket.take(10.25) == 0.0
+
+
+def lose(queue: Dispatcher, many: int, sent_at: float, lost_at: float) -> None:
+    for _ in range(many):
+        job = queue.next(sent_at, room=True)
+        assert job is not None
+        queue.landed(job, 0, Failure(FailureKind.STALLED, "", passing=True), lost_at)
+
+
+def waiting(many: int, *, apart: bool = False) -> tuple[Dispatcher, list[Job]]:
+    queue = Dispatcher(TransportOptions(stall_timeout_seconds=30), 64)
+    jobs = [Job(Fetch(f"http://a/{n}"), Run(), apart=apart) for n in range(many)]
+    assert [queue.admit(job) for job in jobs] == [None] * many
+    return queue, jobs
+
+
+def test_a_host_that_hangs_is_not_waited_for_once_for_each_resource() -> None:
+    """DST-F1: after 16 losses in a row over two time-outs the rest is not asked for, and soon it is tried again."""
+    queue, jobs = waiting(100)
+    lose(queue, 16, 0.0, 30.0)
+    assert queue.hopeless(30.0) == []
+    lose(queue, 1, 30.0, 60.0)
+    assert queue.hopeless(60.0) == jobs[17:]
+    assert not queue.repeat(jobs[16], 0, Failure(FailureKind.STALLED, "", passing=True), None, 60.0)
+    assert queue.next(60.0, room=True) is None
+    queue.admit(jobs[20])
+    assert queue.hopeless(119.0) == [jobs[20]]
+    queue.admit(jobs[21])
+    assert queue.hopeless(120.0) == []
+    assert queue.next(120.0, room=True) is jobs[21]
+
+
+def test_a_host_that_answers_anything_is_not_silent() -> None:
+    """DST-F1: one answer, be it a refusal, and everything is asked for."""
+    queue, _ = waiting(100)
+    lose(queue, 15, 0.0, 30.0)
+    job = queue.next(30.0, room=True)
+    assert job is not None
+    queue.landed(job, 503, None, 40.0)
+    lose(queue, 1, 40.0, 70.0)
+    assert queue.hopeless(70.0) == []
+
+
+def test_a_document_is_asked_for_even_of_a_silent_host() -> None:
+    """DST-F1: that is how a host is found awake."""
+    queue, jobs = waiting(40)
+    lose(queue, 16, 0.0, 30.0)
+    lose(queue, 1, 30.0, 60.0)
+    document = Job(Fetch("http://a/list"), Run(), apart=True)
+    queue.admit(document)
+    assert queue.hopeless(60.0) == jobs[17:]
+    assert queue.next(60.0, room=False) is document
+    queue.landed(document, 200, None, 61.0)
+    queue.admit(jobs[30])
+    assert queue.hopeless(61.0) == []

@@ -33,6 +33,9 @@ PERMANENT_REDIRECTS = frozenset({301, 308})
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
+_SILENT_LOSSES = 16
+_SILENT_SECONDS = 20.0
+SILENT = Failure(FailureKind.STALLED, "not asked for: the host answers nothing any more", passing=True)
 _MANY_HOSTS = 1024  # beyond this, what is known of hosts that are not in use is forgotten
 _SITE = re.compile(r"(https?)://(\[[^\]/?#]*\]|[^/?#:@]+)(?::(\d{1,5})?)?(?=[/?#]|\Z)", re.IGNORECASE)
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
@@ -98,10 +101,13 @@ class Run:
 class Host:
     """One origin: its limit, what is in flight to it, and what waits for its turn."""
 
-    __slots__ = ("active", "limit", "resume_at", "waiting")
+    __slots__ = ("active", "limit", "losses", "lost_at", "resume_at", "silent_since", "waiting")
 
     def __init__(self, most: int) -> None:
         self.limit = HostLimit(most)
+        self.losses = 0  # requests in a row that nothing came of
+        self.silent_since = 0.0  # when the first of them was sent
+        self.lost_at = 0.0  # when the last of them was given up
         self.active = 0
         self.resume_at = 0.0
         self.waiting: deque[Job] = deque()
@@ -192,10 +198,41 @@ class Dispatcher:
     def landed(self, job: Job, status: int, failure: Failure | None, now: float) -> None:
         """A job is no longer in flight; learn from its end how much its host bears."""
         job.host.active -= 1
+        self._listen(job, failure, now)
         if status in OVERLOADED_STATUSES or (failure and failure.kind in _OVERLOAD_FAILURES):
             job.host.limit.overloaded(job.sent_at, now)
         elif failure is None:
             job.host.limit.answered(now - job.sent_at)
+
+    def _listen(self, job: Job, failure: Failure | None, now: float) -> None:
+        host = job.host
+        if failure is None or not failure.passing:
+            host.losses = 0
+            return
+        if not host.losses:
+            host.silent_since = job.sent_at
+        host.losses += 1
+        host.lost_at = now
+
+    def _is_silent(self, host: Host, now: float) -> bool:
+        """Whether a host has not answered at all for so long that nothing more is asked of it for a while (DST-F1).
+
+        Else a host that hangs would be waited for once for every resource and try, one after the other.
+        """
+        longest = max(_SILENT_SECONDS, 2 * self._options.stall_timeout_seconds)
+        silent = host.losses >= _SILENT_LOSSES and host.lost_at - host.silent_since >= longest
+        return silent and now - host.lost_at < longest
+
+    def hopeless(self, now: float) -> list[Job]:
+        """Take out what waits for hosts that do not answer; streams are sent all the same, and may find them awake."""
+        found: list[Job] = []
+        for site, host in list(self._eager.items()):
+            if self._is_silent(host, now):
+                found.extend(job for job in host.waiting if not job.apart)
+                host.waiting = deque(job for job in host.waiting if job.apart)
+                if not host.waiting:
+                    del self._eager[site]
+        return found
 
     def repeat(self, job: Job, status: int, failure: Failure | None, asked: float | None, now: float) -> bool:
         """Put a job to rest for another try (DST-F1); False when its end is final, its tries are used up, or the wait
@@ -203,6 +240,8 @@ class Dispatcher:
         """
         passing = failure.passing if failure else status in RETRIED_STATUSES
         if not passing or job.tries > self._options.retries or (asked or 0.0) > self._options.longest_wait_seconds:
+            return False
+        if not job.apart and self._is_silent(job.host, now):
             return False
         wait = backoff_seconds(job.tries, self._options.chance(), self._options.first_backoff_seconds)
         if asked is not None:

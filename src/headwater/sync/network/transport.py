@@ -150,8 +150,7 @@ class Transport:
         fetches; it ends them when nothing is open.
         """
         run = Run()
-        source = iter(fetches)
-        ended = False
+        source, ended = iter(fetches), False
         try:
             while True:
                 while not ended and run.open + len(run.done) < self._most:
@@ -240,6 +239,8 @@ class Transport:
         self._multi.select(wait if own < 0 else min(wait, own / 1000))
 
     def _start(self, now: float) -> None:
+        for lost in self._queue.hopeless(now):
+            self._end(lost, Fetched(lost.fetch, uri=lost.uri, failure=dispatch.SILENT))
         while job := self._queue.next(now, room=bool(self._idle) or self._slots < self._most):
             self._fly(job)
 
@@ -307,8 +308,7 @@ class Transport:
 
     def _collect(self) -> bool:
         """Take what libcurl has finished; whether there was anything."""
-        landed = False
-        left = 1
+        landed, left = False, 1
         while left:
             left, complete, failed = self._multi.info_read()
             for curl in complete:
