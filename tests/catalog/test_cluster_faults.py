@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pytest
 from tools.engines.engine import Engine
@@ -14,12 +14,11 @@ from tools.engines.engine import Engine
 from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster import reads as cluster_reads
 from headwater.catalog.cluster.catalog import ClusterCatalog
-from headwater.catalog.cluster.head import STAMPS, Tail
+from headwater.catalog.cluster.head import Tail
 from headwater.catalog.cluster.turn import SetBusy, Turn
 from headwater.catalog.interface import Accepted, Catalog, Delete, Metadata, Resource, Upsert
 from headwater.catalog.verify import verify
 from headwater.spec.records import Change
-from headwater.storage.cluster import Answer
 from headwater.storage.cluster_faults import ClusterReadOnly, ClusterUnreachable
 from tests.bars import Late, in_time
 from tests.catalog.cluster_ground import Ground
@@ -265,35 +264,6 @@ def test_requests_and_answers_that_are_lost_are_made_up_for(
         for catalog in catalogs.values():
             catalog.close()
     assert {"request lost", "answer lost", "busy"} <= set(proxy.faults)
-
-
-def test_an_answer_that_is_lost_while_others_write_a_lot_doubles_nothing(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever has waited half a minute for the answer finds out that the batch was committed, and not at once again."""
-    slow, quick = ground.open(), ground.open()
-    slow.create("s")
-    slow.open("s", START)
-    accepted = [slow.record("s", [Upsert("slow", Metadata(length=0))], START)]
-    ask = slow.cluster.ask
-    lost: list[str] = []
-
-    def losing(method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> Answer:
-        if method == "PUT" and not lost:
-            lost.append(ask(method, path, body, accept=accept).body)
-            for number in range(2 * STAMPS):
-                quick.record("s", [Upsert("quick", Metadata(length=number))], START)
-        return ask(method, path, body, accept=accept)
-
-    monkeypatch.setattr(slow.cluster, "ask", losing)
-    accepted.append(slow.record("s", [Upsert("slow", Metadata(length=1))], START))
-    assert lost
-    assert accepted == [Accepted(1, 1), Accepted(2, 2)]
-    log = [(change.uri, change.metadata.length) for change in quick.changes("s")]
-    assert log == [("slow", 0), ("slow", 1), *(("quick", number) for number in range(2 * STAMPS))]
-    assert verify(quick, "s") == []
-    slow.close()
-    quick.close()
 
 
 def test_who_takes_over_and_is_overtaken_himself_does_not_speak_of_damage(

@@ -26,7 +26,7 @@ from headwater.catalog.cluster.documents import (
     to_json,
 )
 from headwater.catalog.cluster.head import Head, Tail, fills_of, log_of, valid, with_log, with_places
-from headwater.catalog.cluster.turn import Turn
+from headwater.catalog.cluster.turn import Overtaken, Turn
 from headwater.catalog.interface import Accepted, Event, Limits, SetState, WrongPhase, check_after
 from headwater.catalog.ledger import Places
 from headwater.progress import Notice
@@ -137,8 +137,9 @@ def record_at_once(
         nonlocal ignored, before, after
         before = after = None
         check_after(turn.name, head.last_seq, seen, head.fence)
-        log = log_of(head, limits)
         turn.apply()
+        head = turn.head
+        log = log_of(head, limits)
         places = _places(turn, extents, uris, limits)
         ignored = tuple(ledger.record(places, log, events, now_us))
         changes = tuple(change_documents(turn.name, log.changes, places.outcome(), head.rev + 1))
@@ -157,6 +158,8 @@ def record_at_once(
         turn.apply()
     except ClusterFault as fault:
         turn.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", turn.name))
+    except Overtaken:
+        pass  # who writes next applies it
     extents.grown(before, after, uris)
     return Accepted(after.tail.first, after.last_seq, ignored)
 

@@ -84,6 +84,8 @@ class Turn:
     _wrote: bool
     _is_applied: bool
     """Whether what the tail of the head says is certainly in its places."""
+    _is_certain: bool
+    """Whether the head is surely there for good: one that was only read may be lost with the node that showed it."""
 
     def __init__(self, writer: Writer, name: str, *, hidden: bool = False) -> None:
         self.writer = writer
@@ -105,6 +107,9 @@ class Turn:
                 self._free(started)
             try:
                 new = change(self.head)
+            except Overtaken:
+                is_present, is_free = True, is_free_head(self.head)
+                continue
             except HeadwaterError as error:
                 if is_present or isinstance(error, ClusterFault):
                     raise
@@ -168,9 +173,14 @@ class Turn:
             self.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", self.name))
 
     def apply(self) -> None:
-        """Put into its places what the head itself says of changes, unless that is done. Raises ClusterFault."""
+        """Put what the head itself says of changes into its places, unless it is there. Raises Overtaken, ClusterFault.
+
+        What was read may not be acknowledged: nothing of it goes anywhere before our own write over it was.
+        """
         tail = self.head.tail
         if tail is not None and tail.changes and not self._is_applied:
+            if not self._is_certain:
+                self.put(self.head)
             self.indices.apply(tail.changes)
             self._is_applied = True
             self.indices.known.applied(self.name, self._version)
@@ -191,25 +201,27 @@ class Turn:
         if self._is_applied and head.tail is self.head.tail:
             head = replace(head, tail=None)
         new = stamped(head, self.writer.stamp())
+        tried = {new.stamps[-1]}
         while True:
             beat = time.monotonic()
             written = self.indices.put_head(new, self._version)
             if written is not None:
-                self.head, self._version, self._beat, self._is_applied = new, written, beat, False
+                self.head, self._version, self._beat = new, written, beat
+                self._is_applied, self._is_certain = False, True
                 return
             before = self.head.stamps[-1]
             found, self._version = self.indices.head(self.name, hidden=self._hidden)
-            if found.stamps[-1] == new.stamps[-1]:  # the answer was lost
-                self.head, self._beat, self._is_applied = new, beat, False
-                return
-            if found.stamps[-1] != before:
-                self.head, self._is_applied = found, self._is_known_applied()
-                raise Overtaken(new.stamps[-1] in found.stamps)
-            # The same head under another primary: try again.
+            if found.stamps[-1] in tried:  # the answer was lost, and a primary shows what not every copy has: once more
+                new = stamped(head, self.writer.stamp())
+                tried.add(new.stamps[-1])
+            elif found.stamps[-1] != before:
+                self.head, self._is_applied, self._is_certain = found, self._is_known_applied(), False
+                raise Overtaken(not tried.isdisjoint(found.stamps))
+            # Else the same head under another primary: try again.
 
     def _look(self) -> None:
         self.head, self._version = self.indices.head(self.name, hidden=self._hidden)
-        self._is_applied = self._is_known_applied()
+        self._is_applied, self._is_certain = self._is_known_applied(), False
 
     def _is_known_applied(self) -> bool:
         known = self.indices.known.get(self.name)
@@ -220,7 +232,8 @@ class Turn:
         known = None if self._hidden else self.indices.known.get(self.name)
         if known is None or not is_free_head(known.head):
             return False
-        self.head, self._version, self._is_applied = known.head, known.version, known.is_applied
+        self.head, self._version = known.head, known.version
+        self._is_applied, self._is_certain = known.is_applied, False
         return True
 
     def keep(self) -> None:
@@ -241,9 +254,9 @@ class Turn:
         while True:
             if not is_free:
                 self._free(started)
-            self.apply()
             self._wrote = False
             try:
+                self.apply()
                 self.put(replace(self.head, lease=self._lease(), tail=None))
             except Overtaken:
                 is_free = is_free_head(self.head)
