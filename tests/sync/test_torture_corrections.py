@@ -1,6 +1,6 @@
 """What a source has told wrongly and then tells rightly: the next run catches up, whichever document has been mended.
 
-RS-CL-05, RS-TIME-08, DST-B2, DST-B4, DST-C1, DST-C4, DST-F3, DST-F6, DST-F12, DST-V, AMB-20, AMB-65, AMB-87.
+RS-CL-05, RS-TIME-08, DST-B2, DST-B4, DST-C1, DST-C4, DST-F3, DST-F6, DST-F12, DST-V, AMB-20, AMB-35, AMB-65, AMB-87.
 """
 
 from __future__ import annotations
@@ -132,6 +132,25 @@ def test_newest_first_with_several_changes_of_one_resource(source: Source, site:
     site.put("f3.txt", b"three")
     site.drop("f2.txt")
     publish()
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict == "in sync"
+
+
+def test_grouped_by_kind(source: Source, site: Site, dest: Path) -> None:
+    """AMB H7, OMT-3 of the peers: created, updated, deleted; what was made again after its deletion is not lost."""
+    go(source.base, dest)
+    site.drop("f1.txt")
+    site.put("f1.txt", b"one, again")
+    site.put("f2.txt", b"two, new")
+    site.put("g.txt", b"first")
+    site.drop("g.txt")
+    site.put("g.txt", b"second")
+    site.put("h.txt", b"for a moment")
+    site.drop("h.txt")
+    kinds = ["created", "updated", "deleted"]
+    told = sorted((one for one in site.changes if one[0] >= 10), key=lambda one: kinds.index(one[1]))
+    site.publish_changes(10, entries=[site.change(*one) for one in told])
     assert go(source.base, dest).status == DONE
     assert tree(dest) == dict(site.files)
     assert check(source.base, dest).verdict == "in sync"

@@ -37,6 +37,10 @@ UPDATE temp.changed SET pending = 0 WHERE list = ? AND pending
   AND ordinal NOT IN (SELECT min(ordinal) FROM temp.changed WHERE list = ? AND pending GROUP BY uri)"""
 """In a list that stands newest first it is the first entry of a resource that counts."""
 
+_ALSO_DELETED = """
+SELECT uri, ordinal, change FROM temp.changed WHERE list = ? AND pending AND uri IN
+  (SELECT uri FROM temp.changed WHERE list = ? AND pending AND change = 'deleted') ORDER BY ordinal"""
+
 _FAILING = (
     "SELECT uri, hash, length, changed_at FROM failures"
     " WHERE set_id = ? AND status IN (200, 404, 410) AND changed_at IS NOT NULL LIMIT 10000"
@@ -311,6 +315,8 @@ class Changes:
         if passed.newest_first:
             with self._database.write() as t:
                 t.run(_UPSIDE_DOWN, (self._lists, self._lists))
+        elif passed.disordered:
+            self._doubt_deletions(staged)
         reading.position = passed.position
         if passed.position.backwards >= _BACKWARDS_POLLS:
             reading.outcome, reading.reason = Outcome.GAP, "the source's times have gone backwards"
@@ -320,6 +326,23 @@ class Changes:
         reading.list_count += 1
         reading.max_age = answer.max_age
         self._lists += 1
+
+    def _doubt_deletions(self, staged: Staging) -> None:
+        """Of changes out of order a deletion counts only if none after it by time says that the resource is there.
+
+        Else the source is asked for it: a deletion too few is mended by the next list, one too many is a loss (AMB-35).
+        """
+        lows = [times.low for times in staged.times()]
+        changes: dict[str, list[tuple[int, str]]] = {}
+        with self._database.write() as t:
+            for uri, ordinal, change in t.rows(_ALSO_DELETED, (self._lists, self._lists)):
+                changes.setdefault(uri, []).append((ordinal, change))
+            for told in changes.values():
+                alive = [(lows[n] or 0, n) for n, change in told if change != "deleted"]
+                gone = max((lows[n] or 0 for n, change in told if change == "deleted"), default=0)
+                if told[-1][1] == "deleted" and alive and max(alive)[0] > gone:
+                    others = [(self._lists, n) for n, _ in told if n != max(alive)[1]]
+                    t.many("UPDATE temp.changed SET pending = 0 WHERE list = ? AND ordinal = ?", others)
 
     def _mark(self, intervals: list[Interval], pending: list[int]) -> None:
         with self._database.write() as t:

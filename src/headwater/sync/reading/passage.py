@@ -24,7 +24,7 @@ from headwater.sync.reading.staging import Staging
 class Passage(msgspec.Struct, frozen=True):
     """The times of all entries, which of them are pending, the position once those are done, and what was odd.
 
-    `newest_first`: of two entries of one resource the first one is the later.
+    `newest_first`: of two entries of one resource the first one is the later. `disordered`: some time goes backwards.
     """
 
     intervals: list[Interval]
@@ -32,6 +32,7 @@ class Passage(msgspec.Struct, frozen=True):
     position: Position
     remarks: list[tuple[str, str]]
     newest_first: bool = False
+    disordered: bool = False
 
 
 def passage(answer: Answer, staged: Staging, start: Position, reached: Position) -> Passage:
@@ -85,7 +86,7 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
         backwards=backwards,
         rewound=start.rewound or gone,
     )
-    return Passage(intervals, pending, position, remarks, step < 0)
+    return Passage(intervals, pending, position, remarks, step < 0, bool(odd))
 
 
 def _are_forgotten(start: Position, intervals: list[Interval], marks: list[str]) -> bool:
