@@ -22,6 +22,18 @@ def within(seconds: float, what: str) -> Iterator[None]:
         raise Late(f"{what} took {took:.2f} s; the bar is {seconds} s")
 
 
+@contextmanager
+def unless_late(seconds: float) -> Iterator[None]:
+    """What is asserted in the block holds for so long; raises Late when it fails after that."""
+    began = time.monotonic()
+    try:
+        yield
+    except AssertionError as error:
+        if (took := time.monotonic() - began) < seconds:
+            raise
+        raise Late(f"{took:.2f} s have passed, and it need no longer hold after {seconds} s") from error
+
+
 def in_time(attempt: Callable[[int], None]) -> None:
     """Call `attempt` with 0, 1, … (for names of its own) until it is not Late: a bar is not missed by chance."""
     for number in range(ATTEMPTS):
