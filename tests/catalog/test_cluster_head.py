@@ -189,11 +189,14 @@ def test_what_is_applied_is_known_of_that_very_head() -> None:
     assert not known.get("s").is_applied  # type: ignore[union-attr]
     known.applied("s", (1, 1))
     known.keep(HEAD, (1, 1))
+    assert not known.get("s").is_written  # type: ignore[union-attr]
     assert known.get("s").is_applied  # type: ignore[union-attr]
     known.doubt("s", (1, 1))
     known.keep(replace(HEAD, tail=SAID, notes=b"of another host"), (2, 1))
     assert known.get("s").is_applied  # type: ignore[union-attr]
-    known.keep(replace(HEAD, tail=replace(SAID, rev=9)), (3, 1))
+    known.keep(replace(HEAD, tail=replace(SAID, rev=9)), (3, 1), is_written=True)
+    known.keep(HEAD, (3, 1))
+    assert known.get("s").is_written  # type: ignore[union-attr]
     assert not known.get("s").is_applied  # type: ignore[union-attr]
 
 

@@ -205,7 +205,7 @@ class Indices:
             return None
         written = _written(answer.body)
         at = (written.seq_no, written.primary_term)
-        self.known.keep(head, at)
+        self.known.keep(head, at, is_written=True)
         return at
 
     def refresh(self, index: str) -> None:

@@ -26,12 +26,14 @@ Version = tuple[int, int]
 class Known(msgspec.Struct, frozen=True):
     """A head and its version; `is_applied`: what its tail says has been put into its places.
 
+    `is_written`: by this handle, and acknowledged; one that was only read may be lost with the node that showed it.
     `is_doubted`: there is a newer one, of which nothing else is known.
     """
 
     head: Head
     version: Version
     is_applied: bool = False
+    is_written: bool = False
     is_doubted: bool = False
 
     @property
@@ -61,7 +63,7 @@ class KnownHeads:
         with self._lock:
             return {name: known.head for name, known in self._known.items()}
 
-    def keep(self, head: Head, version: Version) -> None:
+    def keep(self, head: Head, version: Version, *, is_written: bool = False) -> None:
         """This was read or written; what was seen already and is newer stays. Nobody is shown a hidden one."""
         if head.hidden:
             return
@@ -69,7 +71,7 @@ class KnownHeads:
             before = self._known.get(head.resource_set)
             if before is None or _age(before.version) < _age(version):
                 is_applied = before is not None and before.is_applied and _is_same(before.head.tail, head.tail)
-                self._put(head.resource_set, Known(head, version, is_applied))
+                self._put(head.resource_set, Known(head, version, is_applied, is_written))
 
     def applied(self, name: str, version: Version) -> None:
         """What the tail of this head says has been put into its places."""

@@ -215,17 +215,22 @@ class Turn:
                 new = stamped(head, self.writer.stamp())
                 tried.add(new.stamps[-1])
             elif found.stamps[-1] != before:
-                self.head, self._is_applied, self._is_certain = found, self._is_known_applied(), False
+                self.head = found
+                self._compare()
                 raise Overtaken(not tried.isdisjoint(found.stamps))
             # Else the same head under another primary: try again.
 
     def _look(self) -> None:
         self.head, self._version = self.indices.head(self.name, hidden=self._hidden)
-        self._is_applied, self._is_certain = self._is_known_applied(), False
+        self._compare()
 
-    def _is_known_applied(self) -> bool:
+    def _compare(self) -> None:
+        """See what is known of the head that was found."""
         known = self.indices.known.get(self.name)
-        return known is not None and known.is_applied and known.version == self._version
+        if known is not None and known.version == self._version:
+            self._is_applied, self._is_certain = known.is_applied, known.is_written
+        else:
+            self._is_applied = self._is_certain = False
 
     def _recall(self) -> bool:
         """Begin with the head that is known, without asking; False when there is none to begin with."""
@@ -233,7 +238,7 @@ class Turn:
         if known is None or not is_free_head(known.head):
             return False
         self.head, self._version = known.head, known.version
-        self._is_applied, self._is_certain = known.is_applied, False
+        self._is_applied, self._is_certain = known.is_applied, known.is_written
         return True
 
     def keep(self) -> None:
