@@ -26,6 +26,8 @@ from headwater.ingest.fed.memories import open_memory
 from headwater.ingest.fed.submission import Submission
 
 COUNT = 3
+MANY = 30
+"""More than a head says at once: such a batch is recorded under the lease."""
 WHERE: dict[str, tuple[type, str]] = {
     "begin": (ClusterMemory, "begin"),
     "record": (ClusterCatalog, "record"),
@@ -51,7 +53,7 @@ def now() -> dt.datetime:
 
 def lines_of(key: str) -> list[str]:
     """The resources of a submission. Each of its lines says `updated`: taken twice it would be logged twice."""
-    return [f"{key}/{number}" for number in range(COUNT)]
+    return [f"{key}/{number}" for number in range(MANY if key == "many" else COUNT)]
 
 
 def submit(feed: Feed, key: str) -> bytes:

@@ -17,7 +17,7 @@ from headwater.errors import HeadwaterError
 from headwater.ingest.fed.feed import Feed
 from tests.bars import in_time, within
 from tests.catalog.cluster_ground import Ground
-from tests.ingest.cluster_taker import fed, lines_of, submit
+from tests.ingest.cluster_taker import MANY, fed, lines_of, submit
 from tests.server.serving import until
 
 
@@ -143,8 +143,8 @@ def _waited_for_once(ground: Ground) -> None:
     with ExitStack() as stack:
         feed = stack.enter_context(fed(place))
         feed.open()
-        taker = Taker(place, "key", ["put"])
+        taker = Taker(place, "many", ["put"])
         assert taker.word() == "held"
         taker.close()
         with within(7.5, "to wait for a lease of 4 s"):
-            assert persistently(feed, "key") == [1, 2, 3]
+            assert persistently(feed, "many") == list(range(1, MANY + 1))

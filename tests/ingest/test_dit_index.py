@@ -282,11 +282,11 @@ ODD: list[tuple[str, dict[str, Any], bool]] = [
     ("a location that is a number", {"resource_set": "s", "location": 7}, True),
     ("a location that leads out", resource("a/../b", 1), True),
     ("a change of no kind", change("odd", "moved", 1), True),
-    ("a change that is null", {**resource("odd", 1), "change": None}, True),
     ("the name of no set", resource("odd", 1, resource_set=["s"]), True),
     ("many levels", {"more": [[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]}, True),
     ("fields of a wrapper", {"_source": resource("odd", 1)}, True),
     ("what looks like an answer", {"hits": {"hits": [resource("odd", 1)]}}, True),
+    ("a change that is null", resource("null", 1, change=None), False),
     ("odd fields", resource("forgiven", 1, length=-1, md5={"a": 1}, ln="x", mime=[1], lastmod="?"), False),
     ("a large document", resource("large", 1, note="x" * 3_000_000), False),
 ]
@@ -308,7 +308,7 @@ def test_odd_documents_of_an_index_hold_up_no_good_one(cluster: Cluster, tmp_pat
     refused = [name for name, _, is_refused in ODD if is_refused]
     assert follower.tally.rejected == len(refused)
     assert sum(isinstance(one, Notice) and "was refused" in one.message for one in told) == len(refused)
-    assert set(fed.state()) == {"forgiven", "large", *(f"r{number}" for number in range(len(ODD)))}
+    assert set(fed.state()) == {"null", "forgiven", "large", *(f"r{number}" for number in range(len(ODD)))}
     fed.close()
 
 
