@@ -28,7 +28,7 @@ from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options, Report
 from headwater.sync.reading.choosing import Wanted, choose
 from headwater.sync.reading.documents import SMALL_OCTETS
-from headwater.sync.reading.labels import Claims, Names, names_of
+from headwater.sync.reading.labels import Candidates, Names, names_of
 from headwater.sync.roster import unknown_set
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
@@ -501,7 +501,7 @@ def test_what_is_chosen_early_is_what_reading_everything_gives(listed: list[str]
     if chosen is not None and said in by_name:
         assert chosen == {by_name[said]: said}
     if chosen is None and sets == listed and said in by_name:
-        assert Claims(listed).owner(said) is None
+        assert Candidates(listed).owner(said) is None
 
 
 @pytest.mark.parametrize(

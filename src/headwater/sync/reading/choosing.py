@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from headwater.sync.reading.labels import Claims, Names
+from headwater.sync.reading.labels import Candidates, Names
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -28,11 +28,11 @@ def choose(listed: Sequence[str], wanted: Wanted) -> dict[str, str] | None:
     known = {identity: name for name, identity in wanted.remembered.items()}
     remembered = Names(known.values())
     some_missing = not known.keys() <= set(listed)  # they may have moved to an address that is listed (DST-F10)
-    claims = Claims(listed)
-    names = {identity: name for name, identity in claims.names.items()}
+    candidates = Candidates(listed)
+    names = {identity: name for name, identity in candidates.names.items()}
     chosen: dict[str, str] = {}
     for said in wanted.said:
-        identity = wanted.remembered.get(said, said if said in names else claims.owner(said))
+        identity = wanted.remembered.get(said, said if said in names else candidates.owner(said))
         if identity is None or identity not in names:
             return None
         if identity not in known and (some_missing or (said != identity and said in remembered)):

@@ -54,7 +54,7 @@ def names_of(identities: Sequence[str]) -> list[str]:
     return found
 
 
-class Claims:
+class Candidates:
     """Who among these addresses could come by a name, whichever of the others turn out to be sets."""
 
     def __init__(self, identities: Sequence[str]) -> None:
