@@ -46,7 +46,8 @@ WRITE_OURS = """
 import sys, time
 from headwater.spec.reader import read_bytes
 from headwater.spec.writer import write_document
-document, entries, _ = read_bytes(open(sys.argv[1], "rb").read())
+read = read_bytes(open(sys.argv[1], "rb").read())
+document, entries = read.document, read.entries
 started = time.perf_counter()
 octets = sum(map(len, write_document(document, entries)))
 print(time.perf_counter() - started)

@@ -1,6 +1,7 @@
 """The library: `__all__` is what is exposed, everything is typed and documented, and importing it costs nothing."""
 
 import ast
+import datetime as dt
 import inspect
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def test_everything_public_is_there_and_documented(name: str) -> None:
 
 def test_what_is_not_public_is_not_there() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
-        headwater.nonsense  # noqa: B018
+        headwater.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_publishing_takes_what_the_command_takes(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_publishing_takes_what_the_command_takes(tmp_path: Path) -> None:
     assert (state / "catalog.sqlite").exists()
     assert not (site / ".headwater").exists()
     assert not list(site.rglob("a.txt"))
-    (entry,) = headwater.read_bytes((site / "files" / "resourcelist.xml").read_bytes())[1]
+    (entry,) = headwater.read_bytes((site / "files" / "resourcelist.xml").read_bytes())
     assert entry.loc == "https://files.example.org/a.txt"
     assert [digest.algorithm for digest in entry.digests] == ["sha-512"]
     assert heard
@@ -103,3 +104,118 @@ def test_importing_the_library_imports_nothing_else() -> None:
 
 def test_the_package_is_marked_as_typed() -> None:
     assert (SOURCE.parent / "py.typed").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"sets": "notes"}, r"sets is several .*, not 'notes'"),
+        ({"sets": (5,)}, "sets is several"),
+        ({"max_delete": 50}, "max_delete is between 0 and 1, not 50"),
+        ({"max_delete": "50%"}, "max_delete is a number or None, not '50%'"),
+        ({"max_delete": float("nan")}, "max_delete is between 0 and 1"),
+        ({"concurrency": 0}, "concurrency is between 1 and 256, not 0"),
+        ({"concurrency": 257}, "concurrency is between 1 and 256"),
+        ({"concurrency": True}, "concurrency is a whole number, not True"),
+        ({"rate": 0}, "rate is more than 0, not 0"),
+        ({"largest": 0}, "largest is 1 or more, not 0"),
+        ({"stall_seconds": 0}, "stall_seconds is 1 or more"),
+        ({"retries": -1}, "retries is 0 or more"),
+        ({"base": 5}, "base is text or None, not 5"),
+        ({"delete": "no"}, "delete is True or False, not 'no'"),
+    ],
+)
+def test_options_are_checked_as_the_command_checks_them(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(headwater.UsageFault, match=said):
+        headwater.SyncOptions(**wrong)
+
+
+def test_options_take_a_list_for_a_tuple() -> None:
+    given: Any = ["notes", "files"]
+    assert headwater.SyncOptions(sets=given, max_delete=1).sets == ("notes", "files")
+
+
+def test_bounds_of_options_are_those_of_the_command() -> None:
+    import click
+
+    from headwater.cli.sync import command
+    from headwater.sync.checks import BOUNDS
+
+    fields = set(headwater.SyncOptions.__struct_fields__)
+    ranges = {one.name: one.type for one in command.params if isinstance(one.type, (click.IntRange, click.FloatRange))}
+    bounds = {name: (one.min, one.max) for name, one in ranges.items() if name in fields and not one.min_open}
+    assert bounds == {name: BOUNDS[name] for name in bounds}
+    assert {"concurrency", "largest", "stall_seconds"} <= set(bounds)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"loc": 5}, "loc of an entry is a URI as text, not 5"),
+        ({"length": "8"}, "length of an entry is a whole number, not '8'"),
+        ({"length": True}, "length of an entry is a whole number, not True"),
+        ({"hash": headwater.Digest("md5", "0" * 32)}, r"hash of an entry is text, .*str\(digest\)"),
+    ],
+)
+def test_an_entry_is_checked_when_it_is_made(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(headwater.UsageFault, match=said):
+        headwater.Entry(**({"loc": "https://example.org/a"} | wrong))
+
+
+def a_list(**changed: Any) -> headwater.Document:
+    given: dict[str, Any] = {
+        "kind": headwater.Kind.RESOURCE_LIST,
+        "at": dt.datetime(2026, 1, 3, 9, tzinfo=dt.UTC),
+        "links": (headwater.Link(rel="up", href="https://example.org/capabilitylist.xml"),),
+    }
+    return headwater.Document(**given | changed)
+
+
+@pytest.mark.parametrize(
+    ("document", "entry", "said"),
+    [
+        ({}, {"lastmod": "2020"}, "lastmod of Entry is of another type: '2020'"),
+        ({}, {"links": "up"}, "links of Entry is of another type"),
+        ({}, {"type": 7}, "type of Entry is of another type"),
+        ({"kind": "resourcelist"}, {}, "kind of Document is of another type"),
+        ({"at": "2020"}, {}, "at of Document is of another type"),
+    ],
+)
+def test_the_writer_refuses_what_has_another_type(document: dict[str, Any], entry: dict[str, Any], said: str) -> None:
+    entries = [headwater.Entry(**({"loc": "https://example.org/a"} | entry))]
+    with pytest.raises(headwater.UsageFault, match=said):
+        list(headwater.write_document(a_list(**document), entries))
+
+
+def test_a_digest_is_written_as_it_is_read() -> None:
+    digests = (headwater.Digest("md5", "0" * 32), headwater.Digest("sha-256", "1" * 64))
+    entry = headwater.Entry(loc="https://example.org/a", hash=" ".join(map(str, digests)))
+    (read,) = headwater.read_bytes(b"".join(headwater.write_document(a_list(), [entry])))
+    assert read.digests == digests == entry.digests
+
+
+def test_reading_at_once_gives_what_reading_in_pieces_gives() -> None:
+    data = b"".join(headwater.write_document(a_list(), [headwater.Entry(loc="https://example.org/a")]))
+    whole, pieces = headwater.read_bytes(data), headwater.read_document([data[:50], data[50:]])
+    assert isinstance(whole, headwater.Reading)
+    assert [entry.loc for entry in whole] == [entry.loc for entry in pieces] == ["https://example.org/a"]
+    assert (whole.document, whole.warnings) == (pieces.document, pieces.warnings)
+    assert list(whole) == whole.entries  # also a second time
+    with pytest.raises(headwater.SourceFault):
+        headwater.read_bytes(data[:-5])
+
+
+def test_a_document_that_is_refused_leaves_the_old_file(tmp_path: Path) -> None:
+    place = tmp_path / "resourcelist.xml"
+    good = headwater.Entry(loc="https://example.org/a")
+    assert headwater.write_file(place, a_list(), [good]) == place.stat().st_size
+    before = place.read_bytes()
+    with pytest.raises(headwater.UsageFault, match="must have a link up"):
+        headwater.write_file(place, a_list(links=()), [good])
+    late = (headwater.Entry(loc=f"https://example.org/{n}" if n < 1_000 else "no uri") for n in range(1_001))
+    with pytest.raises(headwater.UsageFault):
+        headwater.write_file(place, a_list(), late)
+    assert place.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["resourcelist.xml"]
+    with pytest.raises(headwater.StoreFault):
+        headwater.write_file(tmp_path / "no folder" / "list.xml", a_list(), [good])

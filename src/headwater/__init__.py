@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from headwater.errors import UsageFault as UsageFault
     from headwater.library import PublishReport as PublishReport
     from headwater.library import publish_folder as publish_folder
+    from headwater.library import write_file as write_file
     from headwater.progress import Listener as Listener
     from headwater.progress import Notice as Notice
     from headwater.progress import Progress as Progress
     from headwater.spec.hashes import Digest as Digest
     from headwater.spec.kinds import Kind as Kind
+    from headwater.spec.lapses import Warned as Warned
     from headwater.spec.reader import Reader as Reader
+    from headwater.spec.reader import Reading as Reading
+    from headwater.spec.reader import WholeReading as WholeReading
     from headwater.spec.reader import read_bytes as read_bytes
     from headwater.spec.reader import read_document as read_document
     from headwater.spec.records import Change as Change
@@ -62,12 +66,15 @@ __all__ = [
     "Progress",
     "PublishReport",
     "Reader",
+    "Reading",
     "SourceFault",
     "StoreFault",
     "SyncOptions",
     "SyncReport",
     "Undetermined",
     "UsageFault",
+    "Warned",
+    "WholeReading",
     "__version__",
     "audit_folder",
     "explore_source",
@@ -76,15 +83,17 @@ __all__ = [
     "read_document",
     "sync_folder",
     "write_document",
+    "write_file",
 ]
 
 _HOMES = {
     "headwater.errors": "Exit HeadwaterError Interrupted SourceFault StoreFault Undetermined UsageFault",
-    "headwater.library": "PublishReport publish_folder",
+    "headwater.library": "PublishReport publish_folder write_file",
     "headwater.progress": "Listener Notice Progress",
     "headwater.spec.hashes": "Digest",
     "headwater.spec.kinds": "Kind",
-    "headwater.spec.reader": "Reader read_bytes read_document",
+    "headwater.spec.lapses": "Warned",
+    "headwater.spec.reader": "Reader Reading WholeReading read_bytes read_document",
     "headwater.spec.records": "Change Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit.proof": "audit=audit_folder",
@@ -97,13 +106,15 @@ _HOMES = {
 imports above together."""
 
 
-def __getattr__(name: str) -> object:
-    for module, names in _HOMES.items():
-        for pair in names.split():
-            inside, _, outside = pair.partition("=")
-            if name == (outside or inside):
-                return getattr(import_module(module), inside)
-    raise AttributeError(f"module 'headwater' has no attribute {name!r}")
+if not TYPE_CHECKING:  # else a type checker would take every misspelt name for one of these
+
+    def __getattr__(name: str) -> object:
+        for module, names in _HOMES.items():
+            for pair in names.split():
+                inside, _, outside = pair.partition("=")
+                if name == (outside or inside):
+                    return getattr(import_module(module), inside)
+        raise AttributeError(f"module 'headwater' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,7 @@
-"""The source's whole work as one function, for programs that `import headwater` (the destination's is in `sync`)."""
+"""What programs that `import headwater` call of a source: publish a folder, write one document as a file.
+
+The destination's functions are in `sync`, reading and writing of documents in `spec`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
-from headwater.spec.writer import Profile
+from headwater.spec.records import Document, Entry
+from headwater.spec.writer import Profile, write_document
 
 Placing = Literal["link", "copy", "none"]
 """How files get into the output: as hard links (copies across file systems), as copies, or not at all."""
@@ -90,3 +94,21 @@ def publish_folder(
             documents_kept=published.kept if published else 0,
             held_back=str(scanned.held_back) if scanned.held_back else None,
         )
+
+
+def write_file(
+    path: str | os.PathLike[str], document: Document, entries: Iterable[Entry], profile: Profile = Profile.V11
+) -> int:
+    """Write a document as the file `path`, whole or not at all; returns its length in octets.
+
+    It is written beside and renamed: whoever reads `path` finds what was there before or the whole new document, also
+    when it is refused, when the disk is full, and after a power loss. Raises `UsageFault` for what breaks a MUST of the
+    standard and `StoreFault` when the file cannot be written.
+    """
+    from headwater.storage.durable import replace_file
+    from headwater.storage.folder import TEMPORARY, CannotWrite
+
+    try:
+        return replace_file(Path(path), write_document(document, entries, profile), TEMPORARY)
+    except OSError as cause:
+        raise CannotWrite(f"cannot write: {cause.strerror or cause}", where=os.fspath(path)) from cause

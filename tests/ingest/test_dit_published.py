@@ -14,10 +14,10 @@ from headwater.ingest.fed.feed import Feed
 from headwater.ingest.fed.locations import Locations
 from headwater.ingest.fed.memory import SqliteMemory
 from headwater.publish.site import SetSettings, change_list_name, resource_list_name, resource_page_name
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Change, Document, Entry
 from tests.ingest.fed import change, resource
 from tests.publish.world import BASE, World, put
+from tests.reading import read_bytes
 
 MOST_ENTRIES, MOST_OCTETS = 50_000, 52_428_800
 DAY = 86_400.0

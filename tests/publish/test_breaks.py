@@ -12,9 +12,9 @@ from headwater.catalog.interface import Delete, Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site, change_list_name, resource_list_name
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Document, Entry
 from tests.publish.world import BASE, START, World, put
+from tests.reading import read_bytes
 
 LIMITS = Limits(page_entries=4, segment_entries=5)
 

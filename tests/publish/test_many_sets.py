@@ -15,9 +15,9 @@ from headwater.publish.publisher import Publisher
 from headwater.publish.site import BadSite, SetSettings, Site
 from headwater.server.routes import DocumentRoute, NoRoute, route
 from headwater.spec.kinds import Kind
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Document, Entry
 from tests.publish.world import BASE, World, put
+from tests.reading import read_bytes
 
 NAMES = tuple(f"s{number}" for number in range(5))
 WELL_KNOWN = f"{BASE}/.well-known/resourcesync"

@@ -17,9 +17,9 @@ from headwater.publish import printers
 from headwater.publish.printers import Printers
 from headwater.publish.printing import Order
 from headwater.publish.publisher import Publisher
-from headwater.spec.reader import read_bytes
 from headwater.storage.folder import CannotWrite, FolderStore
 from tests.publish.world import START, Delete, World, put
+from tests.reading import read_bytes
 
 TIMES = re.compile(rb' (at|completed)="[^"]*"')
 PAGES = 7

@@ -14,11 +14,11 @@ from headwater.catalog.interface import Event, Rendered
 from headwater.publish.publisher import NotReady, Published, Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Change
 from headwater.spec.writer import Profile
 from headwater.storage.folder import FolderStore, Stored
 from tests.publish.world import BASE, Delete, World, put
+from tests.reading import read_bytes
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from headwater.catalog.interface import Page, Segment
 from headwater.publish import plan
 from headwater.publish.note import Note, OpenList
 from headwater.publish.site import SetSettings, change_list_name, change_segment_name, resource_list_name
-from headwater.spec.reader import read_bytes
 from tests.publish.world import BASE, START, World, put
+from tests.reading import read_bytes
 
 HOUR = 3_600.0
 DAY = 24 * HOUR

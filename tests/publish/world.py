@@ -19,10 +19,10 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publisher import Published, Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION, SetSettings, Site
 from headwater.spec.kinds import Kind
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Change, Document, Entry
 from headwater.spec.writer import Profile
 from headwater.storage.folder import FolderStore
+from tests.reading import read_bytes
 
 BASE = "http://source.example/sync"
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from headwater.spec.kinds import Kind
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Change, Document, Entry
+from tests.reading import read_bytes
 
 INDEXES = {Kind.RESOURCE_LIST_INDEX, Kind.CHANGE_LIST_INDEX}
 

@@ -8,8 +8,8 @@ import pytest
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.server.config import SetConfig
-from headwater.spec.reader import read_bytes
 from tests.ingest.fed import change, resource
+from tests.reading import read_bytes
 from tests.server.serving import request, until
 from tests.server.test_intake import Fed, said, serving
 

@@ -17,9 +17,9 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.spec.reader import read_bytes
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.ingest.fed import change, resource
+from tests.reading import read_bytes
 from tests.server.serving import Process, request, until
 
 

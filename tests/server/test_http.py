@@ -17,7 +17,7 @@ import pytest
 from headwater.server.run import AddressInUse, ServerLimits, address_url, listen
 from headwater.server.source import utc_now
 from headwater.spec.discovery import parse_link_header
-from headwater.spec.reader import read_bytes
+from tests.reading import read_bytes
 from tests.server.serving import DEADLINE, Face, drain, face, request, until
 
 FILES = {

@@ -21,9 +21,9 @@ from headwater.server.feeds import MEMORY
 from headwater.server.intake import Intake, IntakeLimits
 from headwater.server.run import address_url, listen, make_server
 from headwater.server.source import Source
-from headwater.spec.reader import read_bytes
 from tests.bars import Late, in_time, within
 from tests.ingest.fed import change, resource
+from tests.reading import read_bytes
 from tests.server.serving import DEADLINE, Answer, drain, request, until
 
 TOKEN, OTHER = "t" * 32, "o" * 32

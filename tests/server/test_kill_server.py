@@ -28,9 +28,9 @@ from urllib.parse import quote
 import pytest
 from tools.engines.launch import free_port
 
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Change, Entry
 from tests.publish.world import Look, look
+from tests.reading import read_bytes
 from tests.server.serving import DEADLINE, Process, request, until
 
 KILLS = int(os.environ.get("HEADWATER_KILLS", "4"))

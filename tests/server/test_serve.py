@@ -15,10 +15,10 @@ from tools.engines.launch import free_port
 
 from headwater.cli import run
 from headwater.cli.serve import default_state
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Change
 from tests.bars import in_time, within
 from tests.publish.world import look
+from tests.reading import read_bytes
 from tests.server.serving import DEADLINE, Process, request, until
 
 

@@ -24,9 +24,9 @@ from resync.sitemap import Sitemap, SitemapParseError
 from resync.source_description import SourceDescription
 
 from headwater.spec.kinds import RULES, Kind
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Change, Document, Entry, Link
 from headwater.spec.writer import Profile, write_document
+from tests.reading import read_bytes
 from tests.spec.documents import CHANGES, EXAMPLES, Read, url, urlset
 from tests.spec.test_examples import CORE
 from tests.spec.test_wire import CASES, MD5, SHA, T1, T2, A, head

@@ -11,9 +11,9 @@ import pytest
 
 from headwater.spec.kinds import RULES, Kind, Need, Root
 from headwater.spec.namespaces import PATCH
-from headwater.spec.reader import read_bytes
 from headwater.spec.records import Change, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, entry_weight, write_document
+from tests.reading import read_bytes
 
 A = "http://example.com/a"
 MD5, SHA = "md5:" + "0a" * 16, "sha-256:" + "1b" * 32

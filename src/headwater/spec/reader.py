@@ -22,7 +22,7 @@ from headwater.spec.records import Document, Entry
 from headwater.spec.requirements import judge
 from headwater.spec.tokens import Tokens
 
-__all__ = ["ReadLimits", "Reader", "Reading", "Warned", "read_bytes", "read_document"]
+__all__ = ["ReadLimits", "Reader", "Reading", "Warned", "WholeReading", "read_bytes", "read_document"]
 
 _PROLOGUE_PIECE: Final = 512
 """Octets given to expat at a time until the root has begun, so that a DTD is refused before it can do anything."""
@@ -241,7 +241,7 @@ class Reader:
 
 
 class Reading:
-    """A document read from chunks: iterate for the entries, then look at `document` and `warnings`."""
+    """A document read from chunks: iterate for the entries, once, then look at `document` and `warnings`."""
 
     def __init__(self, chunks: Iterable[bytes], reader: Reader) -> None:
         self.reader = reader
@@ -268,9 +268,24 @@ def read_document(chunks: Iterable[bytes], base_uri: str | None = None, limits: 
     return Reading(chunks, Reader(base_uri, limits))
 
 
-def read_bytes(
-    data: bytes, base_uri: str | None = None, limits: ReadLimits | None = None
-) -> tuple[Document, list[Entry], tuple[Warned, ...]]:
+class WholeReading(Reading):
+    """A document that was read to its end: iterate for the entries as often as you like; `entries` is their list."""
+
+    def __init__(self, reader: Reader, document: Document, entries: list[Entry]) -> None:
+        super().__init__((), reader)
+        self.entries = entries
+        self._head = document
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    @property
+    def document(self) -> Document:
+        """The document's head."""
+        return self._head
+
+
+def read_bytes(data: bytes, base_uri: str | None = None, limits: ReadLimits | None = None) -> WholeReading:
     """Read a whole document at once. Raises DocumentFault when any of it cannot be read."""
     reader = Reader(base_uri, limits)
     entries = reader.feed(data)
@@ -278,4 +293,4 @@ def read_bytes(
     document = reader.document
     if document is None:
         raise AssertionError("a document that was read has a head")
-    return document, entries, reader.warnings
+    return WholeReading(reader, document, entries)

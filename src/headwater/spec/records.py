@@ -12,6 +12,7 @@ from enum import Enum
 
 import msgspec
 
+from headwater.errors import UsageFault
 from headwater.spec.hashes import Digest, parse_hash
 from headwater.spec.kinds import Kind
 
@@ -51,7 +52,11 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One `url` or `sitemap`: `loc` and what the document says about it.
 
-    `loc` is absolute when the reader knew the document's own URI; it is otherwise as written.
+    The fields are the attributes of the standard: `loc`, `lastmod`, `changefreq`, `capability`, `change`, `datetime`,
+    `at`, `completed`, `from_`, `until`, `encoding`, `hash`, `length`, `path`, `type`, `links`, and `extra` for those of
+    other namespaces. `loc` is absolute when the reader knew the document's own URI; it is otherwise as written. `hash`
+    is the attribute's text, for reading and for writing: digests with blanks between them, each as `str(digest)` says
+    it; `digests` are the same, read. Raises UsageFault when `loc`, `hash` or `length` is of another type.
     """
 
     loc: str
@@ -71,6 +76,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     type: str | None = None
     links: tuple[Link, ...] = ()
     extra: Extra = ()
+
+    def __post_init__(self) -> None:
+        if (
+            self.loc.__class__ is not str
+            or (self.hash is not None and self.hash.__class__ is not str)
+            or (self.length is not None and self.length.__class__ is not int)
+        ):
+            _refuse(self)
 
     @property
     def digests(self) -> tuple[Digest, ...]:
@@ -100,3 +113,14 @@ class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     def link(self, rel: str) -> Link | None:
         """The first root link with relation `rel` (AMB-43)."""
         return next((link for link in self.links if link.rel == rel), None)
+
+
+def _refuse(entry: Entry) -> None:
+    """Raise UsageFault for the field of an entry that is not of its type; subclasses of the types are let in."""
+    for name, value, kind, said in (
+        ("loc", entry.loc, str, "a URI as text"),
+        ("hash", entry.hash, str | None, 'text, such as "sha-256:…" or str(digest)'),
+        ("length", entry.length, int | None, "a whole number"),
+    ):
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise UsageFault(f"{name} of an entry is {said}, not {value!r:.200}", advice="Correct the call.")

@@ -10,6 +10,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from headwater.spec.escape import WriteRefused
 from headwater.spec.kinds import CAPABILITIES, RULES, Kind, Need, Rules
 from headwater.spec.namespaces import INDEX, PATCH, UP
@@ -30,6 +32,19 @@ _ANNOUNCED: Final = {
     "changedump": (Change.CREATED, Change.UPDATED),
 }
 """Which changes of which kind a Framework Notification may announce (RS-FN-08); others: any."""
+
+
+def check_types(record: Document | Entry) -> None:
+    """Raise WriteRefused when a field holds something of another type than its own."""
+    if not isinstance(record, msgspec.Struct):
+        raise WriteRefused(f"this is no entry: {record!r:.200}")
+    for field in msgspec.structs.fields(record):
+        value = getattr(record, field.name)
+        try:
+            msgspec.convert(value, field.type)
+        except msgspec.ValidationError:
+            what = type(record).__name__
+            raise WriteRefused(f"{field.name} of {what} is of another type: {value!r:.200}") from None
 
 
 def check_head(document: Document) -> None:

@@ -17,7 +17,7 @@ from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.limits import DOCUMENT_ENTRIES, DOCUMENT_OCTETS
 from headwater.spec.markup import Pen, columns_of
 from headwater.spec.records import Change, Document, Entry
-from headwater.spec.strictness import Order, check_head
+from headwater.spec.strictness import Order, check_head, check_types
 
 __all__ = ["DocumentWriter", "Profile", "WriteRefused", "entry_weight", "write_document"]
 
@@ -41,6 +41,7 @@ class DocumentWriter:
     """
 
     def __init__(self, document: Document, profile: Profile = Profile.V11) -> None:
+        check_types(document)
         check_head(document)
         rules = RULES[document.kind]
         self._document = document
@@ -66,6 +67,14 @@ class DocumentWriter:
         block = list(entries)
         if not block:
             return b""
+        try:
+            return self._entries(block)
+        except (TypeError, AttributeError):
+            for entry in block:
+                check_types(entry)
+            raise
+
+    def _entries(self, block: list[Entry]) -> bytes:
         columns = columns_of(block)
         self._order.check(block, columns)
         if self._is_history:

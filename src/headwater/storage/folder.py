@@ -8,7 +8,6 @@ that it was made from, so that `get` never pairs a document with the compressed 
 from __future__ import annotations
 
 import datetime as dt
-import errno
 import hashlib
 import os
 import secrets
@@ -22,6 +21,7 @@ import msgspec
 
 from headwater.errors import StoreFault, UsageFault
 from headwater.storage.coding import LABEL_OCTETS, Gzip, header, read_label, read_whole_label
+from headwater.storage.durable import sync_file, sync_folder
 
 TEMPORARY = ".headwater-tmp-"
 """Names that begin so are half-written; they are removed when the store is opened, and never listed."""
@@ -113,13 +113,13 @@ class FolderStore:
                 return held
             writing.place_gzip(self._durable)
             if self._durable:
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
             self._forget(name)
             return self.get(name) or held
         writing.place_gzip(self._durable)
         signature = writing.place_plain(self._durable)
         if self._durable:  # both names at once: whichever of them a power cut spares, the label tells what it is
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         self._forget(name)
         stored = self._describe(name, path, signature, writing.etag)
         self._remember(stored)
@@ -206,7 +206,7 @@ class FolderStore:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     victim.unlink()
             if self._durable and path.parent.is_dir():
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
 
     def names(self, prefix: str = "") -> Iterator[str]:
         """Names of all documents that begin with `prefix`, in order; compressed forms and foreign files left out.
@@ -254,7 +254,7 @@ class FolderStore:
         folder.mkdir(parents=True, exist_ok=True)
         if self._durable:
             for made in (folder, *folder.parents):
-                _sync_folder(made)
+                sync_folder(made)
                 if made == self.root:
                     break
 
@@ -331,7 +331,7 @@ def _label(etag: str, octets: int) -> str:
 
 def _place(source: Path, target: Path, durable: bool) -> _Signature:
     if durable:
-        _sync_file(source)
+        sync_file(source)
     signature = _signature(source.stat())
     os.replace(source, target)
     return signature
@@ -368,25 +368,6 @@ def _gzip_path(path: Path) -> Path:
 
 def _signature(stat: os.stat_result) -> _Signature:
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-
-def _sync_file(path: Path) -> None:
-    _sync(path, os.O_RDONLY)
-
-
-def _sync_folder(path: Path) -> None:
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    except OSError as cause:
-        if cause.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without fsync has nothing to sync
-            raise
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -5,10 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from headwater.errors import Exit
+from headwater.sync.checks import checked
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to synchronise. The defaults are what the command does without options."""
+    """How to synchronise. The defaults are what the command does without options.
+
+    Raises UsageFault for a value that the command would refuse.
+    """
 
     sets: tuple[str, ...] = ()
     """Names or Capability List URIs of the sets wanted; empty: all."""
@@ -46,6 +50,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     patient: bool = False
     """Keep each failure's own retry clock, as a service that follows does (DST-F6)."""
+
+    def __post_init__(self) -> None:
+        checked(self)
 
 
 class Action(msgspec.Struct, frozen=True):

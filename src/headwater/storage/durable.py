@@ -1,0 +1,53 @@
+"""Files and folders made to survive a power loss, and a file replaced as a whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+
+def replace_file(target: Path, chunks: Iterable[bytes], temporary: str) -> int:
+    """Make `target` hold exactly these octets, or leave it as it is; returns their number.
+
+    They are written to a name that begins with `temporary` in the same folder, synced, and renamed. Raises OSError, and
+    whatever `chunks` raises.
+    """
+    aside = target.with_name(f"{temporary}{secrets.token_hex(8)}")
+    octets = 0
+    try:
+        with aside.open("xb") as file:
+            for chunk in chunks:
+                octets += file.write(chunk)
+        sync_file(aside)
+        os.replace(aside, target)
+    except BaseException:
+        with suppress(OSError):
+            aside.unlink()
+        raise
+    sync_folder(target.parent)
+    return octets
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable."""
+    _sync(path, os.O_RDONLY)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    except OSError as cause:
+        if cause.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without fsync has nothing to sync
+            raise
+    finally:
+        os.close(descriptor)
