@@ -18,7 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 ONE_HOME = {
     "apsw": "storage/database.py",
     "opensearchpy": "storage/cluster.py",
-    "pycurl": "sync/network/transport.py",
+    "pycurl": "sync/network/handles.py",
     "selectolax": "spec/discovery.py",
     "uvicorn": "server/run.py",
     "uvloop": "server/run.py",

@@ -1,9 +1,8 @@
 """The one way to the network: many requests in flight over kept-alive connections, bounded, each answered once.
 
-libcurl's multi interface does the waiting; this is the only module that imports pycurl. What may start, be followed or
-be tried again is decided in `dispatch`, the bytes are taken in `reception`, and this module carries requests from the
-one to the other. A transport belongs to one thread. It speaks HTTP/1.1 only: over loopback HTTP/2 measured slower, and
-every bound here is one that we understand.
+libcurl (`handles`) does the waiting. What may start, be followed or be tried again is decided in `dispatch`, the bytes
+are taken in `reception`, and this module carries requests from the one to the other. A transport belongs to one thread.
+It speaks HTTP/1.1 only: over loopback HTTP/2 measured slower, and every bound here is one that we understand.
 """
 
 from __future__ import annotations
@@ -12,15 +11,13 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import pycurl
 
 from headwater.errors import Interrupted, UsageFault
 from headwater.sync.network import dispatch
 from headwater.sync.network.authorities import Authorities, trusted_authorities
 from headwater.sync.network.dispatch import Dispatcher, Job, Run
 from headwater.sync.network.fetch import Credentials, Failure, FailureKind, Fetch, Fetched, TransportOptions
+from headwater.sync.network.handles import NOT_TAKEN, PAUSE, PLAIN_HEADERS, CurlError, Handle, Multi
 from headwater.sync.network.politeness import retry_after_seconds
 from headwater.sync.network.reception import Reception
 from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReception
@@ -38,70 +35,9 @@ __all__ = [
 ]
 
 MAX_CONCURRENCY = 256  # select(2) holds 1,024 descriptors; 256 connections hide 20 ms of latency altogether
-SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
-RECEIVE_OCTETS = 128 * 1024
 TURN_SECONDS = 0.25  # how long it may take until a wish to stop is seen
 
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-_SMALL_ESCAPE = re.compile(r"%(?:[a-f]|.[a-f])")
-_LOOPBACK = "localhost,127.0.0.0/8,::1"
-_PLAIN_HEADERS = [b"Accept-Encoding: identity"]
-
-_FAILURES: dict[int, tuple[FailureKind, bool]] = {
-    pycurl.E_COULDNT_RESOLVE_PROXY: (FailureKind.CONNECT, True),
-    pycurl.E_COULDNT_RESOLVE_HOST: (FailureKind.CONNECT, True),
-    pycurl.E_COULDNT_CONNECT: (FailureKind.CONNECT, True),
-    pycurl.E_PARTIAL_FILE: (FailureKind.TRUNCATED, True),
-    pycurl.E_GOT_NOTHING: (FailureKind.TRUNCATED, True),
-    pycurl.E_SEND_ERROR: (FailureKind.TRUNCATED, True),
-    pycurl.E_RECV_ERROR: (FailureKind.TRUNCATED, True),
-    pycurl.E_SSL_CONNECT_ERROR: (FailureKind.TLS, True),
-    pycurl.E_PEER_FAILED_VERIFICATION: (FailureKind.TLS, False),
-    pycurl.E_SSL_CERTPROBLEM: (FailureKind.TLS, False),
-    pycurl.E_SSL_CIPHER: (FailureKind.TLS, False),
-    pycurl.E_SSL_CACERT_BADFILE: (FailureKind.TLS, False),
-    pycurl.E_SSL_ISSUER_ERROR: (FailureKind.TLS, False),
-    pycurl.E_SSL_INVALIDCERTSTATUS: (FailureKind.TLS, False),
-    pycurl.E_FILESIZE_EXCEEDED: (FailureKind.TOO_LARGE, False),
-    100: (FailureKind.TOO_LARGE, False),  # CURLE_TOO_LARGE: a header beyond libcurl's limits
-}
-"""libcurl's results as our kinds, and whether another try may succeed; any other is a protocol failure for good."""
-
-
-class _Slot:
-    """One easy handle with its reception; options that never change are set once."""
-
-    __slots__ = ("curl", "exact", "job", "method", "plain", "reception")
-
-    def __init__(self, reception: Reception, options: TransportOptions) -> None:
-        self.reception = reception
-        self.job: Job | None = None
-        self.method = "GET"
-        self.plain = True
-        self.exact = False
-        self.curl: Any = pycurl.Curl()
-        self.curl.slot = self
-        for option, value in _fixed_options(options):
-            self.curl.setopt(option, value)
-        self.curl.setopt(pycurl.HEADERFUNCTION, reception.line)
-        self.curl.setopt(pycurl.WRITEFUNCTION, reception.body)
-
-
-def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:
-    yield pycurl.NOSIGNAL, 1
-    yield pycurl.PATH_AS_IS, 1
-    yield pycurl.FOLLOWLOCATION, 0
-    yield pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
-    yield pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1
-    yield pycurl.HTTP_CONTENT_DECODING, 0
-    yield pycurl.USERAGENT, options.user_agent
-    yield pycurl.HTTPHEADER, _PLAIN_HEADERS
-    yield pycurl.CONNECTTIMEOUT_MS, int(options.connect_timeout_seconds * 1000)
-    yield pycurl.LOW_SPEED_LIMIT, SLOWEST_OCTETS_PER_SECOND
-    yield pycurl.LOW_SPEED_TIME, options.stall_timeout_seconds
-    yield pycurl.BUFFERSIZE, RECEIVE_OCTETS
-    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    yield pycurl.NOPROXY, excepted if excepted.strip() == "*" else f"{excepted},{_LOOPBACK}".lstrip(",")
 
 
 class Transport:
@@ -111,12 +47,11 @@ class Transport:
         self.options = options or TransportOptions()
         self.heard: Callable[[str, StreamedAnswer | Fetched], None] = lambda _uri, _answer: None  # of every document
         self._most = max(1, min(self.options.concurrency, MAX_CONCURRENCY))
-        self._multi: Any = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_MAXCONNECTS, self._most)
-        self._idle: list[_Slot] = []
-        self._slots = 0
-        self._flying: dict[_Slot, None] = {}
-        self._streams: dict[Job, _Slot] = {}
+        self._multi = Multi(self._most)
+        self._idle: list[Handle] = []
+        self._made = 0
+        self._flying: dict[Handle, None] = {}
+        self._streams: dict[Job, Handle] = {}
         self._queue = Dispatcher(self.options, self._most)
         credentials = self.options.credentials
         self._trusted = dispatch.site_of(credentials.origin) if credentials else None
@@ -131,10 +66,10 @@ class Transport:
 
     def close(self) -> None:
         """End all connections; what is in flight is given up and leaves no file."""
-        for slot in list(self._flying):
-            self._ground(slot)
-        for slot in self._idle:
-            slot.curl.close()
+        for handle in list(self._flying):
+            self._ground(handle)
+        for handle in self._idle:
+            handle.close()
         self._idle.clear()
         self._multi.close()
 
@@ -182,35 +117,33 @@ class Transport:
         if fetch.into is not None:
             raise UsageFault("a stream is not written to a file", where=fetch.uri)
         run = Run()
-        reception = StreamReception(pycurl.WRITEFUNC_PAUSE)
-        slot = _Slot(reception, self.options)
+        reception = StreamReception(PAUSE)
+        handle = Handle(reception, self.options)
         job = Job(fetch, run, apart=True)
-        self._streams[job] = slot
+        self._streams[job] = handle
         try:
             self._admit(job)
             while not run.done and not reception.delivering:
                 self._turn(reception)
-            answer = StreamedAnswer(job, reception, lambda: self._carry_on(slot, reception))
+            answer = StreamedAnswer(job, reception, lambda: self._carry_on(handle, reception))
             self.heard(fetch.uri, answer)
             yield answer
         finally:
             self._abandon(run)
             del self._streams[job]
-            slot.curl.close()
+            handle.close()
 
     def _admit(self, job: Job) -> None:
         job.run.open += 1
         if failure := self._queue.admit(job):
             self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
-    def _carry_on(self, slot: _Slot, reception: StreamReception) -> None:
+    def _carry_on(self, handle: Handle, reception: StreamReception) -> None:
         """Let more of a stream come in."""
         if reception.paused:
             reception.paused = False
-            try:
-                slot.curl.pause(pycurl.PAUSE_CONT)
-            except pycurl.error:  # the reception refused what libcurl had kept for it
-                self._landed(slot, pycurl.E_WRITE_ERROR, "")
+            if not handle.carry_on():
+                self._landed(handle, NOT_TAKEN, "")
                 return
         if not reception.ready:
             self._turn(reception)
@@ -235,48 +168,44 @@ class Transport:
                 self.options.sleep(min(max(0.0, due - now), TURN_SECONDS if self.options.stopped else due))
             return
         wait = TURN_SECONDS if due is None else min(TURN_SECONDS, max(0.0, due - now))
-        own = self._multi.timeout()
-        self._multi.select(wait if own < 0 else min(wait, own / 1000))
+        self._multi.wait(wait)
 
     def _start(self, now: float) -> None:
         for lost in self._queue.hopeless(now):
             self._end(lost, Fetched(lost.fetch, uri=lost.uri, failure=dispatch.SILENT))
-        while job := self._queue.next(now, room=bool(self._idle) or self._slots < self._most):
+        while job := self._queue.next(now, room=bool(self._idle) or self._made < self._most):
             self._fly(job)
 
     def _fly(self, job: Job) -> None:
-        slot = self._slot_for(job)
-        slot.job = job
-        slot.reception.begin(job.fetch)
-        self._flying[slot] = None
+        handle = self._handle_for(job)
+        handle.job = job
+        handle.reception.begin(job.fetch)
+        self._flying[handle] = None
         try:
-            uri = dispatch.wire_uri(job.uri)
-            slot.curl.setopt(pycurl.URL, uri)
-            if slot.exact or ("%" in uri and _SMALL_ESCAPE.search(uri)):
-                self._set_target(slot, uri)
-            if job.fetch.method != slot.method:
-                _set_method(slot, job.fetch.method)
-            if job.fetch.headers or not slot.plain or job.site == self._trusted:
-                self._set_headers(slot, job)
+            handle.aim(dispatch.wire_uri(job.uri), proxied=self._proxied)
+            handle.use_method(job.fetch.method)
+            if job.fetch.headers or not handle.plain or job.site == self._trusted:
+                self._set_headers(handle, job)
             if job.site.startswith("https:"):
-                self._trust_authorities(slot)
-            self._multi.add_handle(slot.curl)
-        except (pycurl.error, ValueError) as error:
+                self._authorities = self._authorities or trusted_authorities()
+                handle.trust(self._authorities)
+            self._multi.add(handle)
+        except (CurlError, ValueError) as error:
             failure = Failure(FailureKind.PROTOCOL, f"the request cannot be made: {error}")
-            del self._flying[slot]
-            self._release(slot)
+            del self._flying[handle]
+            self._release(handle)
             self._queue.landed(job, 0, failure, job.sent_at)
             self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
-    def _slot_for(self, job: Job) -> _Slot:
+    def _handle_for(self, job: Job) -> Handle:
         if job.apart:
             return self._streams[job]
         if self._idle:
             return self._idle.pop()
-        self._slots += 1
-        return _Slot(Reception(), self.options)
+        self._made += 1
+        return Handle(Reception(), self.options)
 
-    def _set_headers(self, slot: _Slot, job: Job) -> None:
+    def _set_headers(self, handle: Handle, job: Job) -> None:
         """Headers of this request: secrets go to the origin they were given for, and nowhere else."""
         own = dispatch.site_of(job.fetch.uri) == job.site
         secret = () if own else dispatch.SECRET_HEADERS
@@ -286,49 +215,29 @@ class Transport:
             raise ValueError("a header that cannot be sent")
         lines = [f"{name}: {value}".encode("latin-1") for name, value in fields]
         if "accept-encoding" not in names:
-            lines.extend(_PLAIN_HEADERS)
+            lines.extend(PLAIN_HEADERS)
         if self.options.credentials and job.site == self._trusted and "authorization" not in names:
             lines.append(f"Authorization: {self.options.credentials.authorization}".encode("latin-1"))
-        slot.plain = lines == _PLAIN_HEADERS
-        slot.curl.setopt(pycurl.HTTPHEADER, lines)
-
-    def _set_target(self, slot: _Slot, uri: str) -> None:
-        """Send small hexadecimal digits as they are, which libcurl would capitalise; a proxy takes only whole URIs."""
-        if not self._proxied:
-            slot.exact = True  # for good: pycurl cannot unset the option, so the slot says its target from now on
-            slot.curl.setopt(pycurl.REQUEST_TARGET, dispatch.request_target(uri))
-
-    def _trust_authorities(self, slot: _Slot) -> None:
-        if self._authorities is None:
-            self._authorities = trusted_authorities()
-        if self._authorities.file:
-            slot.curl.setopt(pycurl.CAINFO, self._authorities.file)
-        if self._authorities.folder:
-            slot.curl.setopt(pycurl.CAPATH, self._authorities.folder)
+        handle.send_headers(lines)
 
     def _collect(self) -> bool:
         """Take what libcurl has finished; whether there was anything."""
-        landed, left = False, 1
-        while left:
-            left, complete, failed = self._multi.info_read()
-            for curl in complete:
-                self._landed(curl.slot, pycurl.E_OK, "")
-            for curl, code, text in failed:
-                self._landed(curl.slot, code, text)
-            landed = landed or bool(complete or failed)
-        return landed
+        ended = self._multi.finished()
+        for handle, code, text in ended:
+            self._landed(handle, code, text)
+        return bool(ended)
 
-    def _landed(self, slot: _Slot, code: int, text: str) -> None:
+    def _landed(self, handle: Handle, code: int, text: str) -> None:
         """One transfer is over: judge it, then end it, send it on, or let it rest for another try."""
-        job, reception, now = slot.job, slot.reception, self.options.monotonic()
+        job, reception, now = handle.job, handle.reception, self.options.monotonic()
         assert job is not None
         reception.read_head()
-        failure = _judge(slot, code, text)
+        failure = handle.judge(code, text)
         body, digests = (b"", {}) if failure else reception.complete()
         failure = failure or reception.failure
         status, headers, held = reception.status, reception.headers, reception.held
         answer = Fetched(job.fetch, status, job.uri, headers, reception.octets, digests, body, held, failure)
-        self._ground(slot)
+        self._ground(handle)
         self._queue.landed(job, status, failure, now)
         if reception.raised is not None:
             raised, reception.raised = reception.raised, None
@@ -350,51 +259,25 @@ class Transport:
         job.run.open -= 1
         job.run.done.append(answer)
 
-    def _ground(self, slot: _Slot) -> None:
+    def _ground(self, handle: Handle) -> None:
         """Take a transfer off libcurl; what its file holds without having been completed is removed."""
-        self._multi.remove_handle(slot.curl)
-        del self._flying[slot]
-        slot.reception.discard()
-        self._release(slot)
+        self._multi.remove(handle)
+        del self._flying[handle]
+        handle.reception.discard()
+        self._release(handle)
 
-    def _release(self, slot: _Slot) -> None:
-        job, slot.job = slot.job, None
+    def _release(self, handle: Handle) -> None:
+        job, handle.job = handle.job, None
         if job is None or not job.apart:
-            self._idle.append(slot)
+            self._idle.append(handle)
 
     def _abandon(self, run: Run) -> None:
         """Give up whatever of a run is still open (its caller has stopped asking)."""
         if run.open == 0:
             return
-        for slot in list(self._flying):
-            if slot.job is not None and slot.job.run is run:
-                slot.job.host.active -= 1
-                self._ground(slot)
+        for handle in list(self._flying):
+            if handle.job is not None and handle.job.run is run:
+                handle.job.host.active -= 1
+                self._ground(handle)
         self._queue.withdraw(run)
         run.open = 0
-
-
-def _judge(slot: _Slot, code: int, text: str) -> Failure | None:
-    """What libcurl's result and the reception's own objections make of a transfer; None: it is complete."""
-    reception = slot.reception
-    if reception.failure is not None:
-        return reception.failure
-    if code == pycurl.E_OK and reception.status == 0:
-        return Failure(FailureKind.PROTOCOL, "the answer is not HTTP")
-    if code == pycurl.E_OK or (reception.cut and code == pycurl.E_WRITE_ERROR):
-        return None
-    if code == pycurl.E_OPERATION_TIMEDOUT:
-        connected = slot.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
-        return Failure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
-    kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, False))
-    return Failure(kind, text or pycurl.easy_strerror(code), passing)
-
-
-def _set_method(slot: _Slot, method: str) -> None:
-    if method == "HEAD":
-        slot.curl.setopt(pycurl.NOBODY, 1)
-    elif method == "GET":
-        slot.curl.setopt(pycurl.HTTPGET, 1)
-    else:
-        raise ValueError(f"method {method}")
-    slot.method = method

@@ -1,0 +1,193 @@
+"""libcurl: its easy handles, one a transfer, and the multi handle that works on all of them at once.
+
+The only module that imports pycurl. Options that never change are set when a handle is made, those of one request when
+it starts; what is asked for, of whom and in which order is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pycurl
+
+from headwater.sync.network import dispatch
+from headwater.sync.network.authorities import Authorities
+from headwater.sync.network.dispatch import Job
+from headwater.sync.network.fetch import Failure, FailureKind, TransportOptions
+from headwater.sync.network.reception import Reception
+
+SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
+RECEIVE_OCTETS = 128 * 1024
+PAUSE: int = pycurl.WRITEFUNC_PAUSE
+"""What a reception returns to have its transfer paused."""
+
+COMPLETE: int = pycurl.E_OK
+NOT_TAKEN: int = pycurl.E_WRITE_ERROR
+"""Results of a transfer: it is complete; the reception did not take what came."""
+
+CurlError: type[Exception] = pycurl.error
+"""What libcurl raises when an option or a request cannot be as asked."""
+
+PLAIN_HEADERS = [b"Accept-Encoding: identity"]
+
+_SMALL_ESCAPE = re.compile(r"%(?:[a-f]|.[a-f])")
+_LOOPBACK = "localhost,127.0.0.0/8,::1"
+
+_FAILURES: dict[int, tuple[FailureKind, bool]] = {
+    pycurl.E_COULDNT_RESOLVE_PROXY: (FailureKind.CONNECT, True),
+    pycurl.E_COULDNT_RESOLVE_HOST: (FailureKind.CONNECT, True),
+    pycurl.E_COULDNT_CONNECT: (FailureKind.CONNECT, True),
+    pycurl.E_PARTIAL_FILE: (FailureKind.TRUNCATED, True),
+    pycurl.E_GOT_NOTHING: (FailureKind.TRUNCATED, True),
+    pycurl.E_SEND_ERROR: (FailureKind.TRUNCATED, True),
+    pycurl.E_RECV_ERROR: (FailureKind.TRUNCATED, True),
+    pycurl.E_SSL_CONNECT_ERROR: (FailureKind.TLS, True),
+    pycurl.E_PEER_FAILED_VERIFICATION: (FailureKind.TLS, False),
+    pycurl.E_SSL_CERTPROBLEM: (FailureKind.TLS, False),
+    pycurl.E_SSL_CIPHER: (FailureKind.TLS, False),
+    pycurl.E_SSL_CACERT_BADFILE: (FailureKind.TLS, False),
+    pycurl.E_SSL_ISSUER_ERROR: (FailureKind.TLS, False),
+    pycurl.E_SSL_INVALIDCERTSTATUS: (FailureKind.TLS, False),
+    pycurl.E_FILESIZE_EXCEEDED: (FailureKind.TOO_LARGE, False),
+    100: (FailureKind.TOO_LARGE, False),  # CURLE_TOO_LARGE: a header beyond libcurl's limits
+}
+"""libcurl's results as our kinds, and whether another try may succeed; any other is a protocol failure for good."""
+
+
+class Handle:
+    """One easy handle with its reception, used for one request after another."""
+
+    __slots__ = ("curl", "exact", "job", "method", "plain", "reception")
+
+    def __init__(self, reception: Reception, options: TransportOptions) -> None:
+        self.reception = reception
+        self.job: Job | None = None
+        self.method = "GET"
+        self.plain = True
+        self.exact = False
+        self.curl: Any = pycurl.Curl()
+        self.curl.handle = self
+        for option, value in _fixed_options(options):
+            self.curl.setopt(option, value)
+        self.curl.setopt(pycurl.HEADERFUNCTION, reception.line)
+        self.curl.setopt(pycurl.WRITEFUNCTION, reception.body)
+
+    def close(self) -> None:
+        """Free what libcurl holds for it."""
+        self.curl.close()
+
+    def aim(self, uri: str, *, proxied: bool) -> None:
+        """Say what is asked for, in the octets of `uri`.
+
+        Small hexadecimal digits are sent as they are, which libcurl would capitalise; a proxy takes only whole URIs.
+        """
+        self.curl.setopt(pycurl.URL, uri)
+        if (self.exact or ("%" in uri and _SMALL_ESCAPE.search(uri))) and not proxied:
+            self.exact = True  # for good: pycurl cannot unset the option, so the handle says its target from now on
+            self.curl.setopt(pycurl.REQUEST_TARGET, dispatch.request_target(uri))
+
+    def use_method(self, method: str) -> None:
+        """HEAD or GET."""
+        if method == self.method:
+            return
+        if method == "HEAD":
+            self.curl.setopt(pycurl.NOBODY, 1)
+        elif method == "GET":
+            self.curl.setopt(pycurl.HTTPGET, 1)
+        else:
+            raise ValueError(f"method {method}")
+        self.method = method
+
+    def send_headers(self, lines: list[bytes]) -> None:
+        """The header lines of this request, beside those that libcurl makes."""
+        self.plain = lines == PLAIN_HEADERS
+        self.curl.setopt(pycurl.HTTPHEADER, lines)
+
+    def trust(self, authorities: Authorities) -> None:
+        """The authorities whose certificates are believed."""
+        if authorities.file:
+            self.curl.setopt(pycurl.CAINFO, authorities.file)
+        if authorities.folder:
+            self.curl.setopt(pycurl.CAPATH, authorities.folder)
+
+    def carry_on(self) -> bool:
+        """Let a paused transfer go on; False when the reception refused what libcurl had kept for it."""
+        try:
+            self.curl.pause(pycurl.PAUSE_CONT)
+        except pycurl.error:
+            return False
+        return True
+
+    def judge(self, code: int, text: str) -> Failure | None:
+        """What libcurl's result and the reception's own objections make of a transfer; None: it is complete."""
+        reception = self.reception
+        if reception.failure is not None:
+            return reception.failure
+        if code == pycurl.E_OK and reception.status == 0:
+            return Failure(FailureKind.PROTOCOL, "the answer is not HTTP")
+        if code == pycurl.E_OK or (reception.cut and code == pycurl.E_WRITE_ERROR):
+            return None
+        if code == pycurl.E_OPERATION_TIMEDOUT:
+            connected = self.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
+            return Failure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
+        kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, False))
+        return Failure(kind, text or pycurl.easy_strerror(code), passing)
+
+
+def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:
+    yield pycurl.NOSIGNAL, 1
+    yield pycurl.PATH_AS_IS, 1
+    yield pycurl.FOLLOWLOCATION, 0
+    yield pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
+    yield pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1
+    yield pycurl.HTTP_CONTENT_DECODING, 0
+    yield pycurl.USERAGENT, options.user_agent
+    yield pycurl.HTTPHEADER, PLAIN_HEADERS
+    yield pycurl.CONNECTTIMEOUT_MS, int(options.connect_timeout_seconds * 1000)
+    yield pycurl.LOW_SPEED_LIMIT, SLOWEST_OCTETS_PER_SECOND
+    yield pycurl.LOW_SPEED_TIME, options.stall_timeout_seconds
+    yield pycurl.BUFFERSIZE, RECEIVE_OCTETS
+    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    yield pycurl.NOPROXY, excepted if excepted.strip() == "*" else f"{excepted},{_LOOPBACK}".lstrip(",")
+
+
+class Multi:
+    """The transfers that are under way. Adding one may raise CurlError: it cannot be sent as it is."""
+
+    def __init__(self, most: int) -> None:
+        self._multi: Any = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_MAXCONNECTS, most)
+
+    def add(self, handle: Handle) -> None:
+        """Begin a transfer."""
+        self._multi.add_handle(handle.curl)
+
+    def remove(self, handle: Handle) -> None:
+        """Take a transfer off, whether it is complete or not."""
+        self._multi.remove_handle(handle.curl)
+
+    def perform(self) -> None:
+        """Send and receive what can be without waiting."""
+        self._multi.perform()
+
+    def finished(self) -> Sequence[tuple[Handle, int, str]]:
+        """The transfers that have ended since the last time: libcurl's result of each, and its words for people."""
+        ended: list[tuple[Handle, int, str]] = []
+        left = 1
+        while left:
+            left, complete, failed = self._multi.info_read()
+            ended.extend((curl.handle, COMPLETE, "") for curl in complete)
+            ended.extend((curl.handle, code, text) for curl, code, text in failed)
+        return ended
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something can be sent or received, or as long as libcurl or the caller allows."""
+        own = self._multi.timeout()
+        self._multi.select(seconds if own < 0 else min(seconds, own / 1000))
+
+    def close(self) -> None:
+        """End all connections."""
+        self._multi.close()
