@@ -12,10 +12,11 @@ from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.datetimes import format_datetime
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
+from headwater.sync.addresses import starting_uri
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
 from headwater.sync.reading.choosing import Wanted
-from headwater.sync.reading.discover import Discovery, Found, starting_uri
+from headwater.sync.reading.discover import Discovery, Found
 from headwater.sync.reading.documents import Answer, Documents, Missing
 from headwater.sync.reading.shortlist import MOST_SETS
 from headwater.sync.roster import unknown_set
@@ -84,7 +85,7 @@ def explore(
     faults: list[str] = []
 
     def listen(event: Progress | Notice) -> None:
-        if isinstance(event, Progress):
+        if isinstance(event, Progress) or event.rule == "DST-A2":  # lapses are shown where they are
             listener(event)
 
     with open_transport(url, options, transport) as wire:

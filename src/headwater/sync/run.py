@@ -12,6 +12,7 @@ from pathlib import Path
 from headwater.errors import Exit
 from headwater.progress import Listener, silent
 from headwater.storage.database import Database
+from headwater.sync.addresses import starting_uri
 from headwater.sync.copy.home import Home, borrowed_state, own_state
 from headwater.sync.copy.ledger import Ledger
 from headwater.sync.copy.naming import base_folder
@@ -23,7 +24,6 @@ from headwater.sync.network.transport import Credentials, Transport, TransportOp
 from headwater.sync.oneset import OneSet
 from headwater.sync.options import Options, Report, SetReport, gravest
 from headwater.sync.polling import asked_first, polled_by
-from headwater.sync.reading.discover import starting_uri
 from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.intake import scope_origins
 from headwater.sync.reading.wishes import Wishes

@@ -17,6 +17,7 @@ import msgspec
 
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database
+from headwater.sync.addresses import starting_uri
 from headwater.sync.audit import comparison, expectation
 from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy
 from headwater.sync.copy import inventory
@@ -27,7 +28,7 @@ from headwater.sync.filters import Scope
 from headwater.sync.matching import is_of_another, match, redirects_of
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
-from headwater.sync.reading.discover import Discovery, Found, starting_uri
+from headwater.sync.reading.discover import Discovery, Found
 from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.intake import scope_origins
 from headwater.sync.reading.labels import Names

@@ -7,18 +7,18 @@ many at a time; where the sets that are wanted can be told without (`choosing`),
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.errors import SourceFault, UsageFault
+from headwater.errors import SourceFault
 from headwater.spec.discovery import html_links, parse_link_header, robots_sitemaps
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.spec.uris import normalise, resolve
-from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap
+from headwater.spec.uris import normalise
+from headwater.sync.addresses import CUSTOMARY_NAMES, is_host, starting_uri
+from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, Unreachable
 from headwater.sync.reading.capabilities import (
     CAPABILITY_LISTS,
     NOTHING,
@@ -44,7 +44,6 @@ _SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
 _DESCRIPTIONS = (Kind.SOURCE_DESCRIPTION, Kind.SOURCE_DESCRIPTION_INDEX)
 _RESOURCE_LISTS = (Kind.RESOURCE_LIST, Kind.RESOURCE_LIST_INDEX)
 _CHANGE_LISTS = (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX)
-_NO_HOST = re.compile(r"[@\s\x00-\x1f\x7f\"<>\\^`{|}]")
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -118,7 +117,7 @@ class Discovery:
         offers: list[Offer] = []
         for look in self._ways(url):
             self._final = self._final or look.final
-            offers = list(self._from(look, whole=_is_host(url)))
+            offers = list(self._from(look, whole=is_host(url)))
             if offers or self._shortlist or self._left_out:
                 break
         chosen, description = self._shortlist, self._description
@@ -148,7 +147,7 @@ class Discovery:
         """Everything that may lead in, the likeliest first (DST-A2)."""
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
-        if _is_host(url):
+        if is_host(url):
             yield from self._look(origin + WELL_KNOWN)
             yield from self._look(url)
         else:
@@ -158,6 +157,22 @@ class Discovery:
             yield from self._look(origin + WELL_KNOWN)
         for line in self._robots(origin):
             yield from self._look(line)
+        if url.endswith("/"):
+            yield from self._by_custom(url)
+
+    def _by_custom(self, folder: str) -> Iterator[Look]:
+        """Documents under the names that tools give them, after all ways of the standard, and told as that."""
+        if self._faults and all(isinstance(fault, Unreachable) for fault in self._faults):
+            return  # nobody answers there at all
+        for name in CUSTOMARY_NAMES:
+            told = len(self._faults)
+            looks = [look for look in self._look(folder + name) if look.document is not None]
+            del self._faults[told:]  # that nothing is there is no fault
+            for look in looks:
+                if self._sitemap or look.document is None or look.document.kind not in _SITEMAPS:
+                    remark = "found under a customary name, to which no rule of the standard leads"
+                    self._documents.warn("DST-A2", remark, look.uri)
+                yield look
 
     def _look(self, uri: str) -> Iterator[Look]:
         if normalise(uri) in self._visited:
@@ -357,25 +372,3 @@ def named(offers: Iterable[Offer]) -> list[Offer]:
         unique.setdefault(normalise(offer.identity), offer)
     names = names_of([offer.identity for offer in unique.values()])
     return [msgspec.structs.replace(offer, name=name) for offer, name in zip(unique.values(), names, strict=True)]
-
-
-def starting_uri(url: str) -> str:
-    """The URI to begin with; a bare host is taken as `http://` (it may redirect). Raises UsageFault."""
-    text = url.strip()
-    if "://" not in text:
-        text = f"http://{text}"
-    try:
-        parts = urlsplit(text)
-        host = parts.hostname
-        _ = parts.port
-    except ValueError:
-        host = None
-    if not host or parts.scheme.lower() not in ("http", "https") or _NO_HOST.search(parts.netloc):
-        raise UsageFault("the source must be an http or https address, without a user name", where=url)
-    text = text.partition("#")[0]
-    return text if parts.path else resolve(text, "/")
-
-
-def _is_host(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.path in ("", "/") and not parts.query

@@ -1,0 +1,101 @@
+"""What a user gives as a source: names by which tools write documents, after every way of the standard (DST-A2, A3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.progress import Notice, Progress
+from headwater.sync.explore import explore
+from headwater.sync.faults import NotResourceSync, PlainSitemap
+from headwater.sync.network.transport import Transport
+from tests.sync.copying import DONE, IMPATIENT, SOURCE, go, tree
+from tests.sync.torture import Reply, Site, Source, at, document, url
+
+ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
+CUSTOM = "customary name"
+
+
+def told(notices: list[Notice]) -> list[str | None]:
+    return [notice.where for notice in notices if CUSTOM in notice.message]
+
+
+@pytest.fixture
+def plain(source: Source, site: Site) -> bytes:
+    """The five files in a plain Sitemap; nothing of ResourceSync is left of the source."""
+    del source.pages["/.well-known/resourcesync"]
+    return document([url(site.uri(name), at(0)) for name in site.files])
+
+
+@pytest.mark.parametrize(
+    ("name", "document_of_set"),
+    [
+        ("resourcesync.xml", "/.well-known/resourcesync"),
+        ("capabilitylist.xml", "/set/capabilitylist.xml"),
+        ("resourcelist.xml", "/set/resourcelist.xml"),
+        ("sitemap.xml", "/set/resourcelist.xml"),
+        ("sitemap_index.xml", "/set/resourcelist.xml"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["/", "/rs/"])
+def test_a_customary_name_leads_in(
+    folder: str, name: str, document_of_set: str, source: Source, site: Site, dest: Path
+) -> None:
+    """After the ways of the standard, and told as that; of a folder that is given, in that folder."""
+    page = source.reply(document_of_set)
+    del source.pages["/.well-known/resourcesync"]
+    source.pages[folder + name] = page
+    ran = go(source.base + folder, dest)
+    assert ran.status == DONE
+    assert tree(dest) == ALL
+    assert told(ran.notices) == [f"{source.base}{folder}{name}"]
+    assert source.requests()[0] in ("/.well-known/resourcesync", "/rs/")
+
+
+def test_ways_of_the_standard_come_first(source: Source, site: Site, dest: Path) -> None:
+    source.pages["/capabilitylist.xml"] = Reply(b"nobody reads this")
+    ran = go(source.base, dest)
+    assert (ran.status, told(ran.notices), source.requests("/capabilitylist.xml")) == (DONE, [], [])
+
+
+def test_a_plain_sitemap_is_named_and_not_taken(source: Source, plain: bytes, dest: Path) -> None:
+    """DST-A3: only on request; the message names it."""
+    source.pages["/sitemap.xml"] = Reply(plain)
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    assert isinstance(ran.error, PlainSitemap)
+    assert ran.error.where == f"{source.base}/sitemap.xml"
+    assert "--sitemap" in ran.error.todo
+    asked = go(source.base, dest, sitemap=True)
+    assert (asked.status, told(asked.notices)) == (DONE, [f"{source.base}/sitemap.xml"])
+    assert tree(dest) == ALL
+
+
+def test_a_site_that_answers_everything_with_a_page_is_none(source: Source, dest: Path) -> None:
+    """Pages under customary names are not looked through for links."""
+    link = b'<html><head><link rel="resourcesync" href="/x.xml"></head></html>'
+    source.pages["/capabilitylist.xml"] = Reply(link)
+    ran = go(source.base, dest)
+    assert isinstance(ran.error, NotResourceSync)
+    assert source.requests("/x.xml") == []
+    assert str(ran.error).count("capabilitylist") == 0
+
+
+def test_where_nobody_answers_no_names_are_tried(dest: Path) -> None:
+    ran = go("http://127.0.0.1:1/", dest)
+    assert "sitemap" not in str(ran.error)
+
+
+def test_explore_finds_them_too(source: Source, site: Site) -> None:
+    source.pages["/capabilitylist.xml"] = source.pages["/set/capabilitylist.xml"]
+    del source.pages["/.well-known/resourcesync"]
+    notices: list[Notice] = []
+
+    def listen(event: Notice | Progress) -> None:
+        if isinstance(event, Notice):
+            notices.append(event)
+
+    with Transport(IMPATIENT) as wire:
+        found = explore(source.base, listener=listen, transport=wire)
+    assert (found.sets, told(notices)) == (1, [f"{source.base}/capabilitylist.xml"])
