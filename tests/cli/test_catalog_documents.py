@@ -19,7 +19,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.ingest.fed import PREFIX, Fed, change, resource
-from tests.server.test_intake import OTHER, serving
+from tests.server.announcing import OTHER, serving
 
 MANY = 1_200
 """More than one batch of anything."""

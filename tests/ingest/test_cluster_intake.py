@@ -15,6 +15,7 @@ from tools.engines.engine import Engine
 
 from headwater.errors import HeadwaterError
 from headwater.ingest.fed.feed import Feed
+from headwater.ingest.fed.submission import BadKey, Submission
 from tests.bars import in_time, within
 from tests.catalog.cluster_ground import Ground
 from tests.ingest.cluster_taker import MANY, fed, lines_of, submit
@@ -148,3 +149,23 @@ def _waited_for_once(ground: Ground) -> None:
         taker.close()
         with within(7.5, "to wait for a lease of 4 s"):
             assert persistently(feed, "many") == list(range(1, MANY + 1))
+
+
+def test_a_key_that_was_used_takes_no_other_body(ground: Ground) -> None:
+    """Nor in another process, as after a restart; the same body gets the first outcome."""
+    body = b"".join(b'{"path":"%d","change":"updated"}\n' % number for number in range(1_200))
+    other = body.replace(b'"1199"', b'"9911"')
+    answers = []
+    for octets in (body, other, body):
+        with fed(ground.place) as feed:
+            feed.open()
+            submission = Submission(feed, "key")
+            submission.push(octets)
+            if octets == other:
+                with pytest.raises(BadKey):
+                    submission.finish()
+            else:
+                submission.finish()
+                answers.append(submission.body)
+            assert len(list(feed.catalog.changes("s"))) == 1_200
+    assert answers[0] == answers[1]

@@ -19,8 +19,8 @@ import pytest
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.cli import run
 from tests.ingest.fed import change, resource
+from tests.server.announcing import OTHER, PREFIX, Fed, said, serving
 from tests.server.serving import until
-from tests.server.test_intake import OTHER, PREFIX, Fed, said, serving
 
 
 class Case(msgspec.Struct, frozen=True):

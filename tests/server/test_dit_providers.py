@@ -10,8 +10,8 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.server.config import SetConfig
 from tests.ingest.fed import change, resource
 from tests.reading import read_bytes
+from tests.server.announcing import Fed, said, serving
 from tests.server.serving import request, until
-from tests.server.test_intake import Fed, said, serving
 
 TOKENS = {"elsevier": "e" * 32, "springer": "p" * 32}
 

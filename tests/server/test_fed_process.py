@@ -12,7 +12,7 @@ import pytest
 from headwater.cli import run
 from headwater.server.config import SetConfig, read_config
 from headwater.server.fed_config import BadFeed
-from headwater.server.tokens import BadToken
+from headwater.server.tokens import BadToken, bearer
 from tests.publish.world import look
 from tests.server.serving import Process, request, until
 
@@ -85,11 +85,19 @@ def test_a_set_has_a_folder_or_a_feed(options: dict[str, str], fault: type[Excep
 
 
 @pytest.mark.parametrize(
-    "token", ["short", "x" * 1_001, "with spaces in it, and long", "ünïcödé-and-long-enough", "a\nb" * 9]
+    "token", ["short", "x" * 15, "x" * 1_001, "with spaces in it, and long", "ünïcödé-and-long-enough", "a\nb" * 9]
 )
 def test_tokens_that_are_none(token: str) -> None:
     with pytest.raises(BadToken):
         SetConfig(feed="events", token=token).gate()
+
+
+@pytest.mark.parametrize("octets", [16, 1_000])
+def test_the_shortest_and_the_longest_token_are_tokens(octets: int) -> None:
+    gate = SetConfig(feed="events", token="x" * octets).gate()
+    assert gate.opens(b"x" * octets)
+    assert not gate.opens(b"x" * (octets - 1))
+    assert bearer([(b"authorization", b"Bearer " + b"x" * octets)]) == b"x" * octets
 
 
 def test_tokens_that_are_not_there(tmp_path: Path) -> None:

@@ -8,98 +8,29 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headwater.ingest.fed.memory import SqliteMemory
 from headwater.ingest.fed.submission import SubmissionLimits
-from headwater.server.app import Application
-from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.feeds import MEMORY
-from headwater.server.intake import Intake, IntakeLimits
-from headwater.server.run import address_url, listen, make_server
-from headwater.server.source import Source
+from headwater.server.intake import IntakeLimits
 from tests.bars import Late, in_time, within
 from tests.ingest.fed import change, resource
 from tests.reading import read_bytes
-from tests.server.serving import DEADLINE, Answer, drain, request, until
+from tests.server.announcing import OTHER, PREFIX, TOKEN, Fed, said, serving
+from tests.server.serving import DEADLINE, drain, request, until
 
-TOKEN, OTHER = "t" * 32, "o" * 32
-PREFIX = "http://files.example.org/"
-
-
-class Fed:
-    """A running server of two fed sets, `s` (events) and `d` (documents), and one that nobody may feed."""
-
-    def __init__(self, source: Source, url: str, intake: Intake) -> None:
-        self.source = source
-        self.url = url
-        self.intake = intake
-
-    def post(self, target: str, body: bytes | list[object], token: str | None = TOKEN, **headers: str) -> Answer:
-        octets = body if isinstance(body, bytes) else b"".join(json.dumps(one).encode() + b"\n" for one in body)
-        fields = {name.replace("_", "-"): text for name, text in headers.items()}
-        if token is not None:
-            fields["authorization"] = f"Bearer {token}"
-        return request(self.url, target, "POST", fields, octets)
-
-    def listed(self, name: str = "s") -> list[tuple[str, str]]:
-        """The open Change List: what happened to which resource."""
-        answer = request(self.url, f"/{name}/changelist/open.xml")
-        if answer.status != 200:
-            return []
-        _, entries, _ = read_bytes(answer.body)
-        return [(one.change.value, one.loc) for one in entries if one.change is not None]
-
-    def log(self, name: str = "s") -> list[tuple[str, str]]:
-        return [(one.change.value, one.uri) for one in self.source.catalog.changes(name)]
-
-
-SETS = (
-    SetConfig(name="s", feed="events", token=TOKEN, resource_base=PREFIX),
-    SetConfig(name="d", feed="dit", token=OTHER, resource_base=PREFIX, resource_sets=("s", "d"), pair_seconds=0.5),
-    SetConfig(name="shut", feed="events"),
+SMALL = IntakeLimits(
+    submission=SubmissionLimits(octets=2 << 20, lines=2_000, ratio=50), idle_seconds=20.0, seconds=60.0, at_once=2
 )
-
-
-@contextmanager
-def serving(state: Path, limits: IntakeLimits | None = None, sets: tuple[SetConfig, ...] = SETS) -> Iterator[Fed]:
-    listener = listen("127.0.0.1", 0)
-    url = address_url(listener)
-    config = SourceConfig(state=str(state), sets=sets, base_url=url)
-    with Source(config) as source:
-        intake = source.feeds.intake(source.site.base_path)
-        assert intake is not None
-        if limits is not None:
-            intake._limits = limits
-        ready = threading.Event()
-        app = Application(source, {}, intake=intake)
-        server = make_server(app, None, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        source.start()
-        try:
-            assert ready.wait(DEADLINE)
-            yield Fed(source, url, intake)
-        finally:
-            server.should_exit = True
-            thread.join(DEADLINE)
-            app.close()
-            listener.close()
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
     with serving(tmp_path_factory.mktemp("fed")) as fed:
         yield fed
-
-
-def said(answer: Answer) -> dict[str, object]:
-    told = json.loads(answer.body)
-    assert isinstance(told, dict)
-    return told
 
 
 def test_what_is_announced_is_listed_within_a_second(tmp_path: Path) -> None:
@@ -185,10 +116,19 @@ def test_a_repeated_key_gets_the_first_outcome_and_does_nothing(running: Fed) ->
     again = running.post("/s/changes", lines, idempotency_key="k1")
     assert (first.status, first.body) == (again.status, again.body)
     assert len(running.log()) == count
-    others: list[list[object]] = [[{"path": "other"}], [*lines, {"path": "more"}], lines[:1], []]
+    others: list[list[object]] = [
+        [{"path": "other"}],
+        [*lines, {"path": "more"}],
+        lines[:1],
+        [],
+        [{"path": "other", "change": "updated"}, {"bad": 1}],
+        [lines[0], {"bad": 2}],
+        [{"bad": 1}, lines[0]],
+    ]
     for other in others:
         answer = running.post("/s/changes", other, idempotency_key="k1")
         assert (answer.status, said(answer)["error"]["code"]) == (422, "HW-ING-44")  # type: ignore[index]
+        assert "results" not in said(answer)  # those of the first request are no matter of this one
     assert len(running.log()) == count
 
 
@@ -200,7 +140,48 @@ def test_a_key_survives_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path) as fed:
         again = fed.post("/s/changes", lines, idempotency_key="k1")
         assert json.loads(again.body) == json.loads(first.body)
+        other = [*lines[:-1], {"path": "other", "change": "updated"}]
+        assert fed.post("/s/changes", other, idempotency_key="k1").status == 422
         assert len(fed.log()) == 1_500
+
+
+REFUSED = [
+    ("a bound", json.dumps({"path": "in"}).encode() + b"\n" + b'{"path":"out"}\n' * 2_100, {}, 413),
+    ("gzip that is cut off", gzip.compress(b'{"path":"in"}\n{"path":"out"}\n')[:-9], {"content_encoding": "gzip"}, 400),
+    ("what is no gzip", b"\x1f\x8b" + b"\0" * 50, {"content_encoding": "gzip"}, 400),
+    ("a key that was used", b'{"path":"out"}\n', {"idempotency_key": "used"}, 422),
+]
+
+
+def is_open(fed: Fed) -> bool:
+    return fed.source.feeds.by_set["s"].is_open
+
+
+@pytest.mark.parametrize(("body", "headers", "status"), [one[1:] for one in REFUSED], ids=[one[0] for one in REFUSED])
+def test_a_load_whose_last_body_is_refused_goes_on(
+    tmp_path: Path, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    with serving(tmp_path, SMALL) as fed:
+        assert fed.post("/s/changes?load", [{"path": "first"}], idempotency_key="used").status == 200
+        assert fed.post("/s/changes?load&open", body, **headers).status == status
+        assert not is_open(fed)
+        assert fed.post("/s/changes?load&open", [{"path": "last"}]).status == 200
+        assert is_open(fed)
+        assert fed.log() == []
+
+
+def test_a_load_whose_last_body_does_not_come_goes_on(tmp_path: Path) -> None:
+    head = b"POST /s/changes?load&open HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\ncontent-length: 900\r\n\r\n"
+    with serving(tmp_path, IntakeLimits(idle_seconds=0.5)) as fed:
+        for ends in (True, False):
+            with socket.create_connection(("127.0.0.1", int(fed.url.rpartition(":")[2])), DEADLINE) as client:
+                client.sendall(head % TOKEN.encode() + b'{"path":"first"}\n')
+                if ends:
+                    client.shutdown(socket.SHUT_WR)
+                else:
+                    assert drain(client).startswith(b"HTTP/1.1 408")
+            until(lambda: fed.intake._under_way == 0, what="its end")
+            assert not is_open(fed)
 
 
 def test_gzip_and_chunks_are_understood(running: Fed) -> None:
@@ -216,11 +197,6 @@ def test_gzip_and_chunks_are_understood(running: Fed) -> None:
         client.sendall(b"0\r\n\r\n")
         assert drain(client).startswith(b"HTTP/1.1 200")
     assert {uri for _, uri in running.log()} >= {"zipped", "marked", "chunked", "last"}
-
-
-SMALL = IntakeLimits(
-    submission=SubmissionLimits(octets=2 << 20, lines=2_000, ratio=50), idle_seconds=20.0, seconds=60.0, at_once=2
-)
 
 
 @pytest.fixture(scope="module")

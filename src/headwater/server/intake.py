@@ -150,11 +150,13 @@ class Intake:
         self._keys.add(under_way)
         try:
             with self._seat(name):
-                return await self._events(desk, key, wishes, receive)
+                return await self._events(desk, key, wishes, scope, receive)
         finally:
             self._keys.discard(under_way)
 
-    async def _events(self, desk: Desk, key: bytes | None, wishes: Mapping[str, list[str]], receive: Receive) -> Reply:
+    async def _events(
+        self, desk: Desk, key: bytes | None, wishes: Mapping[str, list[str]], scope: Scope, receive: Receive
+    ) -> Reply:
         feed = desk.feed
         try:
             if "load" in wishes:
@@ -166,9 +168,12 @@ class Intake:
             submission = await self._in_thread(lambda: Submission(feed, key_text, self._limits.submission))
         except HeadwaterError as fault:
             return self._failed(fault, b"{}\n")
-        reply = await self._take(submission, receive)
-        if reply.status < 300 and "open" in wishes:
-            await self._in_thread(feed.open)
+        reply = await self._take(submission, scope, receive)
+        if reply.status < 300 and "open" in wishes:  # a body that has come in part does not end the load
+            try:
+                await self._in_thread(feed.open)
+            except HeadwaterError as fault:
+                return self._failed(fault, submission.body)
         desk.news()
         if reply.status == 200 and submission.summary.rejected:
             reply.status = 207
@@ -204,7 +209,7 @@ class Intake:
         patience = min(one.patience for one in desks)
         submission = DitSubmission(route, self._limits.submission, patience=patience)
         with self._seat(mine[0].feed.name):
-            reply = await self._take(submission, receive)
+            reply = await self._take(submission, scope, receive)
         for desk in mine:
             if desk.feed.name in submission.fed:
                 desk.news()
@@ -239,11 +244,11 @@ class Intake:
             return _refused(413, f"a body has {self._limits.submission.octets:,} octets at most")
         return None
 
-    async def _take(self, submission: _Taking, receive: Receive) -> Reply:
+    async def _take(self, submission: _Taking, scope: Scope, receive: Receive) -> Reply:
         """Read the body to its end and answer with what was taken."""
         try:
             async with asyncio.timeout(self._limits.seconds):
-                await self._read(submission, receive)
+                await self._read(submission, _stated_length(scope), receive)
             body = await self._in_thread(lambda: submission.body)
         except HeadwaterError as fault:
             return self._failed(fault, await self._in_thread(lambda: submission.body))
@@ -253,8 +258,8 @@ class Intake:
             return self._failed(CutOff("the body was cut off"), submission.body)
         return replies.data(200, body, b"application/json", line(b"cache-control", b"no-store"))
 
-    async def _read(self, submission: _Taking, receive: Receive) -> None:
-        more = True
+    async def _read(self, submission: _Taking, stated: int | None, receive: Receive) -> None:
+        more, octets = True, 0
         while more:
             async with asyncio.timeout(self._limits.idle_seconds):
                 message = await receive()
@@ -262,7 +267,10 @@ class Intake:
                 raise Gone
             more = bool(message.get("more_body"))
             if data := message.get("body", b""):
+                octets += len(data)
                 await self._in_thread(lambda data=data: submission.push(data))  # type: ignore[misc]
+        if stated is not None and octets != stated:  # whatever is below us: nothing is taken for whole that is not
+            raise CutOff(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
         await self._in_thread(submission.finish)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
@@ -277,6 +285,8 @@ class Intake:
             reply.head += line(b"retry-after", b"10")
             return reply
         status = next((number for kind, number in _STATUSES if isinstance(fault, kind)), 400)
+        if isinstance(fault, BadKey):  # what it was used for was another request, and nothing of this one was taken
+            body = b"{}\n"
         reply = self._partly(status, fault.code, fault.what, body, fault.todo)
         if isinstance(fault, KeyUnderWay):
             reply.head += line(b"retry-after", b"5")
@@ -332,6 +342,13 @@ def _crowded() -> Reply:
 def _refused(status: int, words: str, head: bytes = b"") -> Reply:
     """A request that is answered without reading its body."""
     return replies.text(status, words, head + _CLOSE)
+
+
+def _stated_length(scope: Scope) -> int | None:
+    """How long the body is to be; None when it ends by its chunks."""
+    if _header(scope, b"transfer-encoding") is not None:
+        return None
+    return int(_header(scope, b"content-length") or b"0")
 
 
 def _header(scope: Scope, name: bytes) -> bytes | None:

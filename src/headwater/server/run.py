@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headwater.errors import StoreFault
 from headwater.server.app import Application
+from headwater.server.offers import OfferlessParser
 
 _UNPARSED = 8
 """What of a head that has not ended may be waiting, in heads: more than one read of the socket brings at once."""
@@ -148,13 +149,14 @@ class Bounded(HttpToolsProtocol):
 
     limits: ClassVar[ServerLimits]
     app: Application
+    parser: OfferlessParser
 
     head_octets = 0
     unparsed_octets = 0
     messages = 0
     in_head = True
     answered = False
-    """Whether the present request has been answered at once."""
+    """Whether the present request has been answered at once, or is to be ignored: it comes again."""
     answered_at: float | None = None
     """When the last one was, by the loop's clock; None after one that took the long way."""
     deadline: asyncio.TimerHandle | None = None
@@ -164,6 +166,8 @@ class Bounded(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin: a head must come within its time."""
         super().connection_made(transport)
+        self.parser = OfferlessParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
         self.deadline = self.loop.call_later(self.limits.head_seconds, self.too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -213,6 +217,9 @@ class Bounded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is there: answer it at once, or hand it to the application the long way."""
+        if self.parser.is_offer:
+            self.answered = True
+            return
         self.in_head = False
         self.relax()
         client = self.client[0] if self.client else "-"
@@ -244,7 +251,6 @@ class Bounded(HttpToolsProtocol):
             parser.get_method() == b"GET"
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
-            and not parser.should_upgrade()
             and not self.expect_100_continue
             and (cycle is None or cycle.response_complete)
             and not self.flow.write_paused

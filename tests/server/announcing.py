@@ -1,0 +1,86 @@
+"""A server of sets that are fed, on a socket of its own, and a client that announces to it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.server.app import Application
+from headwater.server.config import SetConfig, SourceConfig
+from headwater.server.intake import Intake, IntakeLimits
+from headwater.server.run import address_url, listen, make_server
+from headwater.server.source import Source
+from tests.reading import read_bytes
+from tests.server.serving import DEADLINE, Answer, request
+
+TOKEN, OTHER = "t" * 32, "o" * 32
+PREFIX = "http://files.example.org/"
+
+
+class Fed:
+    """A running server of two fed sets, `s` (events) and `d` (documents), and one that nobody may feed."""
+
+    def __init__(self, source: Source, url: str, intake: Intake) -> None:
+        self.source = source
+        self.url = url
+        self.intake = intake
+
+    def post(self, target: str, body: bytes | list[object], token: str | None = TOKEN, **headers: str) -> Answer:
+        octets = body if isinstance(body, bytes) else b"".join(json.dumps(one).encode() + b"\n" for one in body)
+        fields = {name.replace("_", "-"): text for name, text in headers.items()}
+        if token is not None:
+            fields["authorization"] = f"Bearer {token}"
+        return request(self.url, target, "POST", fields, octets)
+
+    def listed(self, name: str = "s") -> list[tuple[str, str]]:
+        """The open Change List: what happened to which resource."""
+        answer = request(self.url, f"/{name}/changelist/open.xml")
+        if answer.status != 200:
+            return []
+        _, entries, _ = read_bytes(answer.body)
+        return [(one.change.value, one.loc) for one in entries if one.change is not None]
+
+    def log(self, name: str = "s") -> list[tuple[str, str]]:
+        return [(one.change.value, one.uri) for one in self.source.catalog.changes(name)]
+
+
+SETS = (
+    SetConfig(name="s", feed="events", token=TOKEN, resource_base=PREFIX),
+    SetConfig(name="d", feed="dit", token=OTHER, resource_base=PREFIX, resource_sets=("s", "d"), pair_seconds=0.5),
+    SetConfig(name="shut", feed="events"),
+)
+
+
+@contextmanager
+def serving(state: Path, limits: IntakeLimits | None = None, sets: tuple[SetConfig, ...] = SETS) -> Iterator[Fed]:
+    listener = listen("127.0.0.1", 0)
+    url = address_url(listener)
+    config = SourceConfig(state=str(state), sets=sets, base_url=url)
+    with Source(config) as source:
+        intake = source.feeds.intake(source.site.base_path)
+        assert intake is not None
+        if limits is not None:
+            intake._limits = limits
+        ready = threading.Event()
+        app = Application(source, {}, intake=intake)
+        server = make_server(app, None, ready.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        source.start()
+        try:
+            assert ready.wait(DEADLINE)
+            yield Fed(source, url, intake)
+        finally:
+            server.should_exit = True
+            thread.join(DEADLINE)
+            app.close()
+            listener.close()
+
+
+def said(answer: Answer) -> dict[str, object]:
+    told = json.loads(answer.body)
+    assert isinstance(told, dict)
+    return told
