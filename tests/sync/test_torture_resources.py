@@ -326,13 +326,22 @@ HOSTILE = [
 
 @pytest.mark.parametrize("loc", HOSTILE)
 def test_refused_uris_are_not_asked_for(loc: str, source: Source, site: Site, dest: Path) -> None:
-    """DST-S12: refused, counted, said; the others go through."""
+    """DST-S12: refused, counted, said, and no copy of all; the others go through."""
     site.publish_list([url(loc, hash=sha(BODY)), *(site.resource(n) for n in site.files)])
     ran = go(source.base, dest)
-    assert ran.status == DONE
-    assert ran.one.refused == 1
+    assert ran.status == FAILED
+    assert (ran.one.refused, ran.one.failed) == (1, 0)
     assert "DST-S12" in ran.rules()
     assert tree(dest) == OTHERS | {"f2.txt": BODY}
+
+
+def test_a_name_in_a_uri_of_the_source_itself_is_refused(source: Source, site: Site, dest: Path) -> None:
+    """DST-S12: refused before it is asked for, and not a failure of the source."""
+    named = site.uri("f2.txt").replace("http://", "http://user:secret@")
+    site.publish_list([*(site.resource(n) for n in OTHERS), url(named, hash=sha(BODY))])
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.refused, ran.one.failed) == (FAILED, 1, 0)
+    assert source.requests(PATH) == []
 
 
 def test_another_host_may_be_allowed(source: Source, site: Site, dest: Path) -> None:
@@ -447,7 +456,7 @@ def test_links_inside_the_copy_are_not_followed(source: Source, site: Site, dest
 
 
 def test_unusable_entries_are_skipped(source: Source, site: Site, dest: Path) -> None:
-    """DST-F5: no `loc`, bad numbers, bad times."""
+    """DST-F5: no `loc`, bad numbers, bad times: the rest is copied, and the copy is not called complete."""
     broken = [
         "<url></url>",
         url(None, hash="md5:0"),
@@ -455,7 +464,8 @@ def test_unusable_entries_are_skipped(source: Source, site: Site, dest: Path) ->
         url(site.uri("f2.txt"), "not a time", hash=sha(BODY), length="-7"),
     ]
     site.publish_list(broken + [site.resource(n) for n in OTHERS])
-    assert go(source.base, dest).status == DONE
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.skipped, ran.one.failed) == (FAILED, 3, 0)
     assert tree(dest) == OTHERS | {"f2.txt": BODY}
 
 

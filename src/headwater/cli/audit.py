@@ -24,6 +24,7 @@ _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so 
 @click.option("--base", metavar="URI", help="The base of the names, for a copy that another tool has made.")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also expect this host's resources.")
 @click.option("--any-host", is_flag=True, help="Expect resources of whatever host the source lists.")
+@click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Expect nothing of this host.")
 @click.option("--sitemap", is_flag=True, help="Take a plain Sitemap for a Resource List.")
 @click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
 @json_option
@@ -34,6 +35,7 @@ def command(
     base: str | None,
     allow_hosts: tuple[str, ...],
     any_host: bool,
+    skip_hosts: tuple[str, ...],
     sitemap: bool,
     token: str | None,
     as_json: bool,
@@ -51,6 +53,7 @@ def command(
         base=base,
         allow_hosts=allow_hosts,
         any_host=any_host,
+        skip_hosts=skip_hosts,
         sitemap=sitemap,
         authorization=f"Bearer {token}" if token else None,
     )
@@ -82,15 +85,18 @@ def command(
 
 
 def _counts(sets: list[SetAudit]) -> str:
-    told = [
-        f"{sum(getattr(one, name) for one in sets)} {what}"
-        for name, what in (
-            ("same", "same"),
-            ("missing", "missing"),
-            ("different", "different"),
-            ("extra", "extra"),
-            ("unverifiable", "unverifiable"),
-            ("changed_during_audit", "changed meanwhile"),
+    numbers = [
+        (sum(getattr(one, name) for one in sets), what, always)
+        for name, what, always in (
+            ("same", "same", True),
+            ("missing", "missing", True),
+            ("different", "different", True),
+            ("extra", "extra", True),
+            ("unverifiable", "unverifiable", True),
+            ("changed_during_audit", "changed meanwhile", True),
+            ("refused", "refused", False),
+            ("skipped", "skipped", False),
+            ("left_out", "left out", False),
         )
     ]
-    return ", ".join(told)
+    return ", ".join(f"{number} {what}" for number, what, always in numbers if number or always)

@@ -46,6 +46,7 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 @click.option("--base", metavar="URI", help="The folder whose rest of the path names the files (first run only).")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also fetch from this host.")
 @click.option("--any-host", is_flag=True, help="Fetch from whatever host the source lists.")
+@click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Leave out what lies on this host.")
 @click.option("--sitemap", is_flag=True, help="Take a plain Sitemap for a Resource List.")
 @click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would do.")
 @click.option("--repair", is_flag=True, help="Hash every held file, and fetch again what is missing or changed.")
@@ -187,6 +188,7 @@ def _counts(one: SetReport) -> list[tuple[str, int]]:
         ("unchanged", one.unchanged),
         ("failed", one.failed),
         ("refused", one.refused),
+        ("skipped", one.skipped),
         ("left out", one.left_out),
         ("held back", one.held_back),
         ("newer than listed", one.newer_than_listed),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headwater.storage.database import Transaction
 from headwater.sync.copy.claims import Claims
 from headwater.sync.plan import ADD_WORK, Counts
+from headwater.sync.refusals import any_refused
 from headwater.sync.state import SetRow
 
 
@@ -54,7 +55,12 @@ class Arrears:
         self._counts.updated -= sum(held is not None for _, held in rows)
 
     def held_back(self, t: Transaction) -> None:
-        """Bring back the deletions that earlier runs were not allowed (DST-B4)."""
+        """Bring back the deletions that earlier runs were not allowed (DST-B4), unless entries are refused now.
+
+        Then nobody can tell whether what was deleted is among these (DST-S12).
+        """
+        if any_refused(t, self._set.id):
+            return
         t.run(
             "INSERT OR IGNORE INTO temp.doomed(id, at) SELECT id, doomed_at FROM resources"
             " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"

@@ -14,6 +14,7 @@ from headwater.sync.moments import text
 from headwater.sync.position import FUTURE, Position
 from headwater.sync.reading.documents import Missing
 from headwater.sync.reading.listing import Listing, OtherKind, Same, Snapshot
+from headwater.sync.refusals import any_refused
 from headwater.sync.standing import Standing
 from headwater.sync.state import forget_documents, keep_position, keep_validators, validators
 
@@ -141,7 +142,6 @@ class Baseline:
             return self._keep_newer(snapshot)
         self.applied = True
         self._set.note("baseline")
-        self._set.report.refused += snapshot.refused
         self._set.report.at = text(snapshot.at)
         may_remove = snapshot.complete and snapshot.settled
         again = (
@@ -149,9 +149,11 @@ class Baseline:
         )
 
         def plan(t: Transaction, difference: Difference) -> None:
+            was_whole = not any_refused(t, self._set.row.id)
             difference.baseline(t, snapshot.at)
-            if may_remove:
-                difference.gone(t, snapshot.at, again=again)
+            whole = difference.refuse_listed(t, snapshot.at, complete=snapshot.complete, skipped=snapshot.skipped)
+            if may_remove and whole:
+                difference.gone(t, snapshot.at, again=again and was_whole)
 
         self._execution.carry_out(plan, table="listed")
         if self._kit.options.dry_run:

@@ -12,6 +12,7 @@ from typing import Protocol
 from headwater.storage.database import Row, Transaction
 from headwater.sync.copy.claims import Claims
 from headwater.sync.plan import ADD_WORK, Counts
+from headwater.sync.refusals import keep_changed, keep_listed
 from headwater.sync.state import SetRow
 from headwater.sync.verify import Held, Listed, Same, compare, digests_of
 
@@ -70,6 +71,20 @@ class Difference:
         confirmed = _Updates(t, _CONFIRM)
         t.many(ADD_WORK, self._different(t, at, confirmed))
         confirmed.flush()
+
+    def refuse_listed(
+        self, t: Transaction, at: int | None, *, complete: bool, skipped: tuple[tuple[str, int], ...]
+    ) -> bool:
+        """Remember what `temp.listed` has that is refused; whether the list is whole without (DST-S12)."""
+        whole, left_out = keep_listed(
+            t, self._set.id, at, self._claims.takes_refused, complete=complete, skipped=skipped
+        )
+        self._counts.left_out += left_out
+        return whole
+
+    def refuse_changed(self, t: Transaction, reached: int | None, skipped: tuple[tuple[str, int], ...]) -> None:
+        """Remember what `temp.refused` tells of resources that are refused (DST-S12)."""
+        self._counts.left_out += keep_changed(t, self._set.id, reached, self._claims.takes_refused, skipped)
 
     def _new(self, t: Transaction, at: int | None) -> Iterator[Row]:
         query = """

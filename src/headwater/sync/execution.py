@@ -16,6 +16,7 @@ from headwater.sync.difference import Difference
 from headwater.sync.faults import FixedBase
 from headwater.sync.options import Action
 from headwater.sync.plan import Counts, clear, guard
+from headwater.sync.refusals import any_refused
 from headwater.sync.standing import Standing
 from headwater.sync.state import intend, one_set
 from headwater.sync.transfer import Transfer
@@ -145,7 +146,11 @@ class Execution:
                 "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.doomed d"
                 " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.doomed)"
             )
-        if self._kit.options.delete:
+            refused = any_refused(t, self._set.row.id)
+        if self._kit.options.delete and refused:
+            told = f"{doomed} deletions are held back: other entries are refused, and may be what was deleted"
+            self._set.warn("DST-B4", told, self._set.row.name)
+        elif self._kit.options.delete:
             share = doomed / max(self._held_before, 1)
             self._set.warn(
                 "DST-B4",

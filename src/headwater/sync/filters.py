@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Iterable
 from enum import Enum
 from urllib.parse import urlsplit
 
@@ -23,6 +24,9 @@ class Refusal(Enum):
     MALFORMED = "not a URI that can be asked for"
 
 
+REFUSALS = tuple(Refusal)
+"""By their numbers, from 1 on, as they are staged; 0 is none."""
+
 Origin = tuple[str, int]
 
 
@@ -36,6 +40,30 @@ def origin_of(uri: str) -> Origin | None:
     if parts.scheme.lower() not in _DEFAULT_PORT or not host:
         return None
     return host.lower().rstrip("."), 0 if port in (None, 80, 443) else port
+
+
+def host_label(uri: str) -> str | None:
+    """The host of an http(s) URI as `--allow-host` takes it, with its port where that is not a default one."""
+    origin = origin_of(uri)
+    if origin is None:
+        return None
+    host, port = origin
+    if not port:
+        return host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def hosts_of(names: Iterable[str]) -> frozenset[str]:
+    """Hosts as they are compared."""
+    return frozenset(name.lower().rstrip(".") for name in names)
+
+
+def _is_named(origin: Origin, hosts: frozenset[str]) -> bool:
+    """Whether one of `hosts` (HOST, or HOST:PORT) names this origin."""
+    host, port = origin
+    forms = (host, f"[{host}]") if ":" in host else (host,)
+    ports = (port,) if port else (80, 443)
+    return not hosts.isdisjoint((*forms, *(f"{form}:{number}" for form in forms for number in ports)))
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -62,27 +90,28 @@ class Scope(msgspec.Struct, frozen=True):
             return Refusal.MALFORMED
         if self.any_host or origin in self.origins:
             return None
-        host, port = origin
-        wanted = {host, f"{host}:{port}"}
-        return None if wanted & self.hosts else Refusal.HOST
+        return None if _is_named(origin, self.hosts) else Refusal.HOST
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`--include` and `--exclude`: globs over the URI or the relative path, `*` also crosses `/`.
+    """`--include` and `--exclude`: globs over the URI or the relative path, `*` also crosses `/`; and `--skip-host`.
 
     Without includes everything is chosen; an exclude always wins.
     """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    skip_hosts: frozenset[str] = frozenset()
 
     @property
     def takes_all(self) -> bool:
         """Whether nothing is left out."""
-        return not self.include and not self.exclude
+        return not self.include and not self.exclude and not self.skip_hosts
 
     def takes(self, uri: str, path: bytes) -> bool:
         """Whether the resource is chosen."""
+        if self.skip_hosts and (origin := origin_of(uri)) is not None and _is_named(origin, self.skip_hosts):
+            return False
         name = path.decode("utf-8", "surrogateescape")
         if self.include and not _matches(self.include, uri, name):
             return False

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 
+from headwater.storage.database import Transaction
+from headwater.sync.difference import Difference
 from headwater.sync.execution import Execution
 from headwater.sync.faults import Unreachable
 from headwater.sync.position import Position
 from headwater.sync.reading.changes import Changes, Outcome, Reading
+from headwater.sync.refusals import any_refused
 from headwater.sync.standing import Standing
 from headwater.sync.state import keep_position, keep_validators
 
@@ -28,9 +31,9 @@ class Increment:
         if reading.outcome in (Outcome.GAP, Outcome.MISSING):
             time.sleep(_RACE_SECONDS)  # a list named before it exists is an ordinary race (AMB-63)
             reading = self._read_changes()
-        if reading.pending_count:
+        if reading.pending_count or self._is_refused(reading):
             self._set.note("increment")
-            self._execution.carry_out(lambda t, difference: difference.increment(t), table="changed")
+            self._execution.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
         else:
             if reading.outcome is Outcome.READ:
                 self._set.note("increment")
@@ -39,6 +42,17 @@ class Increment:
         if not self._kit.options.dry_run and not self._is_kept(reading):
             self._keep_reading(reading)
         return reading
+
+    def _plan(self, t: Transaction, difference: Difference, reading: Reading) -> None:
+        difference.increment(t)
+        difference.refuse_changed(t, reading.position.time, tuple(reading.skipped))
+
+    def _is_refused(self, reading: Reading) -> bool:
+        """Whether something was refused, or settles what was refused before (DST-S12)."""
+        if reading.refused_count or any(count for _, count in reading.skipped):
+            return True
+        with self._kit.database.write() as t:
+            return bool(reading.skipped) and any_refused(t, self._set.row.id)
 
     def over_the_hole(self, reading: Reading) -> Reading:
         """No newer Resource List bridges the gap: do what is known, remember the hole, and say so (5.1)."""

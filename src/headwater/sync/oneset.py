@@ -17,6 +17,7 @@ from headwater.sync.kit import Kit
 from headwater.sync.moments import text
 from headwater.sync.options import Failed, SetReport, gravest
 from headwater.sync.reading.changes import Outcome
+from headwater.sync.refusals import refused_of
 from headwater.sync.standing import Standing
 from headwater.sync.state import SetRow
 
@@ -144,9 +145,15 @@ class OneSet:
                 report.held_back = int(t.value(_HELD_BACK, (row.id,)))
             query = f"SELECT uri, reason, tries FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
             report.failures = [Failed(*found) for found in t.rows(query, (row.id,))]
+            refused = refused_of(t, row.id)
+        report.refused, report.skipped = refused.refused, refused.skipped
+        for rule, told, where in refused.sentences():
+            self._set.warn(rule, told, where)
         report.base = row.base
         report.position = text(row.position.time) if row.position else None
         undeleted = report.held_back and self._kit.options.delete
         if (report.failed or undeleted) and not self._kit.options.dry_run:
+            self._set.statuses.append(Exit.TRANSFERS_FAILED)
+        if refused:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
         report.exit_status = gravest(self._set.statuses)

@@ -29,6 +29,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     base: str | None = None
     allow_hosts: tuple[str, ...] = ()
     any_host: bool = False
+    skip_hosts: tuple[str, ...] = ()
+    """Hosts whose resources the user leaves out: a choice, and no refusal (DST-S12)."""
+
     sitemap: bool = False
     baseline: bool = False
     """Do a baseline even where an increment would do."""
@@ -84,6 +87,7 @@ class SetReport(msgspec.Struct, kw_only=True):
     unchanged: int = 0
     failed: int = 0
     refused: int = 0
+    skipped: int = 0
     left_out: int = 0
     held_back: int = 0
     newer_than_listed: int = 0

@@ -17,7 +17,7 @@ from headwater.sync.copy.home import Home, borrowed_state, own_state
 from headwater.sync.copy.ledger import Ledger
 from headwater.sync.copy.naming import base_folder
 from headwater.sync.copy.place import Tree
-from headwater.sync.filters import Scope
+from headwater.sync.filters import Scope, hosts_of
 from headwater.sync.kit import Kit
 from headwater.sync.moments import micros
 from headwater.sync.network.transport import Credentials, Transport, TransportOptions
@@ -158,7 +158,7 @@ class _Run:
 
     def _scope(self, row: SetRow) -> Scope:
         origins = scope_origins(self._url, self._roster.final, row.offer.capability_list)
-        return Scope(origins, frozenset(host.lower() for host in self._options.allow_hosts), self._options.any_host)
+        return Scope(origins, hosts_of(self._options.allow_hosts), self._options.any_host)
 
     def _ask_ahead(self, rows: list[SetRow]) -> None:
         """The first requests of the next sets, many at a time."""

@@ -6,7 +6,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.spec.kinds import Kind
-from headwater.sync.filters import Choice, Scope
+from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.kit import Kit
 from headwater.sync.options import Options, SetReport
 from headwater.sync.position import Position
@@ -16,7 +16,28 @@ from headwater.sync.state import SOURCE, SetRow, forget_documents, keep_offer, k
 
 def signature_of(options: Options) -> str:
     """What is chosen of the resources of a set, as it is remembered."""
-    return msgspec.json.encode((options.include, options.exclude, options.allow_hosts, options.any_host)).decode()
+    chosen = (options.include, options.exclude, options.allow_hosts, options.any_host)
+    return msgspec.json.encode((*chosen, options.skip_hosts) if options.skip_hosts else chosen).decode()
+
+
+class Chosen(msgspec.Struct, frozen=True, array_like=True):
+    """What `signature_of` has written down."""
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    allow_hosts: tuple[str, ...]
+    any_host: bool
+    skip_hosts: tuple[str, ...] = ()
+
+    @property
+    def choice(self) -> Choice:
+        """Which resources are let in."""
+        return Choice(self.include, self.exclude, hosts_of(self.skip_hosts))
+
+
+def chosen_of(signature: str) -> Chosen:
+    """What was chosen of the resources of a set when it was last brought up to date."""
+    return msgspec.json.decode(signature, type=Chosen)
 
 
 class Standing:
@@ -27,7 +48,7 @@ class Standing:
         self.row = row
         self.offer = row.offer
         self.scope = scope
-        self.choice = Choice(kit.options.include, kit.options.exclude)
+        self.choice = Choice(kit.options.include, kit.options.exclude, hosts_of(kit.options.skip_hosts))
         self.signature = signature_of(kit.options)
         self.statuses: list[int] = []
         self.since: Position | None = None

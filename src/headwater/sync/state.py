@@ -71,7 +71,15 @@ CREATE TABLE runs(
 );
 """
 
-SCHEMA = Schema(0x48577331, (_FIRST,))
+_REFUSALS = """
+CREATE TABLE refusals(
+  set_id INTEGER NOT NULL, uri TEXT NOT NULL, host TEXT, reason TEXT NOT NULL, count INTEGER NOT NULL,
+  changed_at INTEGER,
+  PRIMARY KEY(set_id, uri)
+) WITHOUT ROWID;
+"""
+
+SCHEMA = Schema(0x48577331, (_FIRST, _REFUSALS))
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""
 
 TEMPORARY = """
@@ -81,8 +89,9 @@ CREATE TEMP TABLE IF NOT EXISTS listed(
 );
 CREATE TEMP TABLE IF NOT EXISTS changed(
   n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, uri TEXT, loc TEXT, change TEXT, at INTEGER, exact INTEGER,
-  lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, mirrors TEXT, pending INTEGER
+  lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, mirrors TEXT, refused INTEGER, pending INTEGER
 );
+CREATE TEMP TABLE IF NOT EXISTS refused(n INTEGER PRIMARY KEY, uri TEXT, change TEXT, at INTEGER, refused INTEGER);
 CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);
 CREATE TEMP TABLE IF NOT EXISTS work(
   n INTEGER PRIMARY KEY, uri TEXT UNIQUE, loc TEXT, path BLOB, held INTEGER, lastmod INTEGER, length INTEGER, hash TEXT,

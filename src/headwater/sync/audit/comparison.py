@@ -65,6 +65,8 @@ class Comparison:
             self._compare()
             self._changed_meanwhile()
             self._tally()
+            for rule, told, where in self._expectation.refused.sentences():
+                self._listener(Notice(rule, told, where))
         judge_set(self.result, self._expectation.doubts)
 
     def _compare(self) -> None:

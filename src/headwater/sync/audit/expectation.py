@@ -5,8 +5,6 @@ Only documents are fetched, never content.
 
 from __future__ import annotations
 
-import msgspec
-
 from headwater.progress import Listener
 from headwater.storage.database import Database, Transaction
 from headwater.sync.audit.findings import SetAudit
@@ -17,9 +15,10 @@ from headwater.sync.filters import Choice, Scope
 from headwater.sync.moments import text
 from headwater.sync.plan import ADD_WORK, clear
 from headwater.sync.position import Position
-from headwater.sync.reading.changes import Changes, Outcome
+from headwater.sync.reading.changes import Changes, Outcome, Reading
 from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.listing import Listing, Snapshot
+from headwater.sync.refusals import NOTHING_REFUSED, keep_changed, keep_listed, refused_of
 from headwater.sync.state import Offer, SetRow
 
 TABLES = """
@@ -40,6 +39,7 @@ class Expectation:
         listener: Listener,
         row: SetRow,
         scope: Scope,
+        choice: Choice,
         base: str | None,
         result: SetAudit,
     ) -> None:
@@ -50,11 +50,12 @@ class Expectation:
         self._scope = scope
         self._base = None if base is None else base_folder(base)
         self._result = result
-        self._choice = Choice()
-        if row.scope:
-            include, exclude, _, _ = msgspec.json.decode(row.scope)
-            self._choice = Choice(tuple(include), tuple(exclude))
+        self._choice = choice
         self._position = Position()
+        self._claims = Claims(row, choice, "")
+        self.refused = NOTHING_REFUSED
+        """What the scope refuses of what should be held."""
+
         self.doubts: list[str] = []
 
     def read(self) -> None:
@@ -67,7 +68,6 @@ class Expectation:
         if not isinstance(snapshot, Snapshot):
             raise NothingToCompare("there is no Resource List to compare with", where=offer.resource_list, rule="DST-Q")
         self._result.at = text(snapshot.at)
-        self._result.refused = snapshot.refused
         if not snapshot.complete or not snapshot.settled:
             self.doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")
         with self._database.write() as t:
@@ -76,12 +76,20 @@ class Expectation:
                 "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
                 " FROM temp.listed WHERE NOT refused"
             )
+            self._claims = self._claims_of(t)
+            _, left_out = keep_listed(
+                t, self._row.id, snapshot.at, self._claims.takes_refused, complete=True, skipped=snapshot.skipped
+            )
+        self._result.left_out = left_out
         if offer.change_list is not None:
             self._expect_changes(offer, snapshot.at)
+        with self._database.write() as t:
+            self.refused = refused_of(t, self._row.id)
+        self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
 
     def _expect_changes(self, offer: Offer, since: int | None) -> None:
         reading = self._changes(offer, Position(time=since))
-        if reading in (Outcome.GAP, Outcome.MISSING, Outcome.BROKEN):
+        if reading.outcome in (Outcome.GAP, Outcome.MISSING, Outcome.BROKEN):
             self.doubts.append("changes after the Resource List's `at` cannot all be read")
         with self._database.write() as t:
             t.run(
@@ -92,30 +100,35 @@ class Expectation:
                 "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
                 " FROM temp.changed WHERE pending AND change != 'deleted'"
             )
+            takes = self._claims.takes_refused
+            self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
 
-    def _changes(self, offer: Offer, position: Position) -> Outcome:
+    def _changes(self, offer: Offer, position: Position) -> Reading:
         with self._database.write() as t:
             t.run("DELETE FROM documents WHERE set_id = ?", (self._row.id,))
         changes = Changes(self._documents, self._database, self._scope, self._listener, self._row.id, offer, position)
         reading = changes.read()
         self._position = reading.position
-        return reading.outcome
+        return reading
 
     def read_later(self) -> bool:
         """Whether there are changes by now that have come after all that was read; they are pending in `changed`."""
         offer, before = self._row.offer, self._position
         if offer.change_list is None:
             return False
-        return self._changes(offer, before) is Outcome.READ and self._position != before
+        return self._changes(offer, before).outcome is Outcome.READ and self._position != before
+
+    def _claims_of(self, t: Transaction) -> Claims:
+        base = self._row.base
+        if base is None:
+            base = self._base or first_base(t, "listed", self._row.offer.capability_list) or ""
+        return Claims(self._row, self._choice, base)
 
     def name(self) -> None:
         """The path of everything expected: as recorded, else by the rule."""
         with self._database.write() as t:
             clear(t)
-            base = self._row.base
-            if base is None:
-                base = self._base or first_base(t, "listed", self._row.offer.capability_list) or ""
-            claims = Claims(self._row, self._choice, base)
+            claims = self._claims
             t.run(
                 "UPDATE temp.expected SET (path, newer) = (SELECT r.path, r.newer FROM resources r"
                 " WHERE r.set_id = ? AND r.uri = expected.uri)",
@@ -128,8 +141,14 @@ class Expectation:
                 "UPDATE temp.expected SET path = (SELECT w.path FROM temp.work w WHERE w.uri = expected.uri)"
                 " WHERE path IS NULL"
             )
+            t.run("DELETE FROM temp.spared")
             if not self._choice.takes_all:
                 self._leave_out(t, claims)
+            t.run(
+                "INSERT OR IGNORE INTO temp.spared(path) SELECT r.path FROM resources r JOIN refusals f"
+                " ON f.set_id = r.set_id AND f.uri = r.uri WHERE r.set_id = ? AND r.path IS NOT NULL",
+                (self._row.id,),
+            )
             t.run("CREATE INDEX IF NOT EXISTS temp.expected_path ON expected(path)")
 
     def _leave_out(self, t: Transaction, claims: Claims) -> None:
@@ -137,7 +156,6 @@ class Expectation:
         held = "SELECT uri, path FROM resources WHERE set_id = ? AND path IS NOT NULL"
         spared = {uri: path for uri, path in t.rows(held, (self._row.id,)) if not claims.takes(uri, path)}
         left = {uri: path for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not claims.takes(uri, path)}
-        t.run("DELETE FROM temp.spared")
         t.many("INSERT OR IGNORE INTO temp.spared(path) VALUES (?)", ((path,) for path in (spared | left).values()))
         t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in left))
-        self._result.left_out = len(spared | left)
+        self._result.left_out += len(spared | left)

@@ -37,6 +37,7 @@ class SetAudit(msgspec.Struct, kw_only=True):
     unverifiable: int = 0
     changed_during_audit: int = 0
     refused: int = 0
+    skipped: int = 0
     left_out: int = 0
     verdict: str = UNDETERMINED
     reason: str | None = None
@@ -83,11 +84,18 @@ def judge_file(
 
 
 def judge_set(result: SetAudit, doubts: list[str]) -> None:
-    """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it."""
+    """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it.
+
+    Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12).
+    """
+    partial = bool(result.refused or result.skipped)
     if doubts:
         result.verdict, result.reason = UNDETERMINED, "; ".join(doubts)
-    elif result.missing or result.extra or result.different:
+    elif result.missing or result.different or (result.extra and not partial):
         result.verdict = NOT_IN_SYNC
+    elif partial:
+        told = [f"{n:,} {what}" for n, what in ((result.refused, "refused"), (result.skipped, "skipped")) if n]
+        result.verdict, result.reason = UNDETERMINED, f"of what the source lists {', '.join(told)}"
     elif result.changed_during_audit:
         result.verdict, result.reason = UNDETERMINED, "the source changed during the audit"
     else:

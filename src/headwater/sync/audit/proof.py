@@ -24,7 +24,7 @@ from headwater.sync.copy import inventory
 from headwater.sync.copy.home import Home, borrowed_state
 from headwater.sync.copy.naming import base_folder
 from headwater.sync.faults import AnotherSource, NoFolder
-from headwater.sync.filters import Scope
+from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.matching import is_of_another, match, redirects_of
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
@@ -34,6 +34,7 @@ from headwater.sync.reading.intake import scope_origins
 from headwater.sync.reading.labels import Names
 from headwater.sync.roster import unknown_set, wanted_of
 from headwater.sync.run import open_transport, utcnow
+from headwater.sync.standing import chosen_of
 from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, moved_documents, sets
 
 
@@ -113,7 +114,14 @@ class _Audit:
     def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
         result = SetAudit(name=row.name, folder=row.folder)
         expected = expectation.Expectation(
-            self._documents, self._database, self._listener, row, self._scope(row), self._options.base, result
+            self._documents,
+            self._database,
+            self._listener,
+            row,
+            self._scope(row),
+            self._choice(row),
+            self._options.base,
+            result,
         )
         comparison.Comparison(self._database, self._listener, row, expected, held, result).run(others)
         return result
@@ -159,9 +167,15 @@ class _Audit:
     def _folder(self, offer: Offer, *, several: bool, known: bool) -> str:
         return offer.name if several or known else ""
 
+    def _choice(self, row: SetRow) -> Choice:
+        if row.scope:
+            return chosen_of(row.scope).choice
+        return Choice(skip_hosts=hosts_of(self._options.skip_hosts))
+
     def _scope(self, row: SetRow) -> Scope:
         hosts, any_host = self._options.allow_hosts, self._options.any_host
         if row.scope:
-            _, _, hosts, any_host = msgspec.json.decode(row.scope)
+            chosen = chosen_of(row.scope)
+            hosts, any_host = chosen.allow_hosts, chosen.any_host
         origins = scope_origins(self._url, self._final, row.offer.capability_list)
-        return Scope(origins, frozenset(host.lower() for host in hosts), any_host)
+        return Scope(origins, hosts_of(hosts), any_host)

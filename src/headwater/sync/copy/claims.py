@@ -67,9 +67,24 @@ class Claims:
         """The path, relative to the destination, that the rule gives a URI when nothing else claims it."""
         return self._prefix + (natural_path(uri, self._base) or escaped_path(uri))
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether the user's choice leaves nothing out."""
+        return self._choice.takes_all
+
     def takes(self, uri: str, path: bytes) -> bool:
         """Whether the user's choice lets the resource in."""
         return self._choice.takes_all or self._choice.takes(uri, path[len(self._prefix) :])
+
+    def takes_refused(self, uri: str) -> bool:
+        """The same for a URI that the scope refuses, and which therefore may be none at all."""
+        if self.takes_all:
+            return True
+        try:
+            path = self.path(uri)
+        except ValueError:
+            path = self._prefix + escaped_path(uri)
+        return self.takes(uri, path)
 
     def doomed_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""

@@ -15,7 +15,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Transaction
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.filters import Scope
 from headwater.sync.moments import micros
@@ -68,6 +68,12 @@ class Reading(msgspec.Struct, kw_only=True):
     reason: str = ""
     fault: SourceFault | None = None
     pending_count: int = 0
+    refused_count: int = 0
+    """Changes that the scope refuses, which are in `temp.refused` and not among the pending ones."""
+
+    skipped: list[tuple[str, int]] = []
+    """Of every document that was read, how many entries name no resource (DST-F5)."""
+
     list_count: int = 0
     earliest: int | None = None
     """Where the oldest list begins, when that leaves a gap after the position."""
@@ -129,9 +135,8 @@ class Changes:
                 "UPDATE temp.changed SET pending = 0 WHERE pending AND EXISTS (SELECT 1 FROM temp.changed AS later"
                 " WHERE later.uri = changed.uri AND later.n > changed.n AND later.pending)"
             )
+            reading.refused_count = _set_apart(t)
             reading.pending_count = int(t.value("SELECT count(*) FROM temp.changed WHERE pending"))
-        for refusal, loc in self._intake.examples:
-            self._documents.warn("DST-S12", f"{self._intake.refused} changes are refused: {refusal.value}", loc)
         return reading
 
     # where to read
@@ -165,6 +170,8 @@ class Changes:
         except SourceFault as fault:
             self._broken(uri, fault)
             return None, staged
+        if isinstance(answer, Answer):
+            self._reading.skipped.append((uri, answer.skipped))
         if isinstance(answer, Missing):
             self._reading.outcome = Outcome.MISSING
             self._reading.reason = f"{gone}: HTTP status {answer.status}"
@@ -350,3 +357,14 @@ class Changes:
                 "UPDATE temp.changed SET pending = 1, at = ?, exact = ? WHERE list = ? AND ordinal = ?",
                 ((intervals[n].low, int(intervals[n].exact), self._lists, n) for n in pending),
             )
+
+
+def _set_apart(t: Transaction) -> int:
+    """Move what the scope refuses out of the pending changes; how much it is."""
+    t.run("DELETE FROM temp.refused")
+    t.run(
+        "INSERT INTO temp.refused(uri, change, at, refused)"
+        " SELECT uri, change, at, refused FROM temp.changed WHERE pending AND refused ORDER BY n"
+    )
+    t.run("DELETE FROM temp.changed WHERE refused")
+    return int(t.value("SELECT count(*) FROM temp.refused"))

@@ -70,6 +70,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The source's own clock when it answered (`Date`), else ours (DST-C8)."""
 
     count: int
+    skipped: int
+    """Entries that name no resource (DST-F5)."""
+
     octets: int
     moved_to: str | None
     warnings: tuple[tuple[str, str, int], ...] = ()
@@ -186,6 +189,7 @@ class Documents:
                 last_modified=telling(answer.headers),
                 read_at=from_optional(http_micros(answer.headers.get("date"))) or self._now(),
                 count=reader.entry_count,
+                skipped=reader.skipped_count,
                 octets=answer.octets,
                 moved_to=answer.moved_to,
                 warnings=tuple((w.rule, w.message, w.count) for w in reader.warnings),

@@ -8,7 +8,7 @@ import msgspec
 
 from headwater.spec.records import Entry
 from headwater.spec.uris import normalise
-from headwater.sync.filters import Origin, Refusal, Scope, origin_of
+from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.moments import micros
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
@@ -16,7 +16,7 @@ _DUPLICATE = "duplicate"
 _MOST_MIRRORS = 20
 
 Staged = tuple[str, str | None, int | None, int | None, str | None, str | None, str | None, str | None, int]
-"""uri, loc (None: as uri), lastmod, length, hash, type, encoding, mirrors (JSON), refused."""
+"""uri, loc (None: as uri), lastmod, length, hash, type, encoding, mirrors (JSON), refused (0: it is not)."""
 
 
 class Intake:
@@ -25,8 +25,6 @@ class Intake:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._prefix = "\0"
-        self.refused = 0
-        self.examples: list[tuple[Refusal, str]] = []
 
     def uri(self, loc: str) -> str:
         """The form in which URIs are compared (AMB-08)."""
@@ -60,10 +58,7 @@ class Intake:
         if refusal is None:
             self._learn(uri)
             return 0
-        self.refused += 1
-        if len(self.examples) < 5:
-            self.examples.append((refusal, loc[:300]))
-        return 1
+        return 1 + REFUSALS.index(refusal)
 
     def _learn(self, uri: str) -> None:
         """The prefix of the usual entry: a normalised origin, up to and with the slash."""

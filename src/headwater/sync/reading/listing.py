@@ -54,7 +54,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     settled: bool = True
     count: int = 0
     duplicates: int = 0
-    refused: int = 0
+    skipped: tuple[tuple[str, int], ...] = ()
+    """Documents with entries that name no resource, and how many (DST-F5)."""
+
     etag: str | None = None
     last_modified: str | None = None
     faults: tuple[str, ...] = ()
@@ -165,7 +167,14 @@ class Listing:
         if answer.document.kind in _LISTS:
             stated = micros(answer.document.at)
             return self._finish(
-                Snapshot(uri=uri, at=at, stated_at=stated, etag=answer.etag, last_modified=answer.last_modified), intake
+                Snapshot(
+                    uri=uri,
+                    at=at,
+                    stated_at=stated,
+                    etag=answer.etag,
+                    last_modified=answer.last_modified,
+                    skipped=_skipped(answer),
+                )
             )
         return self._components(answer, at, intake, head.fingerprint())
 
@@ -188,6 +197,7 @@ class Listing:
         misfits: list[str] = []
         read: list[_Read] = []
         moments = [at]
+        skipped = _skipped(index)
         count = done = 0
         indexes = {index.uri, index.final}
         while row := self._next_part(done):
@@ -205,6 +215,7 @@ class Listing:
                 indexes.update((uri, component.final))
             read.append(_Read(uri, _telling(component), print_))
             moments.append(self._believed(component))
+            skipped += _skipped(component)
             own = micros(component.document.at)
             if stated is not None and own is not None and own != stated:
                 misfits.append(uri)
@@ -225,8 +236,9 @@ class Listing:
             last_modified=index.last_modified,
             faults=tuple(faults[:20]) + tuple(f"{uri} does not fit its index" for uri in misfits[:20]),
             document_count=count + 1,
+            skipped=skipped,
         )
-        return self._finish(snapshot, intake)
+        return self._finish(snapshot)
 
     def _next_part(self, done: int) -> tuple[int, str, int | None, int] | None:
         with self._database.write() as t:
@@ -268,7 +280,7 @@ class Listing:
             return False
         return isinstance(answer, Missing) or again.fingerprint() != before.fingerprint
 
-    def _finish(self, snapshot: Snapshot, intake: Intake) -> Snapshot:
+    def _finish(self, snapshot: Snapshot) -> Snapshot:
         with self._database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
             total = int(t.value("SELECT count(*) FROM temp.listed"))
@@ -279,9 +291,11 @@ class Listing:
                     "DELETE FROM temp.listed WHERE EXISTS"
                     " (SELECT 1 FROM temp.listed AS later WHERE later.uri = listed.uri AND later.n > listed.n)"
                 )
-        for refusal, loc in intake.examples:
-            self._documents.warn("DST-S12", f"{intake.refused} entries are refused: {refusal.value}", loc)
-        return msgspec.structs.replace(snapshot, count=total - doubled, duplicates=doubled, refused=intake.refused)
+        return msgspec.structs.replace(snapshot, count=total - doubled, duplicates=doubled)
+
+
+def _skipped(answer: Answer) -> tuple[tuple[str, int], ...]:
+    return ((answer.uri, answer.skipped),) if answer.skipped else ()
 
 
 def _telling(answer: Answer) -> Validators | None:

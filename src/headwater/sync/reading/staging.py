@@ -18,8 +18,8 @@ from headwater.sync.position import Fingerprint, Part, Position, Style10, Times,
 from headwater.sync.reading.intake import Intake
 
 _INSERT = (
-    "INSERT INTO temp.changed(list, ordinal, uri, loc, lastmod, length, hash, type, encoding, mirrors, pending, change,"
-    " at, exact) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, NULL, 0)"
+    "INSERT INTO temp.changed(list, ordinal, uri, loc, lastmod, length, hash, type, encoding, mirrors, refused,"
+    " pending, change, at, exact) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, NULL, 0)"
 )
 _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
@@ -98,7 +98,7 @@ class Staging:
         self._listener(Progress("reading changes", len(self.marks)))
 
     def _change(self, entry: Entry) -> Row | None:
-        """The staged row of one entry; None for one that is refused, or certainly done (5.2)."""
+        """The staged row of one entry; None for one that is certainly done (5.2)."""
         assert self.style is not None
         ordinal = len(self.marks)
         change = (entry.change or Change.UPDATED).value  # AMB-35: GET decides
@@ -119,7 +119,7 @@ class Staging:
             return None
         staged = self._intake.row(entry)
         self.marks.append(mark_of(staged[0], change))
-        return None if staged[8] else (self._number, ordinal, *staged[:8], change)
+        return self._number, ordinal, *staged, change
 
     def _is_done(self, low: int | None, high: int | None) -> bool:
         """A certain time before T, in order, and not among what a known list has got since (DST-C9)."""
