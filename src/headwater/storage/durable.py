@@ -42,6 +42,15 @@ def sync_folder(path: Path) -> None:
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
+def make_folders(path: Path) -> None:
+    """Make a folder and those above that are missing, each name durable; what may not be read is not synced."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(exist_ok=True)
+            with suppress(PermissionError):
+                sync_folder(folder.parent)
+
+
 def _sync(path: Path, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:

@@ -21,7 +21,7 @@ import msgspec
 
 from headwater.errors import StoreFault, UsageFault
 from headwater.storage.coding import LABEL_OCTETS, Gzip, header, read_label, read_whole_label
-from headwater.storage.durable import sync_file, sync_folder
+from headwater.storage.durable import make_folders, sync_file, sync_folder
 
 TEMPORARY = ".headwater-tmp-"
 """Names that begin so are half-written; they are removed when the store is opened, and never listed."""
@@ -86,8 +86,12 @@ class FolderStore:
         self._durable = durable
         self._known: dict[str, Stored] = {}
         self._lock = threading.Lock()
+        self._safe_folders: set[Path] = set()
         with _faults(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
+            if durable:
+                make_folders(self.root)
+            else:
+                self.root.mkdir(parents=True, exist_ok=True)
         if clean:
             self.clean()
 
@@ -98,7 +102,7 @@ class FolderStore:
         """
         path = self._path(name)
         with _faults(path):
-            self._make_folder(path.parent)
+            self._prepare_folder(path.parent)
             writing = _Writing(path)
             try:
                 writing.fill(chunks)
@@ -248,8 +252,9 @@ class FolderStore:
             raise BadName(f"not a document name: {name[:200]!r}")
         return self.root.joinpath(*parts)
 
-    def _make_folder(self, folder: Path) -> None:
-        if folder.is_dir():
+    def _prepare_folder(self, folder: Path) -> None:
+        """Make a folder; sync it and those above once: who made them, or names in them, may have been killed first."""
+        if folder in self._safe_folders and folder.is_dir():
             return
         folder.mkdir(parents=True, exist_ok=True)
         if self._durable:
@@ -257,6 +262,7 @@ class FolderStore:
                 sync_folder(made)
                 if made == self.root:
                     break
+            self._safe_folders.add(folder)
 
     def _describe(self, name: str, path: Path, signature: _Signature, etag: str) -> Stored:
         gzip = _matching_gzip(path, etag, signature[2])
