@@ -18,6 +18,7 @@ from headwater.errors import Exit
 from headwater.ingest.folder import intake, reading
 from headwater.ingest.folder import scanner as folder_module
 from headwater.ingest.folder.hints import meant, topmost
+from headwater.ingest.folder.nofollow import Opener, open_by_steps, open_unlinked
 from headwater.ingest.folder.passes import Pass
 from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.readers import Readers, Stopped
@@ -171,7 +172,7 @@ def test_times_that_cannot_be_break_nothing(world: World) -> None:
 # What cannot be looked at
 
 
-@pytest.mark.parametrize("call", ["lstat", "open", "scandir"])
+@pytest.mark.parametrize("call", ["lstat", "open", "list"])
 @pytest.mark.parametrize("error", [13, 5, 116], ids=["EACCES", "EIO", "ESTALE"])
 def test_what_cannot_be_read_stays_as_published(
     world: World, monkeypatch: pytest.MonkeyPatch, call: str, error: int
@@ -182,23 +183,68 @@ def test_what_cannot_be_read_stays_as_published(
     world.scan()
     world.put("dir/closed", b"new")
     world.put("dir/fresh", b"fresh")
-    module = {"lstat": "walk", "scandir": "walk", "open": "reading"}[call]
-    target = {"lstat": b"/dir/closed", "open": b"/dir/closed", "scandir": b"/dir"}[call]
-    real = getattr(os, call)
+    name = {"lstat": "walk.os.lstat", "list": "walk.open_unlinked", "open": "reading.open_unlinked"}[call]
+    target = {"lstat": b"/dir/closed", "open": b"/dir/closed", "list": b"/dir"}[call]
+    real = os.lstat if call == "lstat" else open_unlinked
 
-    def refusing(path: bytes, *more: object) -> object:
+    def refusing(path: bytes, *more: int) -> object:
         if path.endswith(target):
             raise OSError(error, os.strerror(error), path)
         return real(path, *more)
 
-    monkeypatch.setattr(f"headwater.ingest.folder.{module}.os.{call}", refusing)
+    monkeypatch.setattr(f"headwater.ingest.folder.{name}", refusing)
     done = world.scan()
     assert done.deleted == 0
-    assert done.kept == (2 if call == "scandir" else 1)
+    assert done.kept == (2 if call == "list" else 1)
     assert world.held()["dir/closed"] == hashes(b"old")
     assert world.rules() == {"HW-ING-20"}
     monkeypatch.undo()
     assert world.scan().updated == 1
+    assert world.held() == world.truth()
+
+
+# What is exchanged for a link while we look
+
+
+@pytest.mark.parametrize(
+    ("moment", "what"),
+    [
+        ("walk", "dir"),
+        ("walk", "dir/below"),
+        ("reading", "dir"),
+        ("reading", "dir/below"),
+        ("reading", "dir/below/file"),
+    ],
+)
+@pytest.mark.parametrize("opener", [open_unlinked, open_by_steps])
+def test_a_folder_exchanged_for_a_link_leads_nowhere(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, what: str, opener: Opener
+) -> None:
+    """Whoever may write into the folder makes us read nothing that he may not read himself."""
+    world.put("dir/below/file", b"inside")
+    world.put("other")
+    world.scan()
+    outside = World(tmp_path / "outside")
+    outside.put("below/file", b"secret")
+    outside.put("file", b"secret")
+    world.put("dir/below/file", b"inside, too")
+    there = {"dir": ".", "dir/below": "below", "dir/below/file": "file"}[what]
+
+    def exchanging(path: bytes, flags: int, *folder: int) -> int:
+        if path.endswith(b"/" + what.encode()) or (moment == "reading" and path.endswith(b"/file")):
+            monkeypatch.setattr(f"headwater.ingest.folder.{moment}.open_unlinked", opener)
+            os.rename(world.full(what), world.root + b"-aside")
+            os.symlink(os.path.realpath(outside.full(there)), world.full(what))
+        return opener(path, flags, *folder)
+
+    monkeypatch.setattr(f"headwater.ingest.folder.{moment}.open_unlinked", exchanging)
+    done = world.scan()
+    assert set(world.held().values()) == {hashes(b"inside"), hashes(b"x")}
+    assert (done.created, done.updated, done.deleted) == (0, 0, 0)
+    assert moment == "walk" or done.unsettled == [b"dir/below/file"], "another look finds the link"
+    os.unlink(world.full(what))
+    os.rename(world.root + b"-aside", world.full(what))
+    world.scan()
     assert world.held() == world.truth()
 
 

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,9 @@ import pytest
 
 from headwater.ingest.folder import readers as readers_module
 from headwater.ingest.folder import reading
+from headwater.ingest.folder.placing import COPY, LINK
 from headwater.ingest.folder.readers import Readers, Stopped
-from headwater.ingest.folder.reading import COPY, LINK, read_file
+from headwater.ingest.folder.reading import read_file
 from headwater.spec.hashes import HASHLIB
 
 BOTH = ("md5", "sha-256")
@@ -94,7 +94,7 @@ def test_what_is_no_readable_file(base: bytes) -> None:
     assert outcome(base) == (reading.SPECIAL, 0)
     assert outcome(base + b"/nothing") == (reading.VANISHED, 0)
     assert outcome(base + b"/file/below") == (reading.VANISHED, 0)
-    assert outcome(base + b"/link") == (reading.UNREADABLE, errno.ELOOP)
+    assert outcome(base + b"/link") == (reading.CHANGED, 0)  # it was a file when it was found
     assert outcome(base + b"/" + b"n" * 300) == (reading.UNREADABLE, errno.ENAMETOOLONG)
 
 
@@ -223,9 +223,7 @@ def test_stopping_does_not_wait_for_a_large_file(base: bytes, processes: int) ->
 def test_the_reading_program_needs_nothing_but_the_standard_library(base: bytes) -> None:
     """It starts in milliseconds, and ends when its parent does."""
     path = put(base, b"file", b"abc")
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", reading.__file__, "", "md5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    process = subprocess.Popen([*readers_module.PROGRAM, "", "md5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     reading.send(process.stdin, [(path, None, None), (b"/nowhere", None, None)])
@@ -264,11 +262,57 @@ def test_a_copied_place_has_its_own_octets_and_the_same_time(base: bytes) -> Non
     assert os.listdir(base + b"/out") == [b"file"]
 
 
+@pytest.mark.parametrize("by_descriptor", [True, False])
+@pytest.mark.parametrize("what", ["folder", "file"])
+@pytest.mark.parametrize("old", [True, False])
+def test_what_is_linked_is_what_was_opened(
+    base: bytes, monkeypatch: pytest.MonkeyPatch, by_descriptor: bool, what: str, old: bool
+) -> None:
+    """A folder or the file is exchanged for a link to the outside between the opening and the linking."""
+    path, place = put(base, b"in/folder/file", b"inside"), base + b"/out/file"
+    secret = put(base, b"outside/file", b"secret")
+    if old:
+        put(base, b"out/file", b"old")
+    real = os.link
+    exchanged = os.path.dirname(path) if what == "folder" else path
+
+    def exchanging(*arguments: bytes, **options: object) -> None:
+        monkeypatch.setattr("headwater.ingest.folder.placing.os.link", real)
+        os.rename(exchanged, base + b"/in/aside")
+        os.symlink(os.path.dirname(secret) if what == "folder" else secret, exchanged)
+        real(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("headwater.ingest.folder.placing.os.link", exchanging)
+    if not by_descriptor:
+        monkeypatch.setattr("headwater.ingest.folder.placing._DESCRIPTORS", None)
+    found = read_file((path, place, None), ("md5",), LINK)
+    assert found[0] in (reading.READ, reading.CHANGED)
+    assert found[0] == reading.CHANGED or found[5] == f"md5:{hashlib.md5(b'inside').hexdigest()}"
+    if os.path.lexists(place):
+        assert not os.path.islink(place)
+        with open(place, "rb") as file:
+            assert file.read() in (b"inside", b"old")
+    assert os.listdir(base + b"/out") in ([b"file"], [])
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_places_are_linked_without_names_for_descriptors(
+    base: bytes, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    monkeypatch.setattr("headwater.ingest.folder.placing._DESCRIPTORS", None)
+    path, place = put(base, b"in/file", b"abc"), base + b"/out/deep/file"
+    if old:
+        put(base, b"out/deep/file", b"old")
+    assert read_file((path, place, None), ("md5",), LINK)[0] == reading.READ
+    assert os.path.samefile(path, place)
+    assert os.listdir(base + b"/out/deep") == [b"file"]
+
+
 def test_a_copy_where_links_cannot_be(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.EXDEV, "another file system")
 
-    monkeypatch.setattr("headwater.ingest.folder.reading.os.link", refuse)
+    monkeypatch.setattr("headwater.ingest.folder.placing.os.link", refuse)
     path, place = put(base, b"in/file", b"abc"), base + b"/out/file"
     assert read_file((path, place, None), ("md5",), LINK)[0] == reading.READ
     with open(place, "rb") as file:

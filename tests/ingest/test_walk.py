@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headwater.ingest.folder.nofollow import open_unlinked
 from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.walk import LINK_DEPTH, Found, Remark, RootFault, Unreadable, Walk, path_of, quote
 
@@ -188,26 +189,24 @@ def test_a_closed_folder_is_said_to_be_unreadable(root: bytes) -> None:
 
 def test_a_folder_that_cannot_be_listed_is_said_to_be_unreadable(root: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, b"open/file", b"closed/file", b"zebra")
-    _refuse(monkeypatch, "scandir", b"/closed", 5)
+    _refuse(monkeypatch, b"/closed", 5)
     found = list(Walk(root, Selection()).everything())
     assert [(type(one), one.uri) for one in found] == [(Unreadable, "closed/"), (Found, "open/file"), (Found, "zebra")]
 
 
 def test_a_folder_that_vanishes_meanwhile_is_passed_over(root: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, b"open/file", b"gone/file", b"zebra")
-    _refuse(monkeypatch, "scandir", b"/gone", 2)
+    _refuse(monkeypatch, b"/gone", 2)
     assert uris(Walk(root, Selection())) == ["open/file", "zebra"]
 
 
-def _refuse(monkeypatch: pytest.MonkeyPatch, name: str, ending: bytes, error: int) -> None:
-    real = getattr(os, name)
-
-    def refusing(path: bytes, *more: object, **options: object) -> object:
+def _refuse(monkeypatch: pytest.MonkeyPatch, ending: bytes, error: int) -> None:
+    def refusing(path: bytes, flags: int) -> int:
         if path.endswith(ending):
             raise OSError(error, os.strerror(error), path)
-        return real(path, *more, **options)
+        return open_unlinked(path, flags)
 
-    monkeypatch.setattr(f"headwater.ingest.folder.walk.os.{name}", refusing)
+    monkeypatch.setattr("headwater.ingest.folder.walk.open_unlinked", refusing)
 
 
 def test_patterns_and_avoided_folders(root: bytes) -> None:

@@ -334,6 +334,58 @@ def test_file_that_is_gone_or_closed_or_no_longer_a_file(small: Face, tmp_path: 
     assert small.get("/files/resources/a.txt").headers["etag"].startswith("W/")
 
 
+def test_what_has_come_to_lie_outside_is_not_served_even_in_the_state_that_was_listed(
+    small: Face, tmp_path: Path
+) -> None:
+    """A folder that has moved out, with a link in its place: the file is the very one that was read inside."""
+    folder = tmp_path / "files/folder"
+    folder.mkdir()
+    (folder / "file").write_text("once inside")
+    time.sleep(0.15)
+    small.source.run_once()
+    target = "/files/resources/folder/file"
+    assert small.get(target).headers["etag"].startswith('"')
+    folder.rename(tmp_path / "outside")
+    assert small.get(target).status == 404
+    folder.symlink_to(tmp_path / "outside")
+    assert small.get(target).status == 404
+    folder.unlink()
+    (tmp_path / "files/elsewhere").mkdir()
+    (tmp_path / "outside").rename(tmp_path / "files/elsewhere/folder")
+    folder.symlink_to(tmp_path / "files/elsewhere/folder")
+    assert small.get(target).body == b"once inside", "a link inside the folder may lead anywhere in it"
+
+
+def test_the_state_of_a_command_is_not_served_by_a_link(tmp_path: Path) -> None:
+    root = tmp_path / "files"
+    root.mkdir()
+    (root / "a").write_text("a")
+    with face(root, root / "kept") as server:
+        for secret in (root / "kept/lock", root / "kept/catalog.sqlite"):
+            (root / "a").unlink()
+            (root / "a").symlink_to(secret)
+            assert server.get("/files/resources/a").status == 404
+
+
+@pytest.mark.parametrize("linked", ["root", "above"])
+def test_a_root_behind_a_link_is_where_the_link_leads_now(tmp_path: Path, linked: str) -> None:
+    """Releases are switched so: by a link to the newest."""
+    for release in ("1", "2"):
+        (tmp_path / release / "files").mkdir(parents=True)
+        (tmp_path / release / "files/a").write_text(f"release {release}")
+    current = tmp_path / "current"
+    below = Path() if linked == "root" else Path("files")
+    current.symlink_to(tmp_path / "1" / ("files" if linked == "root" else ""))
+    with face(current / below, tmp_path / "state") as server:
+        assert server.get("/files/resources/a").body == b"release 1"
+        (tmp_path / "new").symlink_to(tmp_path / "2" / ("files" if linked == "root" else ""))
+        (tmp_path / "new").rename(current)
+        assert server.get("/files/resources/a").body == b"release 2"
+        (tmp_path / "2/files/a").unlink()
+        (tmp_path / "2/files/a").symlink_to(tmp_path / "1/files/a")
+        assert server.get("/files/resources/a").status == 404
+
+
 def test_file_truncated_while_it_is_sent_cuts_the_connection(small: Face, tmp_path: Path) -> None:
     path = tmp_path / "files/big.bin"
     with path.open("r+b") as file:

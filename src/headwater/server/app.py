@@ -290,16 +290,14 @@ class Application:
         known = self._cards.find(set_name, relative, answer)
         if known is None or not self._source.takes(set_name, found.path):
             return replies.text(404, "no such resource")
-        root = self._roots[set_name]
         try:
-            file = root.open(found.path)
+            file = self._roots[set_name].open(found.path)
         except OSError as fault:
             return self._unreadable(fault)
         reply = None
         try:
             card = self._cards.card(set_name, relative, known, file, answer)
-            # A file that ingest has read in exactly this state lies inside; of any other the kernel is asked.
-            if card is None or not (card.is_strong or root.contains(file, found.path)):
+            if card is None:
                 return replies.text(404, "no such resource")
             reply = _resource_reply(card, file, conditions, is_head=is_head)
             return reply

@@ -9,9 +9,12 @@ import sys
 
 import msgspec
 
+from headwater.ingest.folder.nofollow import open_unlinked
 from headwater.ingest.folder.signature import note
+from headwater.ingest.folder.walk import STATE_FOLDER, is_state
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _MARK = slice(1, 5)  # where a signature keeps the mark of the settings, which is not a matter of the file
 
 
@@ -20,30 +23,71 @@ class Root:
 
     def __init__(self, folder: str) -> None:
         self._folder = os.fsencode(folder)
-        self._real = os.path.realpath(self._folder)
+        self._has_links = os.path.realpath(self._folder) != os.path.abspath(self._folder)
+        """Whether a name of the folder's own path is a link; it may lead elsewhere at any time."""
 
     def open(self, path: bytes) -> OpenFile:
-        """Open the regular file at the relative `path`. Raises OSError, ENOENT also for what is no regular file.
+        """Open the regular file at the relative `path`, which lies below the folder, links resolved.
 
-        A FIFO or a device is never waited for. Where a link has led is not judged yet: see `contains`.
+        Raises OSError; ENOENT for what is no regular file, leads out of the folder, or is the state of a command. A
+        FIFO or a device is never waited for.
         """
-        descriptor = os.open(self._folder + b"/" + path, _FLAGS)
+        if STATE_FOLDER in path and STATE_FOLDER in path.split(b"/"):
+            raise _absent()
+        descriptor = self._open(path)
         try:
             state = os.fstat(descriptor)
             if not stat.S_ISREG(state.st_mode):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+                raise _absent()
         except BaseException:
             os.close(descriptor)
             raise
         return OpenFile(descriptor, state)
 
-    def contains(self, file: OpenFile, path: bytes) -> bool:
-        """Whether what was opened lies below the folder, links resolved: asked of the kernel, so no race is left."""
-        real = _path_of(file.descriptor, self._folder + b"/" + path)
-        if real.startswith(self._real.rstrip(b"/") + b"/"):
+    def _open(self, path: bytes) -> int:
+        """One call for a file that no link leads to, as nearly all are."""
+        if not self._has_links:
+            try:
+                return open_unlinked(self._folder + b"/" + path, _FLAGS)
+            except OSError as cause:
+                if cause.errno != errno.ELOOP:
+                    raise
+        folder = os.open(self._folder, _FOLDER)
+        try:
+            return open_unlinked(path, _FLAGS, folder)
+        except OSError as cause:
+            if cause.errno != errno.ELOOP:
+                raise
+            return self._open_linked(path, folder)
+        finally:
+            os.close(folder)
+
+    def _open_linked(self, path: bytes, folder: int) -> int:
+        """Open a file that links lead to, and judge where they have led: asked of the kernel, so no race is left."""
+        descriptor = os.open(path, _FLAGS, dir_fd=folder)
+        try:
+            below = _path_of(folder, self._folder).rstrip(b"/") + b"/"
+            real = _path_of(descriptor, self._folder + b"/" + path)
+            if not real.startswith(below) or _is_ours(real, below):
+                raise _absent()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+def _absent() -> OSError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
+def _is_ours(real: bytes, below: bytes) -> bool:
+    """Whether the file lies in a folder with the state of a command."""
+    folder = os.path.dirname(real)
+    while folder.startswith(below):
+        if is_state(folder):
             return True
-        self._real = os.path.realpath(self._folder)  # the folder may have been replaced since
-        return real.startswith(self._real.rstrip(b"/") + b"/")
+        folder = os.path.dirname(folder)
+    return False
 
 
 class OpenFile(msgspec.Struct, frozen=True, gc=False):

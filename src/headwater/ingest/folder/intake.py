@@ -16,8 +16,9 @@ from headwater.errors import StoreFault
 from headwater.ingest.folder import reading
 from headwater.ingest.folder.comparison import Candidate
 from headwater.ingest.folder.metadata import describe
+from headwater.ingest.folder.placing import LINK
 from headwater.ingest.folder.readers import Readers
-from headwater.ingest.folder.reading import LINK, Reading, Request
+from headwater.ingest.folder.reading import Reading, Request
 from headwater.ingest.folder.signature import RACY, TICK_NS, rules_mark, settled_note
 from headwater.ingest.folder.walk import Remark, path_of
 

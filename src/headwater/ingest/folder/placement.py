@@ -21,7 +21,7 @@ from headwater.catalog.interface import Catalog
 from headwater.ingest.folder import reading
 from headwater.ingest.folder.intake import PlaceFault
 from headwater.ingest.folder.patterns import Selection
-from headwater.ingest.folder.reading import COPY
+from headwater.ingest.folder.placing import COPY
 from headwater.ingest.folder.signature import is_outlined, outline
 from headwater.ingest.folder.walk import Found, RootFault, Walk, path_of
 from headwater.spec.records import Change

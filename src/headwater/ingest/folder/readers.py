@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Generic, Protocol, TypeVar
 
 from headwater.ingest.folder import reading
@@ -29,6 +30,15 @@ SERIAL_FILES = 256
 SERIAL_OCTETS = 16 << 20
 AHEAD = 24
 """So many blocks each process may have in hand: it reads on while this process writes a batch down (50 to 80 ms)."""
+PROGRAM = (
+    sys.executable,
+    "-I",
+    "-S",
+    "-c",
+    "import sys; sys.path.append(sys.argv.pop(1)); from headwater.ingest.folder.reading import serve; serve()",
+    os.fspath(Path(reading.__file__).parents[3]),
+)
+"""A reading process: this package and the standard library, without what a site may add to every start."""
 _PIPE_OCTETS = 1 << 20
 _PIPE_PAGE = 4096
 _POLL_SECONDS = 0.2
@@ -82,7 +92,7 @@ class _Pace:
 class _Process(Generic[T]):
     def __init__(self, arguments: list[str]) -> None:
         self._popen = subprocess.Popen(
-            [sys.executable, "-I", "-S", reading.__file__, *arguments],
+            [*PROGRAM, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # a buffer would hide from the selector what it has already taken in

@@ -33,8 +33,8 @@ from headwater.ingest.folder.hints import meant
 from headwater.ingest.folder.intake import BATCH, Intake, batched, unreadable
 from headwater.ingest.folder.passes import Pass
 from headwater.ingest.folder.patterns import Selection
+from headwater.ingest.folder.placing import LINK
 from headwater.ingest.folder.readers import Stopped
-from headwater.ingest.folder.reading import LINK
 from headwater.ingest.folder.remarks import Remarks
 from headwater.ingest.folder.spool import Spool
 from headwater.ingest.folder.walk import Found, Remark, RootFault, Seen, Unreadable, Walk, path_of, quote

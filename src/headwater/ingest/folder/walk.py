@@ -2,7 +2,8 @@
 
 Siblings are sorted by their percent-encoded name, folders with a slash behind it; depth first that is the order of
 whole URIs, so the walk can be merged with the catalog's sorted resources without holding either. Symbolic links are
-followed inside the folder, never out of it; loops are broken. Names are octets: nothing is decoded that could fail.
+followed inside the folder, never out of it; loops are broken. A folder is listed by a path in which no name is a link,
+so one that is exchanged for a link meanwhile leads nowhere. Names are octets: nothing is decoded that could fail.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater import notices
+from headwater.ingest.folder.nofollow import open_unlinked
 from headwater.ingest.folder.patterns import Selection
 from headwater.spec.uris import quote_path
 
@@ -31,6 +33,8 @@ STATE_MARK = b".headwater-state"
 """A folder in which this file lies is such a folder too, whatever its name."""
 
 _KIND, _FILE = 0o170000, stat.S_IFREG
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DESCRIPTORS = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 _PLAIN = re.compile(rb"[A-Za-z0-9._~-]+\Z")
 _PLAIN_NAMES = re.compile(rb"[A-Za-z0-9._~/-]+\Z")
@@ -186,13 +190,19 @@ class Walk:
         return (now.st_dev, now.st_ino) == (self.state.st_dev, self.state.st_ino)
 
     def _list(self, folder: bytes) -> tuple[list[str], frozenset[str]]:
-        """The keys in a folder, last first, and those of them that are no files."""
-        with os.scandir(folder) as entries:
-            listed = list(entries)
-        names = [entry.name for entry in listed if entry.is_file(follow_symlinks=False)]
+        """The keys in a folder, last first, and those of them that are no files. Raises OSError; ELOOP for a link."""
+        descriptor = open_unlinked(folder, _LIST)
+        try:
+            with os.scandir(_DESCRIPTORS % descriptor if _DESCRIPTORS else folder) as entries:
+                listed = list(entries)
+            names = [entry.name for entry in listed if entry.is_file(follow_symlinks=False)]
+            others = []
+            if len(names) < len(listed):
+                others = [one for one in listed if not one.is_file(follow_symlinks=False)]
+            odd = [quote(one.name) + ("/" if _leads_to_folder(one) else "") for one in others]
+        finally:
+            os.close(descriptor)
         keys = _quoted(names)
-        others = [one for one in listed if not one.is_file(follow_symlinks=False)] if len(names) < len(listed) else []
-        odd = [quote(one.name) + ("/" if _leads_to_folder(one) else "") for one in others]
         keys += odd
         keys.sort(reverse=True)
         return keys, frozenset(odd)
@@ -206,7 +216,7 @@ class Walk:
                     frame.keys, frame.odd = self._list(frame.path)
                 except OSError as cause:
                     frames.pop()
-                    yield from self._closed(frame.prefix, frame.path, cause)
+                    yield from self._unlisted(frame, cause)
                     continue
             folder = yield from self._files(frame, frame.keys)
             if folder is None:
@@ -325,6 +335,13 @@ class Walk:
         if not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
             self._remark(Remark(notices.NOT_A_FILE, "a pipe, socket or device is left out", path))
         return None
+
+    def _unlisted(self, frame: _Frame, cause: OSError) -> Iterator[Unreadable]:
+        """A folder that was one a moment ago. What has been exchanged for a link is judged by the next look."""
+        if cause.errno == errno.ELOOP:
+            yield Unreadable(frame.prefix, frame.path, "it has just become a link")
+        else:
+            yield from self._closed(frame.prefix, frame.path, cause)
 
     def _closed(self, uri: str, path: bytes, cause: OSError) -> Iterator[Unreadable]:
         failed = self._failed(uri, path, cause)

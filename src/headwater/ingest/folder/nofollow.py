@@ -1,0 +1,117 @@
+"""Opens a path only while no name in it is a symbolic link, so that nobody leads us out of a folder while we look.
+
+`O_NOFOLLOW` guards the last name alone: a folder on the way can be exchanged for a link between a look and the opening.
+Linux refuses every link with `openat2`, macOS with `O_NOFOLLOW_ANY`; elsewhere, and where a sandbox forbids the call,
+the path is walked from descriptor to descriptor. Standard library only: the reading processes import it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+import sys
+from collections.abc import Callable
+from typing import Final
+
+Opener = Callable[[bytes, int, int], int]
+
+HERE: Final = -100
+"""AT_FDCWD: relative paths begin at the working folder."""
+
+_OPENAT2: Final = 437
+_NO_SYMLINKS: Final = 0x04
+_HOW: Final = "=QQQ"
+_LARGE: Final = getattr(os, "O_LARGEFILE", 0)
+_PATH_ONLY: Final = getattr(os, "O_PATH", 0)
+_ANYWHERE: Final = getattr(os, "O_NOFOLLOW_ANY", 0)
+_FOLDER: Final = (_PATH_ONLY or os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_unlinked(path: bytes, flags: int, folder: int = HERE) -> int:
+    """A descriptor of what lies at `path` below the open `folder`. Raises OSError; ELOOP when a name in it is a link.
+
+    `path` has no `..`: what is below a folder, and has no link, is in it. O_CLOEXEC is for the caller to say.
+    """
+    return _open(path, flags, folder)
+
+
+def open_by_steps(path: bytes, flags: int, folder: int = HERE) -> int:
+    """The same with what every system has: one descriptor for each name of the path."""
+    *above, last = [one for one in path.split(b"/") if one not in (b"", b".")] or [b"."]
+    held = os.open(b"/", _FOLDER) if path.startswith(b"/") else -1
+    try:
+        for name in above:
+            below = _step(name, _FOLDER, folder if held < 0 else held)
+            if held >= 0:
+                os.close(held)
+            held = below
+        return _step(last, flags | os.O_NOFOLLOW, folder if held < 0 else held)
+    finally:
+        if held >= 0:
+            os.close(held)
+
+
+def _step(name: bytes, flags: int, folder: int) -> int:
+    where = None if folder == HERE else folder
+    try:
+        descriptor = os.open(name, flags, dir_fd=where)
+    except OSError as cause:  # for a link, systems say ELOOP, EMLINK, or that it is no folder
+        if cause.errno in (errno.ENOTDIR, errno.EMLINK) and _is_link(name, where):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from cause
+        raise
+    if _PATH_ONLY and flags & _PATH_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):  # O_PATH opens the link
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+    return descriptor
+
+
+def _is_link(name: bytes, where: int | None) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=where, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _by_openat2() -> Opener:
+    """One system call (openat2(2), Linux 5.6). Raises OSError where it is not there, or not allowed."""
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    hows: dict[int, bytes] = {}
+
+    def opened(path: bytes, flags: int, folder: int) -> int:
+        if b"\0" in path:
+            raise ValueError("embedded null byte")
+        how = hows.get(flags)
+        if how is None:
+            large = 0 if flags & _PATH_ONLY else _LARGE
+            how = hows[flags] = struct.pack(_HOW, flags | large, 0, _NO_SYMLINKS)
+        while (descriptor := call(_OPENAT2, folder, path, how, len(how))) < 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EINTR, errno.EAGAIN):
+                raise OSError(number, os.strerror(number), path)
+        return int(descriptor)
+
+    os.close(opened(b"/", _FOLDER, HERE))
+    return opened
+
+
+def _by_flag(path: bytes, flags: int, folder: int) -> int:
+    return os.open(path, flags | _ANYWHERE, dir_fd=None if folder == HERE else folder)
+
+
+def _best() -> Opener:
+    if _ANYWHERE:
+        return _by_flag
+    if sys.platform == "linux":
+        try:
+            return _by_openat2()
+        except OSError:  # an older kernel, or a sandbox that does not know the call
+            pass
+    return open_by_steps
+
+
+_open: Opener = _best()
