@@ -1,10 +1,11 @@
-"""`headwater status`: how the sets of a source stand, for a person as a table, for a program as JSON."""
+"""`headwater status`: how the sets of a source stand, or a copy, for a person as text, for a program as JSON."""
 
 from __future__ import annotations
 
 import datetime as dt
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -30,20 +31,37 @@ _LEFT = frozenset({"set", "phase"})
 
 
 @click.command(name="status")
-@click.argument("place", metavar="CATALOG")
+@click.argument("place", metavar="PLACE")
 @click.option("--set", "names", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option(
     "--watch", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Show it again so often, until Ctrl-C."
 )
+@click.option(
+    "--max-age",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Of a copy: exit status 1 when a set was not looked at without fault for longer.",
+)
 @json_option
-def command(place: str, names: tuple[str, ...], watch: float | None, as_json: bool) -> Exit:
-    """Show what each set of CATALOG holds, what is published of it, and how long anything has been waiting.
+def command(place: str, names: tuple[str, ...], watch: float | None, max_age: float | None, as_json: bool) -> int:
+    """Show how the source whose catalog is at PLACE stands, or the copy in the folder PLACE.
 
-    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. It is only read, also
-    while a server works on it. With --watch and --json, each time is one line.
+    Of a source: what each set holds, what is published of it, and how long anything has been waiting. PLACE is a
+    catalog's file, a state folder, a configuration (.toml), or a cluster's URL.
+
+    Of a copy: how far each set has come, the last run, what failed and what is held back. The exit status is what a run
+    would end with as things stand: 0 all is well, 3 the source could not be read, 4 something failed or is held
+    back, 5 no run has come to its end.
+
+    PLACE is only read, also while a server or a run works on it. With --watch and --json, each time is one line.
     """
+    from headwater.cli.copy_status import copy_at
     from headwater.cli.whereabouts import Whereabouts, existing
 
+    if (copy := copy_at(place)) is not None:
+        return _copy(copy, names, watch, max_age, as_json=as_json)
+    if max_age is not None:
+        raise click.UsageError("--max-age is of a copy, and there is none at this place")
     where = Whereabouts(place)
     with listening() as listener, existing(where, listener) as catalog:
         if unknown := set(names) - {state.name for state in catalog.sets()}:
@@ -58,6 +76,25 @@ def command(place: str, names: tuple[str, ...], watch: float | None, as_json: bo
             if watch is None:
                 return Exit.DONE
             time.sleep(watch)
+
+
+def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> int:
+    """Tell how a copy stands, once or again and again; returns the exit status of the last time."""
+    from headwater.cli.copy_status import show
+    from headwater.sync.survey import survey
+
+    while True:
+        status = survey(place, names, max_age=max_age)
+        if as_json:
+            (json_document if watch is None else json_line)(status)
+            sys.stdout.flush()
+        else:
+            if watch is not None and sys.stdout.isatty():
+                click.clear()
+            show(status)
+        if watch is None:
+            return status.exit_status
+        time.sleep(watch)
 
 
 def _report(catalog: Catalog, where: Whereabouts, names: tuple[str, ...]) -> dict[str, object]:

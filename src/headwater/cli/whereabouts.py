@@ -20,7 +20,9 @@ class NoCatalog(UsageFault):
     """There is no catalog at the place that was named."""
 
     code: ClassVar[str] = "HW-CLI-01"
-    advice: ClassVar[str] = "Name a catalog file, a state folder, a configuration (.toml), or a cluster's URL."
+    advice: ClassVar[str] = (
+        "Name a catalog file, a state folder, a configuration (.toml), or a cluster's URL; `status` takes a copy, too."
+    )
 
 
 class NotPortable(UsageFault):

@@ -114,3 +114,17 @@ class NothingToCompare(Undetermined):
 
     code: ClassVar[str] = "HW-SYN-12"
     advice: ClassVar[str] = "An audit needs a Resource List: ask the source's operator to publish one."
+
+
+class NoCopy(UsageFault):
+    """The folder is not a copy that `headwater sync` has made."""
+
+    code: ClassVar[str] = "HW-SYN-20"
+    advice: ClassVar[str] = "Name the folder DEST of `headwater sync`: it has .headwater/state.sqlite in it."
+
+
+class NotRemembered(UsageFault):
+    """A URI is named of which no failure and no deletion held back is remembered."""
+
+    code: ClassVar[str] = "HW-SYN-21"
+    advice: ClassVar[str] = "`headwater status --json` of the folder lists what is remembered; nothing was changed."

@@ -25,7 +25,7 @@ _MOST_FAILURES = 100
 _STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"
 """Tried in this run, and what came is not what was listed: the list may have been wrong, or is another by now."""
 
-_HELD_BACK = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
+HELD_BACK = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
 
 
 class OneSet:
@@ -142,7 +142,7 @@ class OneSet:
                 t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,))
             )
             if not self._kit.options.dry_run:
-                report.held_back = int(t.value(_HELD_BACK, (row.id,)))
+                report.held_back = int(t.value(HELD_BACK, (row.id,)))
             query = f"SELECT uri, reason, tries FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
             report.failures = [Failed(*found) for found in t.rows(query, (row.id,))]
             refused = refused_of(t, row.id)

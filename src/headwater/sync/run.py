@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headwater.errors import Exit
+from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Listener, silent
 from headwater.storage.database import Database
 from headwater.sync.addresses import starting_uri
@@ -18,6 +18,7 @@ from headwater.sync.copy.ledger import Ledger
 from headwater.sync.copy.naming import base_folder
 from headwater.sync.copy.place import Tree
 from headwater.sync.filters import Scope, hosts_of
+from headwater.sync.history import keep_fault, keep_report
 from headwater.sync.kit import Kit
 from headwater.sync.moments import micros
 from headwater.sync.network.transport import Credentials, Transport, TransportOptions
@@ -67,9 +68,17 @@ def sync(
     state = borrowed_state if options.dry_run else own_state
     with open_transport(url, options, transport, stopped) as wire, state(Home(root)) as database:
         wire.heard = wishes.hear
-        run = _Run(url, root, options, listener, wire, database, now, wishes)
-        report = run.go()
-    report.seconds = round(time.monotonic() - began, 3)
+        began_at = micros(now()) or 0
+        try:
+            report = _Run(url, root, options, listener, wire, database, now, wishes).go()
+        except HeadwaterError as fault:
+            if not options.dry_run:
+                keep_fault(database, began_at, micros(now()) or 0, fault)
+            raise
+        report.seconds = round(time.monotonic() - began, 3)
+        if not options.dry_run:
+            with database.write() as t:
+                keep_report(t, began_at, micros(now()) or 0, report)
     return report
 
 

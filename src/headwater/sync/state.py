@@ -79,7 +79,14 @@ CREATE TABLE refusals(
 ) WITHOUT ROWID;
 """
 
-SCHEMA = Schema(0x48577331, (_FIRST, _REFUSALS))
+_HISTORY = """
+CREATE TABLE set_history(
+  set_id INTEGER PRIMARY KEY, checked_at INTEGER NOT NULL, sound_at INTEGER, unsound_since_at INTEGER,
+  report TEXT NOT NULL
+);
+"""
+
+SCHEMA = Schema(0x48577331, (_FIRST, _REFUSALS, _HISTORY))
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""
 
 TEMPORARY = """

@@ -14,9 +14,10 @@ from headwater.storage.database import Database
 from headwater.storage.faults import DatabaseFault
 from headwater.storage.lock import Held, take_alone, take_together
 from headwater.storage.schema import Durability
-from headwater.sync.faults import DestinationLocked, DestinationUnusable, NoFolder
+from headwater.sync.faults import DestinationLocked, DestinationUnusable, NoCopy, NoFolder
 from headwater.sync.state import FOLDER, SCHEMA
 
+_VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
@@ -119,6 +120,54 @@ def _holds_nothing(database: Database) -> bool:
             t.one(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608  our own names
             for table in ("resources", "failures", "intents", "sets WHERE position IS NOT NULL")
         )
+
+
+@contextlib.contextmanager
+def kept_state(home: Home) -> Iterator[Database]:
+    """The state of a copy that is there, for changing what it remembers; no run can begin meanwhile.
+
+    Raises NoCopy, and DestinationLocked while a run is at work.
+    """
+    _is_copy(home)
+    try:
+        descriptor = take_alone(home.folder / "lock")
+    except Held as cause:
+        raise DestinationLocked("another run works on this folder", where=str(home.root)) from cause
+    except OSError as cause:
+        raise DestinationUnusable(f"cannot be changed: {cause.strerror}", where=str(home.folder)) from cause
+    try:
+        with home.open() as database:
+            yield database
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def seen_state(home: Home) -> Iterator[Database]:
+    """The state of a copy that is there, for reading only, also while a run is at work. Raises NoCopy.
+
+    What an older version has written, or what this user may not write to, is read from a private copy.
+    """
+    _is_copy(home)
+    path = home.folder / "state.sqlite"
+    writable = os.access(path, os.W_OK) and os.access(home.folder, os.W_OK)
+    with home.open() if writable and _is_current(path) else borrowed_state(home) as database:
+        yield database
+
+
+def _is_copy(home: Home) -> None:
+    if not (home.folder / "state.sqlite").is_file():
+        raise NoCopy("this folder is no copy", where=str(home.root))
+
+
+def _is_current(path: Path) -> bool:
+    """Whether the header of the file says our schema's version: then opening it changes nothing."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_OCTETS)
+    except OSError:
+        return False
+    return int.from_bytes(header[_VERSION_AT:], "big") == SCHEMA.version and len(header) == _HEADER_OCTETS
 
 
 @contextlib.contextmanager

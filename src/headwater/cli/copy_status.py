@@ -1,0 +1,111 @@
+"""How a copy stands, for a person as lines, for a program as JSON: what `headwater status` says of a copy."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headwater.cli.face import counted, human_octets, human_seconds, printable
+
+if TYPE_CHECKING:
+    from headwater.sync.survey import CopyStatus, Failure, SetStatus
+
+_EXAMPLES = 3
+_MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
+
+
+def copy_at(place: str) -> Path | None:
+    """The folder of the copy that PLACE is, or whose `.headwater` it is; None when it is no copy."""
+    path = Path(place)
+    if path.name == ".headwater" and (path / "state.sqlite").is_file():
+        return path.absolute().parent
+    if (path / "catalog.sqlite").is_file() or not (path / ".headwater" / "state.sqlite").is_file():
+        return None
+    return path
+
+
+def show(status: CopyStatus) -> None:
+    """Tell a person how the copy stands."""
+    running = ", a run is at work" if status.running else ""
+    click.echo(f"copy of {printable(status.source or 'nothing yet')} in {printable(status.destination)}{running}")
+    click.echo(f"last run: {_last_run(status)}")
+    telling = list(status.sets)
+    if len(telling) > _MOST_SETS:
+        telling = [one for one in telling if one.exit_status or one.failed or one.held_back][:_MOST_SETS]
+    for one in telling:
+        _show_set(one, status.time)
+    if rest := len(status.sets) - len(telling):
+        told = set(map(id, telling))
+        files = sum(one.files for one in status.sets if id(one) not in told)
+        click.echo(f"{rest:,} {'more sets' if telling else 'sets'}: {counted(files, 'file')}")
+    if status.partial_files:
+        what = "under way" if status.running else "to go on with"
+        click.echo(f"{counted(status.partial_files, 'partial file')} {what}, {human_octets(status.partial_octets)}")
+    click.echo(f"{counted(status.files, 'file')}, {human_octets(status.octets)}: {_VERDICTS[status.exit_status]}")
+
+
+_VERDICTS = {
+    0: "nothing failed, nothing is held back",
+    1: "too old",
+    3: "the source could not be read",
+    4: "something failed, is refused or is held back",
+    5: "no run has come to its end",
+    6: "the copy could not be written",
+}
+
+
+def _last_run(status: CopyStatus) -> str:
+    run = status.last_run
+    if run is None:
+        return "none has come to its end"
+    told = f"{_at(run.ended_at)} ({_age(status.time - run.ended_at)} ago), exit status {run.exit_status}"
+    if run.fault is None:
+        return told
+    often = f"; so since {_at(run.fault_since)}, {run.fault_count:,} times" if run.fault_count > 1 else ""
+    return f"{told}: {printable(run.fault)}{often}"
+
+
+def _show_set(one: SetStatus, now: dt.datetime) -> None:
+    told = [f"{counted(one.files, 'file')}, {human_octets(one.octets)}"]
+    if one.position is not None:
+        told.append(f"as the source was at {_at(one.position)}")
+    if one.sound_at is not None:
+        told.append(f"looked at without fault {_age(now - one.sound_at)} ago")
+    elif one.checked_at is not None:
+        told.append("never yet without fault")
+    click.echo(f"{printable(one.name)}: {'; '.join(told)}")
+    if one.last is not None and one.last.fault:
+        since = f" (since {_at(one.unsound_since)})" if one.unsound_since else ""
+        click.echo(f"  incomplete: {printable(one.last.fault)}{since}")
+    for refusal in one.refusals:
+        click.echo(f"  {printable(refusal)}")
+    if one.failed:
+        click.echo(f"  {one.failed:,} failed; `headwater retry` makes them due, `headwater forget` drops them")
+    for failure in one.failures[:_EXAMPLES]:
+        click.echo(f"    {printable(failure.uri)}: {_failure(failure, now)}")
+    if one.failed > _EXAMPLES:
+        click.echo(f"    … and {one.failed - _EXAMPLES:,} more (--json lists them)")
+    if one.held_back:
+        click.echo(f"  {counted(one.held_back, 'deletion')} held back; `headwater sync --max-delete` consents")
+    for kept in one.deletions[:_EXAMPLES]:
+        click.echo(f"    {printable(kept.path)}")
+    if one.held_back > _EXAMPLES:
+        click.echo(f"    … and {one.held_back - _EXAMPLES:,} more (--json lists them)")
+
+
+def _failure(failure: Failure, now: dt.datetime) -> str:
+    tries = f"{failure.tries:,} {'try' if failure.tries == 1 else 'tries'} since {_at(failure.since)}"
+    waits = failure.waits_until
+    again = f"not again before {_at(waits)}, as asked" if waits is not None and waits > now else "tried by the next run"
+    return f"{printable(failure.reason)} ({tries}; {again})"
+
+
+def _at(moment: dt.datetime | None) -> str:
+    return "never" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _age(span: dt.timedelta) -> str:
+    return human_seconds(max(0.0, span.total_seconds()))

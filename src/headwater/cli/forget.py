@@ -1,0 +1,82 @@
+"""`headwater forget`: drops failures, deletions held back, or whole sets from what a copy remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headwater.cli.face import counted, json_document, json_option, printable
+from headwater.cli.share import Destination
+from headwater.errors import Exit
+
+if TYPE_CHECKING:
+    from headwater.sync.remembered import Forgotten
+
+_SHOWN = 20
+
+
+class _DryRun(Exception):
+    """Rolls back what was only tried."""
+
+
+@click.command(name="forget")
+@click.argument("copy", type=Destination(path_type=Path))
+@click.argument("uris", metavar="[URI]...", nargs=-1)
+@click.option("--failed", is_flag=True, help="Every transfer that failed.")
+@click.option("--held-back", is_flag=True, help="Every deletion that is held back.")
+@click.option("--set", "names", multiple=True, metavar="NAME", help="This whole set (may be repeated).")
+@click.option("--dry-run", is_flag=True, help="Show what would be forgotten; change nothing.")
+@json_option
+def command(
+    copy: Path,
+    uris: tuple[str, ...],
+    failed: bool,
+    held_back: bool,
+    names: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> Exit:
+    """Drop from what COPY remembers: failures and deletions held back, by URI, or whole sets. No file is removed.
+
+    What failed is fetched again when the source lists or changes it the next time (`sync --baseline` looks at once). A
+    file whose deletion was held back, and every file of a set that is forgotten, stays where it is, and is no
+    longer brought up to date nor deleted; if the source lists it again, it is taken back without a transfer.
+    """
+    if bool(names) == bool(uris or failed or held_back):
+        raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
+    from headwater.sync import remembered
+    from headwater.sync.copy.home import Home, kept_state
+
+    done = remembered.Forgotten()
+    with kept_state(Home(copy.absolute())) as database:
+        try:
+            with database.write() as t:
+                if names:
+                    done = remembered.forget_sets(t, names, str(copy))
+                else:
+                    meant = [*uris, *(remembered.failing(t) if failed else ())]
+                    meant += remembered.held_back(t) if held_back else ()
+                    done = remembered.forget(t, list(dict.fromkeys(meant)))
+                if dry_run:
+                    raise _DryRun
+        except _DryRun:
+            pass
+    if as_json:
+        json_document({"dry_run": dry_run, "forgotten": done})
+    else:
+        _show(done, dry_run=dry_run)
+    return Exit.DONE
+
+
+def _show(done: Forgotten, *, dry_run: bool) -> None:
+    told = [counted(done.failures, "failure"), f"{counted(done.deletions, 'deletion')} held back"]
+    told += [f"set {printable(name)}" for name in done.sets]
+    click.echo(f"{'would forget' if dry_run else 'forgot'} {', '.join(told)}")
+    if done.files:
+        click.echo(f"{counted(done.files, 'file')} {'would stay' if dry_run else 'stay'}, no longer part of the copy:")
+    for path in done.released[:_SHOWN]:
+        click.echo(f"  {printable(path)}")
+    if done.files > _SHOWN:
+        click.echo(f"  … and {done.files - _SHOWN:,} more")

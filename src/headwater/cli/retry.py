@@ -1,0 +1,41 @@
+"""`headwater retry`: makes transfers that failed due, whatever wait was set or asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headwater.cli.face import counted, json_document, json_option, printable
+from headwater.cli.share import Destination
+from headwater.errors import Exit
+
+
+@click.command(name="retry")
+@click.argument("copy", type=Destination(path_type=Path))
+@click.argument("uris", metavar="[URI]...", nargs=-1)
+@json_option
+def command(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
+    """Let the next run over COPY try again what failed: these URIs, or all.
+
+    Every run tries what failed, but not what the source has asked, by Retry-After, not to be asked for yet; and
+    `sync --follow` waits longer after each failure. This ends both waits. Nothing is transferred by it: the next run
+    does it, and a service that follows with its next look.
+    """
+    from headwater.sync.copy.home import Home, kept_state
+    from headwater.sync.remembered import make_due
+    from headwater.sync.state import fact
+
+    with kept_state(Home(copy.absolute())) as database, database.write() as t:
+        due = make_due(t, uris)
+        source = fact(t, "url")
+    if as_json:
+        json_document({"due": due})
+    elif due:
+        click.echo(
+            f"{counted(due, 'failure')} due: `headwater sync {printable(source or 'URL')} {printable(str(copy))}`, with"
+            " the options that you always give, tries again"
+        )
+    else:
+        click.echo("nothing failed: there is nothing to be tried again")
+    return Exit.DONE

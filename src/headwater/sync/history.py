@@ -1,0 +1,93 @@
+"""What came of the last run, as a whole and for each set: written by every run, read by `headwater status`."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+from headwater.storage.database import Database, Transaction
+from headwater.storage.faults import DatabaseFault
+from headwater.sync.options import Report, SetReport
+from headwater.sync.state import fact, keep_fact
+
+_LAST_RUN = "last run"
+
+
+class LastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The last run over a copy; times in microseconds since 1970. `fault`: what it ended by, where it came to nothing.
+
+    `fault_since_at` and `fault_count`: since when, and in how many runs one after another, runs have ended so.
+    """
+
+    began_at: int
+    ended_at: int
+    exit_status: int
+    fault: str | None = None
+    fault_since_at: int | None = None
+    fault_count: int = 0
+
+
+class SetHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs have made of one set: when last, when last without any fault, since when not, and the last report."""
+
+    checked_at: int
+    sound_at: int | None
+    unsound_since_at: int | None
+    report: SetReport
+
+
+def last_run(t: Transaction) -> LastRun | None:
+    """The last run that came to its end, by a fault too; None where there was none."""
+    kept = fact(t, _LAST_RUN)
+    return None if kept is None else msgspec.json.decode(kept, type=LastRun)
+
+
+def keep_report(t: Transaction, began_at: int, now: int, report: Report) -> None:
+    """Remember what a run has done."""
+    numbers: dict[str, int] = dict(t.rows("SELECT name, id FROM sets"))
+    _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=report.exit_status))
+    t.many(
+        "INSERT INTO set_history(set_id, checked_at, sound_at, unsound_since_at, report) VALUES (?1, ?2, ?3, ?4, ?5)"
+        " ON CONFLICT(set_id) DO UPDATE SET checked_at = ?2, sound_at = coalesce(?3, sound_at),"
+        " unsound_since_at = CASE WHEN ?4 IS NULL THEN NULL ELSE coalesce(unsound_since_at, ?4) END, report = ?5",
+        [
+            (numbers[one.name], now, *((None, now) if one.exit_status else (now, None)), _shortened(one))
+            for one in report.sets
+        ],
+    )
+
+
+def keep_fault(database: Database, began_at: int, now: int, fault: HeadwaterError) -> None:
+    """Remember that a run came to nothing; a store that cannot be written tells of itself."""
+    with contextlib.suppress(DatabaseFault), database.write() as t:
+        before = last_run(t)
+        goes_on = before is not None and before.fault is not None
+        run = LastRun(
+            began_at=began_at,
+            ended_at=now,
+            exit_status=int(fault.exit_status),
+            fault=str(fault)[:1_000],
+            fault_since_at=before.fault_since_at if goes_on and before is not None else now,
+            fault_count=(before.fault_count if goes_on and before is not None else 0) + 1,
+        )
+        _keep_run(t, run)
+
+
+def set_history(t: Transaction, set_id: int) -> SetHistory | None:
+    """What runs have made of a set; None before the first one has ended."""
+    query = "SELECT checked_at, sound_at, unsound_since_at, report FROM set_history WHERE set_id = ?"
+    row = t.one(query, (set_id,))
+    if row is None:
+        return None
+    report = msgspec.json.decode(row[3], type=SetReport)
+    return SetHistory(checked_at=row[0], sound_at=row[1], unsound_since_at=row[2], report=report)
+
+
+def _keep_run(t: Transaction, run: LastRun) -> None:
+    keep_fact(t, _LAST_RUN, msgspec.json.encode(run).decode())
+
+
+def _shortened(report: SetReport) -> str:
+    return msgspec.json.encode(msgspec.structs.replace(report, failures=[], plan=[])).decode()
