@@ -231,3 +231,73 @@ def test_dit_09_the_time_of_storage_tells_which_of_two_resources_is_the_newer(fe
     )
     fed.documents(change("a", "updated", 31, lastmod=at(-700)))
     assert fed.state() == {"a": B}
+
+
+def versions(fed: Fed) -> list[tuple[str, str | None]]:
+    """The log: what happened, and the digest that was stated."""
+    return [(one.change.value, one.metadata.hash) for one in fed.catalog.changes("s")]
+
+
+def alike(kind: str, tenth: int, moment: str | None) -> dict[str, object]:
+    """A change with a time of its own, and a `lastmod` that tells nothing."""
+    return change("a", kind, 100, lastmod=moment, datetime=at(100).replace("+", f".{tenth}+"))
+
+
+@pytest.mark.parametrize("moment", [at(100), at(-5_000), None], ids=["of that second", "of an old file", "none"])
+@pytest.mark.parametrize("size", [1, 2, 3, 99])
+def test_dit_a13_a_resource_is_joined_with_the_change_that_left_it(fed: Fed, moment: str | None, size: int) -> None:
+    """As an index holds them, where each `resource` document has replaced the one before; all of one `lastmod`."""
+    fed.documents(resource("a", 1, "b"), change("a", "created", 1))
+    documents = [
+        alike("updated", 1, moment),
+        alike("deleted", 2, moment),
+        resource("a", 100, lastmod=moment),
+        alike("created", 3, moment),
+    ]
+    for start in range(0, len(documents), size):
+        fed.documents(*documents[start : start + size])
+    fed.settle(6)
+    assert versions(fed)[1:] == [("updated", None), ("deleted", None), ("created", A)]
+
+
+@pytest.mark.parametrize("moment", [at(100), at(-5_000)], ids=["of that second", "of an old file"])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_dit_a13_a_resource_that_comes_before_all_changes_is_that_of_the_last(
+    fed: Fed, moment: str, is_alone: bool
+) -> None:
+    """It was deleted and made again twice, with the same `lastmod` each time; then changed once more."""
+    fed.documents(resource("a", 1, "b"), change("a", "created", 1))
+    kinds = ["updated", "deleted", "created", "deleted", "created", "updated"]
+    documents = [resource("a", 100, lastmod=moment), *(alike(kind, n, moment) for n, kind in enumerate(kinds))]
+    if is_alone:
+        fed.documents(documents.pop(0))
+    fed.documents(*documents)
+    fed.settle(6)
+    assert [kind for kind, _ in fed.log()][1:] == kinds
+    assert fed.state() == {"a": A}
+    assert versions(fed)[-2:] == [("created", A), ("updated", A)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 99])
+def test_dit_a13_every_change_that_came_with_its_resource_keeps_it(fed: Fed, size: int) -> None:
+    fed.documents(resource("a", 1, "b"), change("a", "created", 1))
+    moment = at(-5_000)
+    documents = [
+        resource("a", 100, "c", lastmod=moment),
+        alike("updated", 1, moment),
+        alike("deleted", 2, moment),
+        resource("a", 100, "d", lastmod=moment),
+        alike("created", 3, moment),
+    ]
+    for start in range(0, len(documents), size):
+        fed.documents(*documents[start : start + size])
+    fed.settle(6)
+    assert versions(fed)[1:] == [("updated", "md5:" + "c" * 32), ("deleted", None), ("created", "md5:" + "d" * 32)]
+
+
+def test_dit_a6_a_second_change_of_one_second_waits_for_its_own_resource(fed: Fed) -> None:
+    fed.documents(resource("a", 5), change("a", "created", 5))
+    fed.documents(change("a", "updated", 5))
+    fed.documents(resource("a", 5, "b"))
+    fed.settle(6)
+    assert versions(fed) == [("created", A), ("updated", B)]

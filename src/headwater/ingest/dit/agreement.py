@@ -7,7 +7,8 @@ all that tells where it belongs (DIT-A11, DIT-A13).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 
 import msgspec
 
@@ -15,8 +16,10 @@ from headwater.catalog.interface import Metadata
 from headwater.ingest.fed.pairs import Happening, Present, State, Statement
 from headwater.ingest.fed.reciprocity import INVERSE
 from headwater.spec.moments import to_microseconds
-from headwater.spec.records import Link
+from headwater.spec.records import Change, Link
 
+_WHEN_HELD = (Change.UPDATED, Change.DELETED, Change.CREATED)
+_WHEN_NOT = (Change.CREATED, Change.UPDATED, Change.DELETED)
 _NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 
 
@@ -29,6 +32,42 @@ def belong(state: State, happening: Happening) -> bool:
     """Whether a state came for a happening; one from before a deletion only when both state the same `lastmod`."""
     mine, other = state.metadata.lastmod, happening.lastmod
     return mine == other if state.is_doubted else agree(mine, other)
+
+
+def lives_after(happening: Happening, to_come: Iterable[Happening], state: State) -> int:
+    """How often the resource is deleted and made again after a happening with a change that the state may be of."""
+    count, is_gone = 0, False
+    for one in to_come:
+        if one.change is Change.DELETED:
+            is_gone = True
+        elif is_gone and one.own is None and belong(state, one):
+            count, is_gone = count + 1, False
+    return count
+
+
+def is_after_a_deletion(state: State, happening: Happening, to_come: Iterable[Happening]) -> bool:
+    """Whether a state came after a deletion that came after the happening: it is of what was made after that."""
+    return any(one.change is Change.DELETED and happening.order <= one.order < state.order for one in to_come)
+
+
+def in_order(happenings: Iterable[Happening], now: dt.datetime, is_held: Callable[[str], bool]) -> list[Happening]:
+    """Happenings by `datetime`, then by arrival, then as they can have happened to what is held or is not.
+
+    The last for documents of several shards, whose order of arrival nobody knows, within a second of the seed's dates.
+    """
+    ordered: list[Happening] = []
+    live: dict[str, bool] = {}
+
+    def rank(one: Happening) -> int:
+        is_live = live[one.uri] if one.uri in live else is_held(one.uri)
+        return (_WHEN_HELD if is_live else _WHEN_NOT).index(one.change)
+
+    by_time = sorted(happenings, key=lambda one: (one.at or now, one.order))
+    for _, group in groupby(by_time, key=lambda one: (one.at or now, one.order)):
+        alike = sorted(group, key=rank)
+        live |= {one.uri: one.change is not Change.DELETED for one in alike}
+        ordered += alike
+    return ordered
 
 
 def moment_of(state: State) -> dt.datetime | None:

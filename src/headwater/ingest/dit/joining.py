@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections import Counter
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -19,8 +19,11 @@ from headwater.catalog.interface import Metadata
 from headwater.ingest.dit.agreement import (
     agree,
     belong,
+    in_order,
+    is_after_a_deletion,
     is_older,
     is_outdone,
+    lives_after,
     merged,
     moment_of,
     newest,
@@ -93,7 +96,7 @@ class _Joining:
         self._pool: dict[str, list[State]] = {}
         self._recalled: list[Happening] = []
         self._waiting: dict[str, Happening] = {}
-        self._to_come: Counter[str] = Counter()
+        self._to_come: dict[str, deque[Happening]] = {}
 
     def recall(self, uri: str, half: Half) -> None:
         """Take up what has waited."""
@@ -110,12 +113,15 @@ class _Joining:
                 self._add(one)
         happenings = [*self._recalled, *(one for one in items if isinstance(one, Happening))]
         repeated = {id(one) for one in happenings if not one.again and not self._is_first(one)}
-        self._to_come = Counter(one.uri for one in happenings if id(one) not in repeated)
-        for happening in sorted(happenings, key=lambda one: (one.at or self._now, one.order)):
+        happenings = in_order(happenings, self._now, lambda uri: self._held(uri) is not None)
+        for one in happenings:
+            if id(one) not in repeated:
+                self._to_come.setdefault(one.uri, deque()).append(one)
+        for happening in happenings:
             if id(happening) in repeated:
                 self._repeat(happening)
                 continue
-            self._to_come[happening.uri] -= 1
+            self._to_come[happening.uri].popleft()
             if happening.change is Change.DELETED:
                 self._delete(happening)
             else:
@@ -158,8 +164,12 @@ class _Joining:
     def _match(self, happening: Happening) -> State | None:
         """The first state that came for it; older ones have had their time, newer ones are for what is to come."""
         pool = self._pool.get(happening.uri, [])
+        to_come = self._to_come.get(happening.uri, ())
+        fit = [state for state in pool if belong(state, happening)]
+        if fit and len(fit) <= lives_after(happening, to_come, fit[-1]):
+            return None  # there is no more than what each resource that is made after it has left
         for place, state in sorted(enumerate(pool), key=lambda one: one[1].is_doubted):
-            if belong(state, happening):
+            if belong(state, happening) and not is_after_a_deletion(state, happening, to_come):
                 self._pool[happening.uri] = [one for one in pool[:place] if not self._is_outdone(one, state)] + pool[
                     place + 1 :
                 ]
