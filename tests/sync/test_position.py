@@ -22,6 +22,7 @@ from headwater.sync.position import (
     is_gap,
     mark_of,
     select,
+    told_again,
     unprocessed,
 )
 
@@ -128,16 +129,17 @@ UNPROCESSED = [
 @pytest.mark.parametrize(("what", "intervals", "at_time", "done", "left"), UNPROCESSED)
 def test_unprocessed(what: str, intervals: list[Interval], at_time: dict[str, int], done: int, left: list[int]) -> None:
     position = Position(time=5, at_time=at_time)
-    assert list(unprocessed(intervals, ["m"] * len(intervals), position, done)) == left, what
+    assert list(unprocessed(intervals, ["m"] * len(intervals), position, done, at_time)) == left, what
 
 
 def test_t_never_goes_back() -> None:
     """DST-F12; the multiset is that of T, and only of T."""
     position = Position(time=5, at_time={"a": 1})
-    assert advance(position, [Interval(3, 3, True)], ["b"]) == (5, {"a": 1})
-    assert advance(position, [Interval(5, 5, True)], ["b"]) == (5, {"a": 1, "b": 1})
-    assert advance(position, [Interval(7, 7, True), Interval(7, 7, True)], ["b", "b"]) == (7, {"b": 2})
-    assert advance(position, [Interval(6, 9, False)], ["b"]) == (6, {})
+    assert advance(position, [Interval(3, 3, True)], ["b"]) == (5, {"a": 1}, {})
+    assert advance(position, [Interval(5, 5, True)], ["b"]) == (5, {"a": 1, "b": 1}, {"b": 1})
+    assert advance(position, [Interval(5, 5, True)], ["a"]) == (5, {"a": 1}, {"a": 1})
+    assert advance(position, [Interval(7, 7, True), Interval(7, 7, True)], ["b", "b"]) == (7, {"b": 2}, {"b": 2})
+    assert advance(position, [Interval(6, 9, False)], ["b"]) == (6, {}, {})
 
 
 CLOSES = [
@@ -159,26 +161,29 @@ def test_closedness(values: tuple[int, int | None, int | None], close: Close) ->
 
 
 class Log:
-    """A list that grows, read as the destination reads it."""
+    """A list that grows, read as the destination reads it. There are two resources."""
 
     def __init__(self, times: list[int | None]) -> None:
         self.times = times
+        self.names = [str(n % 2) for n in range(len(times))]
         self.position = Position(time=0)
         self.done: list[int] = []
 
     def poll(self, count: int, *, known: bool) -> None:
         seen = [Times(t, t) for t in self.times[:count]]
-        marks = [mark_of(str(n), "updated") for n in range(count)]
+        marks = [mark_of(name, "updated") for name in self.names[:count]]
         uri = "list" if known else f"list{count}"
         fingerprint = Fingerprint(self.position, uri, 0)
         for number in range(count):
-            fingerprint.see(str(number), "updated", self.times[number], None, None)
+            fingerprint.see(self.names[number], "updated", self.times[number], None, None)
         intervals, _ = effective(seen, Style.DATETIME, 0, None, 10_000)
-        self.done += list(unprocessed(intervals, marks, self.position, fingerprint.done))
-        time, at_time = advance(self.position, intervals, marks)
+        again = told_again(self.position, uri, 0, 0)
+        self.done += list(unprocessed(intervals, marks, self.position, fingerprint.done, again))
+        time, at_time, own = advance(self.position, intervals, marks)
         self.position = Position(
             time=time,
             at_time=at_time,
+            own=own,
             list_uri=uri,
             list_from=0,
             count=count,

@@ -12,6 +12,7 @@ from typing import Protocol
 from headwater.storage.database import Row, Transaction
 from headwater.sync.copy.claims import Claims
 from headwater.sync.plan import ADD_WORK, Counts
+from headwater.sync.position import is_past
 from headwater.sync.refusals import keep_changed, keep_listed
 from headwater.sync.state import SetRow
 from headwater.sync.verify import Held, Listed, Same, compare, digests_of
@@ -22,6 +23,8 @@ _CONFIRM = (
     "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
     " changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?, 0)), 0) WHERE id = ?"
 )
+_SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
+"""What is held is what the change says: an earlier state that could not be had is not wanted any more."""
 
 
 class _Updates:
@@ -180,8 +183,10 @@ class Difference:
     def increment(self, t: Transaction) -> None:
         """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (5.3)."""
         confirmed = _Updates(t, _CONFIRM)
-        t.many(ADD_WORK, self._changed(t, confirmed))
+        settled = _Updates(t, _SETTLED)
+        t.many(ADD_WORK, self._changed(t, confirmed, settled))
         confirmed.flush()
+        settled.flush()
         t.many(
             "INSERT OR REPLACE INTO temp.doomed(id, at) VALUES (?, ?)",
             (
@@ -201,7 +206,7 @@ class Difference:
             (self._set.id,),
         )
 
-    def _changed(self, t: Transaction, confirmed: _Updates) -> Iterator[Row]:
+    def _changed(self, t: Transaction, confirmed: _Updates, settled: _Updates) -> Iterator[Row]:
         query = """
             SELECT c.uri, coalesce(c.loc, c.uri), c.lastmod, c.length, c.hash, c.type, c.encoding, c.mirrors, c.at,
                    c.exact, r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer,
@@ -214,7 +219,7 @@ class Difference:
             exact, key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer, etag,
             last_modified, tries,
         ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
-            if exact and changed_at is not None and at is not None and changed_at > at:
+            if exact and changed_at is not None and at is not None and is_past(at, changed_at):
                 continue  # a later change of this resource has been applied already
             name = path if path is not None else self._claims.path(uri)
             if not self._claims.takes(uri, name):
@@ -233,6 +238,8 @@ class Difference:
             if same is Same.YES and hash_ is not None and self._files.intact(path, size, mtime_ns):
                 self._counts.unchanged += 1
                 confirmed.add((hash_, length, lastmod, known, key))
+                if tries is not None:
+                    settled.add((self._set.id, uri, at))
                 continue
             self._counts.updated += 1
             ask = hash_ is None and not newer

@@ -6,12 +6,14 @@ the multiset of changes already applied exactly at T, and how much of which list
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from hashlib import blake2b
 from itertools import pairwise
 
 import msgspec
+
+from headwater.sync.moments import SECOND
 
 DAY = 86_400_000_000
 FUTURE = DAY
@@ -22,13 +24,15 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The durable position with one set.
 
     `time` T; None: nothing is known, every entry is unprocessed. `at_time` counts the marks of changes applied exactly
-    at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done.
+    at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done;
+    `own`: what of `at_time` these entries account for.
     `open`: that list can still grow, so it is what is polled (RS-DST-09). `backwards` counts lists that ended before T
     (DST-F12). `rewound`: changes done at T have left the list that told them: the source may have been set back.
     """
 
     time: int | None = None
     at_time: dict[str, int] = {}
+    own: dict[str, int] = {}
     list_uri: str | None = None
     list_from: int | None = None
     count: int = 0
@@ -98,8 +102,8 @@ def effective(
 ) -> tuple[list[Interval], list[int]]:
     """The effective time of each entry of one document, and the ordinals whose stated time cannot be right.
 
-    A time that goes backwards (DST-C9) or lies far in the future (AMB-27) is as good as unknown: the entry lies between
-    its neighbours.
+    A time that goes backwards (DST-C9), lies before the list begins (DST-C7) or far in the future (AMB-27) is as good
+    as unknown: the entry lies between its neighbours.
     """
     stated: list[tuple[int, int] | None] = []
     odd: list[int] = []
@@ -108,6 +112,10 @@ def effective(
         span = _stated(entry, style)
         if span is not None and ((newest is not None and span[1] < newest) or span[0] > read_at + FUTURE):
             odd.append(ordinal)
+            span = None
+        if span is not None and from_ is not None and span[1] < from_:
+            if is_past(span[1], from_):
+                odd.append(ordinal)
             span = None
         if span is not None:
             newest = max(newest, span[0]) if newest is not None else span[0]
@@ -151,17 +159,38 @@ def _bounded(
     return found
 
 
-def unprocessed(intervals: Sequence[Interval], marks: Sequence[str], position: Position, done: int) -> Iterator[int]:
+def is_past(moment: int, since: int) -> bool:
+    """Whether a stated time lies before another for certain: a whole second may mean any moment in it (AMB-06)."""
+    return moment < since and not (moment % SECOND == 0 and since - moment < SECOND)
+
+
+def told_again(position: Position, uri: str, from_: int | None, begins: int | None) -> Mapping[str, int]:
+    """The multiset of changes at T that this list, not known by its fingerprint, tells again (5.2).
+
+    `begins`: the last moment that its `from` may mean. A list that may begin amid T, and one that was rewritten, may
+    tell other changes that are equal to those done. What the fingerprint of the last list accounts for is told again
+    only where that list has another `from` by now.
+    """
+    if position.time is None or begins is None or begins >= position.time:
+        return {}
+    if uri == position.list_uri:
+        return {} if from_ == position.list_from else position.at_time
+    return {mark: count - position.own.get(mark, 0) for mark, count in position.at_time.items()}
+
+
+def unprocessed(
+    intervals: Sequence[Interval], marks: Sequence[str], position: Position, done: int, again: Mapping[str, int]
+) -> Iterator[int]:
     """The ordinals of the entries still to be done, in document order (5.2).
 
     `done` entries at the front are known to be done because the stored fingerprint still matches; then everything
     behind them is not, whatever its time (DST-C9). With `done` 0 times decide: earlier than T is done, later is not,
-    at T only when the stored multiset holds it, and what may lie at or after T is not.
+    at T only what is told `again`, and what may lie at or after T is not.
     """
     if done:
         yield from range(done, len(intervals))
         return
-    left = dict(position.at_time)
+    left = dict(again)
     since = position.time
     for ordinal, interval in enumerate(intervals):
         if since is None:
@@ -172,33 +201,38 @@ def unprocessed(intervals: Sequence[Interval], marks: Sequence[str], position: P
                 left[mark] -= 1
             else:
                 yield ordinal
-        elif interval.high is None or interval.high >= since:
+        elif interval.high is None or not is_past(interval.high, since):
             yield ordinal
 
 
 def advance(
     position: Position, intervals: Iterable[Interval], marks: Sequence[str]
-) -> tuple[int | None, dict[str, int]]:
-    """T and the multiset at T after every entry of one list is done; T never goes back (DST-F12)."""
+) -> tuple[int | None, dict[str, int], dict[str, int]]:
+    """T, the multiset at T after every entry of one list is done, and what of it this list tells.
+
+    T never goes back (DST-F12). Of a change that several lists tell the one that tells it most often counts: one too
+    many in the multiset would let another change pass for done, one too few is done again without harm.
+    """
     time = position.time
     at_time = dict(position.at_time)
-    counted: dict[str, int] = {}
+    own: dict[str, int] = {}
     for ordinal, interval in enumerate(intervals):
         if interval.low is None:
             continue
         if time is None or interval.low > time:
-            time, at_time, counted = interval.low, {}, {}
+            time, at_time, own = interval.low, {}, {}
         if interval.exact and interval.low == time:
             mark = marks[ordinal]
-            counted[mark] = counted.get(mark, 0) + 1
-    for mark, count in counted.items():
+            own[mark] = own.get(mark, 0) + 1
+    for mark, count in own.items():
         at_time[mark] = max(at_time.get(mark, 0), count)
-    return time, at_time
+    return time, at_time, own
 
 
-def mark_of(uri: str, change: str) -> str:
-    """What tells one change from another at the same moment: URI and nature, in 16 characters."""
-    return blake2b(f"{change} {uri}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def mark_of(uri: str, change: str, hash_text: str | None = None, length: int | None = None) -> str:
+    """What tells one change from another at the same moment: URI, nature and what is listed, in 16 characters."""
+    text = f"{change} {uri} {hash_text} {length}"
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class Fingerprint:
@@ -259,7 +293,7 @@ def select(parts: Sequence[Part], index_from: int | None, since: int | None) -> 
     """Pick every list whose interval can hold changes at or after T (5.1, AMB-11; never sorted: AMB H3)."""
     if since is None:
         return Selection(tuple(parts), False)
-    chosen = tuple(part for part in parts if part.until is None or part.until >= since)
+    chosen = tuple(part for part in parts if part.until is None or not is_past(part.until, since))
     if not parts or any(part.from_ is None for part in parts):
         return Selection(chosen, is_gap(index_from, since))
     return Selection(chosen, _torn(chosen, since))

@@ -15,26 +15,19 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.filters import Scope
 from headwater.sync.moments import micros
 from headwater.sync.position import Interval, Part, Position, is_gap, select
 from headwater.sync.reading.documents import Answer, Documents, Missing, Unchanged
+from headwater.sync.reading.folding import fold, set_apart
 from headwater.sync.reading.intake import Intake
 from headwater.sync.reading.passage import passage
 from headwater.sync.reading.staging import Expected, Staging
 from headwater.sync.state import Offer, validators
 
-_OVERTAKEN = """
-UPDATE temp.changed SET pending = 0 WHERE pending AND exact AND EXISTS (
-  SELECT 1 FROM temp.changed AS earlier WHERE earlier.uri = changed.uri AND earlier.n < changed.n AND earlier.pending
-  AND earlier.exact AND earlier.list < changed.list AND earlier.at > changed.at)"""
-"""Of two lists that overlap the first may tell the later change: there the time decides, not the place."""
-
-_UPSIDE_DOWN = """
-UPDATE temp.changed SET pending = 0 WHERE list = ? AND pending
-  AND ordinal NOT IN (SELECT min(ordinal) FROM temp.changed WHERE list = ? AND pending GROUP BY uri)"""
+_UPSIDE_DOWN = "UPDATE temp.changed SET ordinal = -ordinal WHERE list = ?"
 """In a list that stands newest first it is the first entry of a resource that counts."""
 
 _ALSO_DELETED = """
@@ -106,6 +99,9 @@ class Changes:
         self._reading = Reading(outcome=Outcome.UNCHANGED, position=position)
         self._start = position
         self._lists = 0
+        self._numbers: dict[str, int] = {}
+        self._listed: list[str] = []
+        self._pending = False
         self._failing: dict[str, Expected] = {}
 
     def read(self) -> Reading:
@@ -121,6 +117,7 @@ class Changes:
             if self._reading.outcome is not Outcome.MISSING or top in (None, position.list_uri):
                 return self._finish()
             self._reading.outcome = Outcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
+            self._start = msgspec.structs.replace(position, list_uri=top)  # where it may go on under another address
         if top is not None:
             self._follow(top, known=False)
         return self._finish()
@@ -128,14 +125,8 @@ class Changes:
     def _finish(self) -> Reading:
         reading = self._reading
         with self._database.write() as t:
-            t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, n)")
-            if self._lists > 1:
-                t.run(_OVERTAKEN)
-            t.run(
-                "UPDATE temp.changed SET pending = 0 WHERE pending AND EXISTS (SELECT 1 FROM temp.changed AS later"
-                " WHERE later.uri = changed.uri AND later.n > changed.n AND later.pending)"
-            )
-            reading.refused_count = _set_apart(t)
+            fold(t, [self._numbers[uri] for uri in self._listed if uri in self._numbers], self._lists)
+            reading.refused_count = set_apart(t)
             reading.pending_count = int(t.value("SELECT count(*) FROM temp.changed WHERE pending"))
         return reading
 
@@ -164,7 +155,10 @@ class Changes:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
         with self._database.write() as t:
             held = validators(t, self._set_id, uri)
-        staged = Staging(self._database, self._intake, self._listener, self._start, self._lists, uri, self._failing)
+        staged = Staging(
+            self._database, self._intake, self._listener, self._start, self._lists, uri, self._failing,
+            whole=self._pending,
+        )  # fmt: skip
         try:
             answer = self._documents.read(uri, staged, held)
         except SourceFault as fault:
@@ -224,6 +218,7 @@ class Changes:
             return False
         reading.outcome = Outcome.READ
         for number, part in enumerate(chosen):
+            self._listed.append(part.uri)
             if not self._part(part, depth):
                 self._hold_before(chosen[number:])
                 return False
@@ -318,10 +313,10 @@ class Changes:
         passed = passage(answer, staged, self._start, reading.position)
         for rule, remark in passed.remarks:
             self._documents.warn(rule, remark, answer.final)
-        self._mark(passed.intervals, sorted({*passed.pending, *staged.corrected}))
+        self._mark(passed.intervals, staged, {*passed.pending, *staged.corrected})
         if passed.newest_first:
             with self._database.write() as t:
-                t.run(_UPSIDE_DOWN, (self._lists, self._lists))
+                t.run(_UPSIDE_DOWN, (self._lists,))
         elif passed.disordered:
             self._doubt_deletions(staged)
         reading.position = passed.position
@@ -331,6 +326,7 @@ class Changes:
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         reading.outcome = Outcome.READ
         reading.list_count += 1
+        self._numbers[answer.uri] = self._lists
         reading.max_age = answer.max_age
         self._lists += 1
 
@@ -349,22 +345,13 @@ class Changes:
                 gone = max((lows[n] or 0 for n, change in told if change == "deleted"), default=0)
                 if told[-1][1] == "deleted" and alive and max(alive)[0] > gone:
                     others = [(self._lists, n) for n, _ in told if n != max(alive)[1]]
-                    t.many("UPDATE temp.changed SET pending = 0 WHERE list = ? AND ordinal = ?", others)
+                    t.many("DELETE FROM temp.changed WHERE list = ? AND ordinal = ?", others)
 
-    def _mark(self, intervals: list[Interval], pending: list[int]) -> None:
+    def _mark(self, intervals: list[Interval], staged: Staging, pending: set[int]) -> None:
+        """Give the staged entries of a list their times, and say which of them are to be done."""
         with self._database.write() as t:
             t.many(
-                "UPDATE temp.changed SET pending = 1, at = ?, exact = ? WHERE list = ? AND ordinal = ?",
-                ((intervals[n].low, int(intervals[n].exact), self._lists, n) for n in pending),
+                "UPDATE temp.changed SET pending = ?, at = ?, exact = ? WHERE list = ? AND ordinal = ?",
+                ((int(n in pending), intervals[n].low, int(intervals[n].exact), self._lists, n) for n in staged.rows),
             )
-
-
-def _set_apart(t: Transaction) -> int:
-    """Move what the scope refuses out of the pending changes; how much it is."""
-    t.run("DELETE FROM temp.refused")
-    t.run(
-        "INSERT INTO temp.refused(uri, change, at, refused)"
-        " SELECT uri, change, at, refused FROM temp.changed WHERE pending AND refused ORDER BY n"
-    )
-    t.run("DELETE FROM temp.changed WHERE refused")
-    return int(t.value("SELECT count(*) FROM temp.refused"))
+        self._pending = self._pending or bool(pending)

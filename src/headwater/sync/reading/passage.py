@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.sync.moments import micros
+from headwater.sync.moments import last_micros, micros
 from headwater.sync.position import (
     Close,
     Fingerprint,
@@ -15,6 +15,7 @@ from headwater.sync.position import (
     closedness,
     effective,
     newest_first,
+    told_again,
     unprocessed,
 )
 from headwater.sync.reading.documents import Answer
@@ -57,8 +58,10 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
         remarks.append(("DST-C4", "the Change List was rewritten"))
     if style is Style.NONE and times:
         remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
-    pending = list(unprocessed(intervals, staged.marks, start, staged.print.done))
-    time, at_time = advance(reached, intervals, staged.marks)
+    begins = None if document.from_ is None else last_micros(document.from_)
+    again = told_again(start, answer.uri, from_, begins)
+    pending = list(unprocessed(intervals, staged.marks, start, staged.print.done, again))
+    time, at_time, own = advance(reached, intervals, staged.marks)
     newest = max((i.low for i in intervals if i.exact and i.low is not None), default=None)
     close, remark = closedness(from_, until, newest, clock)
     if remark:
@@ -68,7 +71,7 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
         if start.time is not None and until < start.time and start.list_uri is not None:
             backwards = start.backwards + (start.list_uri != answer.uri or start.list_from != from_)
         if time is None or until > time:
-            time, at_time = until, {}
+            time, at_time, own = until, {}, {}
     if backwards:
         remarks.append(("DST-F12", "the source's times go backwards"))
     gone = rewritten and _are_forgotten(start, intervals, staged.marks)
@@ -77,6 +80,7 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
     position = Position(
         time=time,
         at_time=at_time,
+        own=own,
         list_uri=answer.uri,
         list_from=from_,
         count=staged.print.count,

@@ -14,7 +14,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Change, Document, Entry
 from headwater.storage.database import Database, Row
 from headwater.sync.moments import last_micros, micros
-from headwater.sync.position import Fingerprint, Part, Position, Style10, Times, mark_of
+from headwater.sync.position import Fingerprint, Part, Position, Style10, Times, is_past, mark_of
 from headwater.sync.reading.intake import Intake
 
 _INSERT = (
@@ -34,7 +34,11 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class Staging:
-    """Takes one document. Of a Change List every entry has its times and its mark here, and what is new its row."""
+    """Takes one document. Of a Change List every entry has its times and its mark here.
+
+    From the first one on that may be new they have rows: with a change that is done again later ones of the same
+    resource are too.
+    """
 
     def __init__(
         self,
@@ -45,8 +49,13 @@ class Staging:
         number: int,
         uri: str,
         failing: Mapping[str, Expected] | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
-        """`failing`: changes that could not be done; where one is told otherwise by now, it is to be done so."""
+        """`failing`: changes that could not be done; where one is told otherwise by now, it is to be done so.
+
+        `whole`: every entry gets its row, because a list before has changes that are to be done.
+        """
         self._database = database
         self._intake = intake
         self._listener = listener
@@ -54,11 +63,13 @@ class Staging:
         self._number = number
         self._uri = uri
         self._failing = failing or {}
+        self._whole = whole
         self._clear()
 
     def _clear(self) -> None:
         self.parts: list[Part] = []
         self.marks: list[str] = []
+        self.rows = array("q")
         self.corrected: list[int] = []
         self.print = Fingerprint(self._position, self._uri, None)
         self.style: Style10 | None = None
@@ -66,6 +77,8 @@ class Staging:
         self._highs = array("q")
         self._lastmods = array("q")
         self._newest = _NONE
+        self._from: int | None = None
+        self._any_open = self._whole
 
     def begin(self) -> None:
         """Forget what an earlier try has brought."""
@@ -91,6 +104,7 @@ class Staging:
         if self.style is None:
             from_, until = micros(document.from_), micros(document.until)
             self.style = Style10(from_, until)
+            self._from = from_
             self.print = Fingerprint(self._position, self._uri, from_)
         rows = [self._change(entry) for entry in entries]
         with self._database.write() as t:
@@ -114,20 +128,22 @@ class Staging:
             self.corrected.append(ordinal)
             done = False
         self.print.see(entry.loc, change, low, lastmod, entry.hash)
-        if done:
+        if done and not self._any_open:
             self.marks.append("")
             return None
+        self._any_open = True
         staged = self._intake.row(entry)
-        self.marks.append(mark_of(staged[0], change))
+        self.marks.append(mark_of(staged[0], change, entry.hash, entry.length))
+        self.rows.append(ordinal)
         return self._number, ordinal, *staged, change
 
     def _is_done(self, low: int | None, high: int | None) -> bool:
         """A certain time before T, in order, and not among what a known list has got since (DST-C9)."""
-        if low is None or low != high or low < self._newest:
+        if low is None or low != high or low < self._newest or (self._from is not None and low < self._from):
             return False
         self._newest = low
         since = self._position.time
-        return since is not None and low < since and not self.print.beyond
+        return since is not None and is_past(low, since) and not self.print.beyond
 
     def _is_corrected(self, entry: Entry, low: int | None) -> bool:
         """Whether this is a change that could not be done, and its hash or length has been mended (AMB-87, DST-F6)."""
