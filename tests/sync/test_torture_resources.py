@@ -300,7 +300,8 @@ def test_a_token_stays_with_its_origin(source: Source, site: Site, dest: Path) -
         from headwater.sync.network.transport import Credentials, TransportOptions
 
         options = TransportOptions(retries=0, credentials=Credentials(source.base, "Bearer secret"))
-        assert go(source.base, dest, options).status == DONE
+        assert go(source.base, dest, options, any_host=True).status == DONE
+        assert other.requests() == ["/x"]
         assert all("Authorization" not in headers for _, headers in other.log)
         assert all(headers.get("Authorization") == "Bearer secret" for _, headers in source.log)
 

@@ -94,12 +94,12 @@ class Source(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        super().__init__((host, 0), Handler)
         self.pages: dict[str, Page] = {}
         self.log: list[tuple[str, dict[str, str]]] = []
         self.lock = threading.Lock()
-        self.host = "127.0.0.1"
+        self.host = host
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 

@@ -84,7 +84,10 @@ def _fetched(uri: str) -> Iterator[tuple[str, Iterable[bytes]]]:
     from headwater.sync.faults import Unreachable
     from headwater.sync.network.transport import Fetch, Transport, TransportOptions
 
-    with Transport(TransportOptions()) as transport, transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as answer:
+    with (
+        Transport(TransportOptions(source=uri)) as transport,
+        transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as answer,
+    ):
         if answer.failure is not None:
             raise Unreachable(answer.failure.text, where=uri)
         if not 200 <= answer.status < 300:

@@ -74,6 +74,7 @@ class Execution:
             Transfer(
                 kit.transport, kit.database, kit.tree, kit.temp, self._set.row, kit.run, counts, kit.listener,
                 self._set.warn, now=kit.now, adopt=kit.adopt, largest=kit.options.largest,
+                objection=self._set.scope.objection,
             ).run()  # fmt: skip
             if allowed:
                 self._delete(kit.tree, counts)

@@ -29,6 +29,10 @@ class Unreachable(SourceFault):
         super().__init__(what, where=where, rule=rule, advice=advice or _special(what))
 
 
+class RedirectRefused(Unreachable):
+    """A document is redirected to where the scope does not let us go (DST-S12)."""
+
+
 class NotResourceSync(SourceFault):
     """Nothing at the address leads to a ResourceSync document (DST-A1, DST-A2)."""
 

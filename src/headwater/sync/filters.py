@@ -12,6 +12,7 @@ import msgspec
 
 _LONGEST_URI = 32_768
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # a space is sent escaped: resync-build writes names as they are (AMB-08)
+_NAMED = re.compile(r"(?:\[(.+)\]|([^:]+))(?::\d+)?")
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
@@ -53,6 +54,12 @@ def host_label(uri: str) -> str | None:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def bare_host(name: str) -> str:
+    """The host of what is said as HOST or HOST:PORT."""
+    match = _NAMED.fullmatch(name.lower())
+    return (match[1] or match[2] if match else name.lower()).rstrip(".")
+
+
 def hosts_of(names: Iterable[str]) -> frozenset[str]:
     """Hosts as they are compared."""
     return frozenset(name.lower().rstrip(".") for name in names)
@@ -91,6 +98,13 @@ class Scope(msgspec.Struct, frozen=True):
         if self.any_host or origin in self.origins:
             return None
         return None if _is_named(origin, self.hosts) else Refusal.HOST
+
+    def objection(self, uri: str) -> str | None:
+        """Why a redirect to this URI is not followed, for people; None: it is."""
+        refusal = self.refusal(uri)
+        if refusal is Refusal.HOST:
+            return f"another host than the source's: --allow-host {host_label(uri)} lets it in"
+        return None if refusal is None else refusal.value
 
 
 class Choice(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from headwater.errors import Exit, HeadwaterError, SourceFault
 from headwater.sync.baseline import Baseline
 from headwater.sync.copy.held import HeldFiles, look_for_damage
 from headwater.sync.execution import Execution
-from headwater.sync.faults import Moving, NothingToCopy, Unreachable
+from headwater.sync.faults import Moving, NothingToCopy, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
 from headwater.sync.increment import Increment
 from headwater.sync.kit import Kit
@@ -45,13 +45,22 @@ class OneSet:
         try:
             if self._kit.options.repair:
                 look_for_damage(self._kit.database, HeldFiles(self._kit.tree), self._set.row.id, self._kit.now())
-            self._synchronise()
+            self._within_scope()
         except HeadwaterError as fault:
             if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED):
                 raise
             self._set.say(fault)
         self._summarise()
         return self._set.report
+
+    def _within_scope(self) -> None:
+        """Synchronise; where a list is redirected to another host, the Capability List may have moved there too."""
+        try:
+            self._synchronise()
+        except RedirectRefused:
+            if not self._set.has_moved():
+                raise
+            self._synchronise()
 
     def _synchronise(self) -> None:
         offer, row = self._set.offer, self._set.row

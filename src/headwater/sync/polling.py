@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from headwater.storage.database import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.options import Options
+from headwater.sync.reading.documents import Asked
 from headwater.sync.standing import signature_of
-from headwater.sync.state import SOURCE, SetRow, Validators, validators
+from headwater.sync.state import SOURCE, SetRow, validators
 
 
 def polled_by(row: SetRow) -> str | None:
@@ -22,21 +23,19 @@ def polled_by(row: SetRow) -> str | None:
     return row.offer.change_list or row.offer.resource_list or row.offer.capability_list
 
 
-def asked_first(
-    t: Transaction, rows: Sequence[SetRow], options: Options, scopes: Mapping[int, Scope]
-) -> list[tuple[str, Validators]]:
+def asked_first(t: Transaction, rows: Sequence[SetRow], options: Options, scopes: Mapping[int, Scope]) -> list[Asked]:
     """The conditional requests with which these sets begin, as far as that is known beforehand."""
     if options.baseline or options.repair:
         return []
     signature = signature_of(options)
-    found = []
+    found: list[Asked] = []
     for row in rows:
         if row.position is None or row.scope not in (None, signature):
             continue
         for number, uri in _documents(row):
             held = validators(t, number, uri)
             if held is not None and scopes[row.id].refusal(uri) is None:
-                found.append((uri, held))
+                found.append((uri, held, scopes[row.id].objection if number != SOURCE else None))
     return found
 
 

@@ -16,6 +16,7 @@ from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Transaction
 from headwater.sync.faults import AnotherSource, UnknownSetName
+from headwater.sync.filters import origin_of
 from headwater.sync.matching import Matches, is_of_another, match, move_set, redirects_of
 from headwater.sync.options import Options
 from headwater.sync.reading.capabilities import CAPABILITY_LISTS, Known, offer_of
@@ -123,6 +124,8 @@ class Roster:
         except SourceFault as fault:
             self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
             return None
+        if look.status == 304 and origin_of(look.final) != origin_of(description):
+            self.final = look.final  # the same document, which by now is elsewhere
         if look.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
             return None
         return self._discover(known, look)

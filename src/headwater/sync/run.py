@@ -17,7 +17,7 @@ from headwater.sync.copy.home import Home, borrowed_state, own_state
 from headwater.sync.copy.ledger import Ledger
 from headwater.sync.copy.naming import base_folder
 from headwater.sync.copy.place import Tree
-from headwater.sync.filters import Scope, hosts_of
+from headwater.sync.filters import Scope, bare_host, hosts_of
 from headwater.sync.history import keep_fault, keep_report
 from headwater.sync.kit import Kit
 from headwater.sync.moments import micros
@@ -98,6 +98,8 @@ def open_transport(
         stall_timeout_seconds=options.stall_seconds,
         retries=options.retries,
         credentials=credentials,
+        source=url,
+        named_hosts=tuple(map(bare_host, options.allow_hosts)),
         stopped=stopped,
     )
     with Transport(settings) as made:
@@ -161,12 +163,14 @@ class _Run:
 
     def _one(self, kit: Kit, row: SetRow) -> SetReport:
         row = self._roster.with_fresh_offer(row)
-        report = OneSet(kit, row, self._scopes[row.id]).run()
+        report = OneSet(kit, row, self._scope(row)).run()
         self._report.sets.append(report)
         return report
 
     def _scope(self, row: SetRow) -> Scope:
-        origins = scope_origins(self._url, self._roster.final, row.offer.capability_list)
+        moved = self._documents.moved
+        own = (self._url, self._roster.final, row.offer.capability_list)
+        origins = scope_origins(*own, *(moved.get(uri) for uri in own if uri))
         return Scope(origins, hosts_of(self._options.allow_hosts), self._options.any_host)
 
     def _ask_ahead(self, rows: list[SetRow]) -> None:

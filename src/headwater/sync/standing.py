@@ -6,12 +6,21 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.spec.kinds import Kind
-from headwater.sync.filters import Choice, Scope, hosts_of
+from headwater.sync.filters import Choice, Scope, hosts_of, origin_of
 from headwater.sync.kit import Kit
 from headwater.sync.options import Options, SetReport
 from headwater.sync.position import Position
 from headwater.sync.reading.capabilities import offer_of
-from headwater.sync.state import SOURCE, SetRow, forget_documents, keep_offer, keep_position, keep_validators, one_set
+from headwater.sync.state import (
+    SOURCE,
+    SetRow,
+    forget_documents,
+    keep_moved,
+    keep_offer,
+    keep_position,
+    keep_validators,
+    one_set,
+)
 
 
 def signature_of(options: Options) -> str:
@@ -90,6 +99,23 @@ class Standing:
             forget_documents(t, self.row.id)
             keep_position(t, self.row.id, Position())
         self.reload()
+
+    def has_moved(self) -> bool:
+        """Whether the Capability List is permanently redirected to a host that is in no scope yet (DST-F10)."""
+        uri = self.offer.capability_list
+        if uri is None:
+            return False
+        try:
+            look = self.kit.documents.look(uri)
+        except SourceFault:
+            return False
+        origin = origin_of(look.moved_to) if look.moved_to and look.document is not None else None
+        if origin is None or origin in self.scope.origins:
+            return False
+        self.scope = msgspec.structs.replace(self.scope, origins=self.scope.origins | {origin})
+        with self.kit.database.write() as t:
+            keep_moved(t, SOURCE, uri, look.moved_to)
+        return True
 
     def refresh_offer(self) -> bool:
         """Read the Capability List anew, and say whether it names other documents by now (DST-C5)."""

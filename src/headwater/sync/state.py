@@ -253,6 +253,15 @@ def keep_validators(
     )
 
 
+def keep_moved(transaction: Transaction, set_id: int, uri: str, moved_to: str | None) -> None:
+    """Remember where a document is permanently redirected to, and nothing else of it (DST-F10)."""
+    transaction.run(
+        "INSERT INTO documents(set_id, uri, moved_to) VALUES (?, ?, ?)"
+        " ON CONFLICT(set_id, uri) DO UPDATE SET moved_to = excluded.moved_to",
+        (set_id, uri, moved_to),
+    )
+
+
 def moved_documents(transaction: Transaction) -> dict[str, str]:
     """Where documents of the source as a whole are permanently redirected to (DST-F10)."""
     query = "SELECT uri, moved_to FROM documents WHERE set_id = ? AND moved_to IS NOT NULL"

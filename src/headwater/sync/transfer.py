@@ -18,9 +18,10 @@ from headwater.sync.copy.coding import CannotDecode, decode_file
 from headwater.sync.copy.naming import escaped_path
 from headwater.sync.copy.place import InTheWay, Tree
 from headwater.sync.faults import DestinationUnusable
+from headwater.sync.filters import origin_of
 from headwater.sync.http_dates import http_micros, telling
 from headwater.sync.moments import SECOND
-from headwater.sync.network.transport import FailureKind, Fetch, Fetched, Transport
+from headwater.sync.network.transport import Failure, FailureKind, Fetch, Fetched, Transport
 from headwater.sync.outcomes import Outcomes
 from headwater.sync.plan import Counts
 from headwater.sync.state import SetRow
@@ -49,7 +50,9 @@ class Transfer:
         now: Callable[[], int],
         adopt: bool,
         largest: int,
+        objection: Callable[[str], str | None],
     ) -> None:
+        """`objection`: what the scope says of a URI that is to be asked for, or of one that is redirected to."""
         self._transport = transport
         self._tree = tree
         self._temp = temp
@@ -60,6 +63,7 @@ class Transfer:
         self._now = now
         self._adopt = adopt
         self._largest = largest
+        self._objection = objection
         self._distrusted: set[str] = set()
         self._round = 0
         self._outcomes = Outcomes(database, row, run, self._told)
@@ -84,7 +88,11 @@ class Transfer:
             for work in chunk:
                 if self._adopt and work.step == 0 and work.held is None and self._adopted(work):
                     continue
-                yield self._fetch(work)
+                fetch = self._fetch(work)
+                if work.tries is not None and work.step < 2 and (objection := self._objection(work.loc)):
+                    self._settle(Fetched(fetch, uri=fetch.uri, failure=Failure(FailureKind.PROTOCOL, objection)))
+                    continue  # remembered as failed, and not in the scope any more
+                yield fetch
 
     def _adopted(self, work: Work) -> bool:
         found = adopt(self._tree, work)
@@ -104,6 +112,7 @@ class Transfer:
             algorithms=(wanted.algorithm if wanted else "sha-256",),
             max_octets=bound(work.length, self._largest),
             key=(work, wanted),
+            objection=self._objection if work.step < 2 else None,
         )
 
     # what came
@@ -156,7 +165,7 @@ class Transfer:
         listed = Listed(work.hash, work.length, work.lastmod, work.type, work.encoding, work.known_at)
         forms = {Form.RECEIVED: (fetched.octets, fetched.digests[fetched.fetch.algorithms[0]])}
         if coding in ("", "identity"):
-            verdict = judge(listed, wanted, forms, fetched.headers.get("last-modified"))
+            verdict = judge(listed, wanted, forms, _own_time(work, fetched))
         else:
             verdict = self._decoded(work, listed, wanted, fetched, forms, coding)
         return verdict, *forms[verdict.form]
@@ -171,7 +180,7 @@ class Transfer:
         coding: str,
     ) -> Verdict:
         """An answer with a content coding that nobody, or the entry, asked for (AMB-16)."""
-        modified = fetched.headers.get("last-modified")
+        modified = _own_time(work, fetched)
         first = judge(listed, wanted, forms, modified)
         certain = wanted is not None or work.length is not None or bool(work.encoding)
         if first.judgement is Judgement.GOOD and certain:
@@ -257,6 +266,13 @@ def _headers(work: Work) -> tuple[tuple[str, str], ...]:
     else:
         wanted += _PAST_CACHES
     return tuple((name, value) for name, value in wanted if value)
+
+
+def _own_time(work: Work, fetched: Fetched) -> str | None:
+    """The `Last-Modified` that says when the resource changed: that of its own origin, and no mirror's (5.3)."""
+    if work.step >= 2 or origin_of(fetched.uri) != origin_of(work.loc):
+        return None
+    return fetched.headers.get("last-modified")
 
 
 @lru_cache(maxsize=256)

@@ -177,5 +177,7 @@ class _Audit:
         if row.scope:
             chosen = chosen_of(row.scope)
             hosts, any_host = chosen.allow_hosts, chosen.any_host
-        origins = scope_origins(self._url, self._final, row.offer.capability_list)
+        moved = self._documents.moved
+        own = (self._url, self._final, row.offer.capability_list)
+        origins = scope_origins(*own, *(moved.get(uri) for uri in own if uri))
         return Scope(origins, hosts_of(hosts), any_host)

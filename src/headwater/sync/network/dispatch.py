@@ -59,6 +59,11 @@ def _comparable(beginning: str) -> str:
     return f"{scheme}://{match[2].lower()}:{int(match[3]) if match[3] else 443 if scheme == 'https' else 80}"
 
 
+def host_of(site: str) -> str:
+    """The host of what `site_of` has made."""
+    return site.partition("://")[2].rpartition(":")[0].strip("[]").rstrip(".")
+
+
 def wire_uri(uri: str) -> str:
     """`uri` as it can be sent: untouched when it is printable ASCII, else what is not is percent-encoded as UTF-8."""
     if uri.isascii() and uri.isprintable() and " " not in uri:
@@ -257,6 +262,8 @@ class Dispatcher:
         target = redirect_target(job.uri, location, job.hops)
         if isinstance(target, Failure):
             return target
+        if job.fetch.objection is not None and (objection := job.fetch.objection(target)):
+            return Failure(FailureKind.REDIRECT_REFUSED, f"redirected to {target[:200]}: {objection}")
         if status in PERMANENT_REDIRECTS and (job.hops == 0 or job.moved_to == job.uri):
             job.moved_to = target
         job.uri = target

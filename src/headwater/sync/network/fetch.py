@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from headwater.sync.network.internal_addresses import Level, level_of
 from headwater.version import __version__
 
 
@@ -22,6 +23,7 @@ class FailureKind(StrEnum):
     TOO_LARGE = "too_large"
     TLS = "tls"
     REDIRECT_REFUSED = "redirect_refused"
+    ADDRESS_REFUSED = "address_refused"
     PROTOCOL = "protocol"
     STORE = "store"
 
@@ -34,13 +36,17 @@ class Failure(msgspec.Struct, frozen=True):
     passing: bool = False
 
 
+Objection = Callable[[str], str | None]
+"""Why a redirect to a URI is not followed; None: it is."""
+
+
 class Fetch(msgspec.Struct, frozen=True):
     """One thing to fetch.
 
     `uri` is sent as it is given. `into` names a file that is created (it must not exist) when the answer is a 2xx with
     a whole body; without it the body is kept in memory, with `holds_small` a small one is so too. `algorithms` are
     hashed while the body comes in. More than `max_octets`, declared or received, is a failure. `key` is the caller's
-    own and comes back untouched.
+    own and comes back untouched. `objection` says why a redirect to a URI is not followed; None: it is.
     """
 
     uri: str
@@ -51,6 +57,7 @@ class Fetch(msgspec.Struct, frozen=True):
     algorithms: tuple[str, ...] = ()
     max_octets: int = 64 * 1024 * 1024
     key: object = None
+    objection: Objection | None = None
 
 
 class Fetched(msgspec.Struct):
@@ -92,9 +99,10 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How hard, how long and as whom a transport tries.
 
     `concurrency` bounds the requests in flight in all, `per_host` those to one host, `rate_per_second` their number.
+    `source`, a URI, is that by whose addresses others are judged (`internal_addresses`), save those of `named_hosts`.
     A failed request is tried `retries` times more; a `Retry-After` beyond `longest_wait_seconds` is not waited for but
-    returned. Once `stopped` says so, whatever is under way is given up (`Interrupted`). The last four are for tests:
-    time that passes, time of day, sleep, and chance (0 to 1).
+    returned. Once `stopped` says so, whatever is under way is given up (`Interrupted`). The last five are for tests:
+    time that passes, time of day, sleep, chance (0 to 1), and how far inside an address lies.
     """
 
     concurrency: int = 64
@@ -107,8 +115,11 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait_seconds: float = 60.0
     user_agent: str = f"headwater/{__version__} (ResourceSync destination)"
     credentials: Credentials | None = None
+    source: str | None = None
+    named_hosts: tuple[str, ...] = ()
     stopped: Callable[[], bool] | None = None
     monotonic: Callable[[], float] = time.monotonic
     time_of_day: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
     chance: Callable[[], float] = random.random
+    level_of: Callable[[str], Level] = level_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ import pycurl
 
 from headwater.sync.network import dispatch
 from headwater.sync.network.authorities import Authorities
-from headwater.sync.network.dispatch import Job
+from headwater.sync.network.dispatch import Job, host_of
 from headwater.sync.network.fetch import Failure, FailureKind, TransportOptions
+from headwater.sync.network.internal_addresses import AddressGuard
 from headwater.sync.network.reception import Reception
 
 SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
@@ -57,13 +59,22 @@ _FAILURES: dict[int, tuple[FailureKind, bool]] = {
 """libcurl's results as our kinds, and whether another try may succeed; any other is a protocol failure for good."""
 
 
+class _Socket(socket.socket):
+    """A socket for libcurl, which takes a duplicate of its descriptor and has no use for it afterwards."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Handle:
     """One easy handle with its reception, used for one request after another."""
 
-    __slots__ = ("curl", "exact", "job", "method", "plain", "reception")
+    __slots__ = ("barred", "curl", "exact", "guard", "job", "method", "plain", "reception")
 
-    def __init__(self, reception: Reception, options: TransportOptions) -> None:
+    def __init__(self, reception: Reception, options: TransportOptions, guard: AddressGuard) -> None:
         self.reception = reception
+        self.guard = guard
+        self.barred: str | None = None
         self.job: Job | None = None
         self.method = "GET"
         self.plain = True
@@ -74,6 +85,14 @@ class Handle:
             self.curl.setopt(option, value)
         self.curl.setopt(pycurl.HEADERFUNCTION, reception.line)
         self.curl.setopt(pycurl.WRITEFUNCTION, reception.body)
+        self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
+
+    def _open(self, _purpose: int, address: Any) -> socket.socket | int:
+        """A socket to connect with, unless the guard objects to the address."""
+        if self.job is not None and (barred := self.guard.objection(host_of(self.job.site), str(address.addr[0]))):
+            self.barred = barred
+            return int(pycurl.SOCKET_BAD)
+        return _Socket(address.family, address.socktype, address.protocol)
 
     def close(self) -> None:
         """Free what libcurl holds for it."""
@@ -84,6 +103,7 @@ class Handle:
 
         Small hexadecimal digits are sent as they are, which libcurl would capitalise; a proxy takes only whole URIs.
         """
+        self.barred = None
         self.curl.setopt(pycurl.URL, uri)
         if (self.exact or ("%" in uri and _SMALL_ESCAPE.search(uri))) and not proxied:
             self.exact = True  # for good: pycurl cannot unset the option, so the handle says its target from now on
@@ -130,6 +150,8 @@ class Handle:
             return Failure(FailureKind.PROTOCOL, "the answer is not HTTP")
         if code == pycurl.E_OK or (reception.cut and code == pycurl.E_WRITE_ERROR):
             return None
+        if self.barred is not None and code == pycurl.E_COULDNT_CONNECT:
+            return Failure(FailureKind.ADDRESS_REFUSED, self.barred)
         if code == pycurl.E_OPERATION_TIMEDOUT:
             connected = self.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
             return Failure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)

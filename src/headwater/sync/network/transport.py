@@ -18,6 +18,7 @@ from headwater.sync.network.authorities import Authorities, trusted_authorities
 from headwater.sync.network.dispatch import Dispatcher, Job, Run
 from headwater.sync.network.fetch import Credentials, Failure, FailureKind, Fetch, Fetched, TransportOptions
 from headwater.sync.network.handles import NOT_TAKEN, PAUSE, PLAIN_HEADERS, CurlError, Handle, Multi
+from headwater.sync.network.internal_addresses import AddressGuard
 from headwater.sync.network.politeness import retry_after_seconds
 from headwater.sync.network.reception import Reception
 from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReception
@@ -57,6 +58,7 @@ class Transport:
         self._trusted = dispatch.site_of(credentials.origin) if credentials else None
         self._proxied = any(os.environ.get(name) for name in ("http_proxy", "all_proxy", "ALL_PROXY"))
         self._authorities: Authorities | None = None
+        self._guard = _guard_of(self.options)
 
     def __enter__(self) -> Transport:
         return self
@@ -118,7 +120,7 @@ class Transport:
             raise UsageFault("a stream is not written to a file", where=fetch.uri)
         run = Run()
         reception = StreamReception(PAUSE)
-        handle = Handle(reception, self.options)
+        handle = Handle(reception, self.options, self._guard)
         job = Job(fetch, run, apart=True)
         self._streams[job] = handle
         try:
@@ -177,6 +179,9 @@ class Transport:
             self._fly(job)
 
     def _fly(self, job: Job) -> None:
+        if barred := self._guard.literal_objection(dispatch.host_of(job.site)):
+            self._fail(job, Failure(FailureKind.ADDRESS_REFUSED, barred))
+            return
         handle = self._handle_for(job)
         handle.job = job
         handle.reception.begin(job.fetch)
@@ -191,11 +196,14 @@ class Transport:
                 handle.trust(self._authorities)
             self._multi.add(handle)
         except (CurlError, ValueError) as error:
-            failure = Failure(FailureKind.PROTOCOL, f"the request cannot be made: {error}")
             del self._flying[handle]
             self._release(handle)
-            self._queue.landed(job, 0, failure, job.sent_at)
-            self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
+            self._fail(job, Failure(FailureKind.PROTOCOL, f"the request cannot be made: {error}"))
+
+    def _fail(self, job: Job, failure: Failure) -> None:
+        """End a job that was to start and cannot be sent."""
+        self._queue.landed(job, 0, failure, job.sent_at)
+        self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
     def _handle_for(self, job: Job) -> Handle:
         if job.apart:
@@ -203,7 +211,7 @@ class Transport:
         if self._idle:
             return self._idle.pop()
         self._made += 1
-        return Handle(Reception(), self.options)
+        return Handle(Reception(), self.options, self._guard)
 
     def _set_headers(self, handle: Handle, job: Job) -> None:
         """Headers of this request: secrets go to the origin they were given for, and nowhere else."""
@@ -281,3 +289,8 @@ class Transport:
                 self._ground(handle)
         self._queue.withdraw(run)
         run.open = 0
+
+
+def _guard_of(options: TransportOptions) -> AddressGuard:
+    site = dispatch.site_of(options.source) if options.source else None
+    return AddressGuard(site and dispatch.host_of(site), options.named_hosts, level=options.level_of)

@@ -160,7 +160,7 @@ class Changes:
             whole=self._pending,
         )  # fmt: skip
         try:
-            answer = self._documents.read(uri, staged, held)
+            answer = self._documents.read(uri, staged, held, objection=self._scope.objection)
         except SourceFault as fault:
             self._broken(uri, fault)
             return None, staged

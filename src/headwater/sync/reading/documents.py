@@ -20,8 +20,9 @@ from headwater.spec.faults import NotXml
 from headwater.spec.moments import from_optional
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
-from headwater.sync.faults import Unreachable
+from headwater.sync.faults import RedirectRefused, Unreachable
 from headwater.sync.http_dates import http_micros, telling
+from headwater.sync.network.fetch import Objection
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, StreamBroken, StreamedAnswer, Transport
 from headwater.sync.state import Validators
 
@@ -44,6 +45,9 @@ _GONE = (404, 410)
 _TRIES = 3
 _PAUSE_SECONDS = 0.3
 _UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
+
+Asked = tuple[str, Validators | None, Objection | None]
+"""A conditional request: for what, with which validators, and what is said of its redirects."""
 
 
 class Consumer(Protocol):
@@ -143,13 +147,22 @@ class Documents:
         self._listener(Progress(phase, done, total))
 
     def read(
-        self, uri: str, consumer: Consumer, validators: Validators | None = None, *, fresh: bool = False
+        self,
+        uri: str,
+        consumer: Consumer,
+        validators: Validators | None = None,
+        *,
+        fresh: bool = False,
+        objection: Objection | None = None,
     ) -> Answer | Unchanged | Missing:
-        """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read."""
+        """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read.
+
+        `objection`: what the scope says of every redirect (DST-S12).
+        """
         for attempt in range(_TRIES):
             consumer.begin()
             try:
-                return self._read(uri, consumer, validators, fresh=fresh or attempt > 0)
+                return self._read(uri, consumer, validators, objection, fresh=fresh or attempt > 0)
             except Unreachable:
                 raise  # the transport has tried again itself
             except SourceFault as fault:
@@ -160,11 +173,13 @@ class Documents:
         raise AssertionError("unreachable")
 
     def _read(
-        self, uri: str, consumer: Consumer, validators: Validators | None, *, fresh: bool
+        self, uri: str, consumer: Consumer, validators: Validators | None, objection: Objection | None, *, fresh: bool
     ) -> Answer | Unchanged | Missing:
         held = None if fresh else validators
         headers = (*_headers(held), *((("Cache-Control", "no-cache"),) if fresh else ()))
-        with self._answer(uri, headers, held) as (answer, chunks):
+        with self._answer(uri, headers, held, objection) as (answer, chunks):
+            if answer.failure is not None and answer.failure.kind is FailureKind.REDIRECT_REFUSED:
+                raise RedirectRefused(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-S12")
             if answer.failure is not None:
                 raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
             if answer.status == 304 and held is not None and held.headers():
@@ -198,7 +213,11 @@ class Documents:
 
     @contextmanager
     def _answer(
-        self, uri: str, headers: tuple[tuple[str, str], ...], held: Validators | None
+        self,
+        uri: str,
+        headers: tuple[tuple[str, str], ...],
+        held: Validators | None,
+        objection: Objection | None = None,
     ) -> Iterator[tuple[StreamedAnswer | Fetched, Iterable[bytes]]]:
         """The answer to one request and the chunks of its body: the one asked for ahead while it is fresh, or now."""
         came_at, ahead = self._ahead.pop((uri, held), (0.0, None))
@@ -208,17 +227,18 @@ class Documents:
                 yield ahead, (ahead.body,)
                 return
         self.requests += 1
-        with self._transport.stream(Fetch(uri, headers, max_octets=LARGEST_DOCUMENT)) as answer:
+        fetch = Fetch(uri, headers, max_octets=LARGEST_DOCUMENT, objection=objection)
+        with self._transport.stream(fetch) as answer:
             yield answer, answer
 
-    def ask_ahead(self, asked: Sequence[tuple[str, Validators]]) -> None:
+    def ask_ahead(self, asked: Sequence[Asked]) -> None:
         """Ask many at a time for small documents that will be asked for in just this way in a moment.
 
         What has not been wanted within seconds, or until the next call, is forgotten and asked for anew.
         """
         self._ahead = {
-            one: (came_at, answer)
-            for one, (came_at, answer) in zip(asked, self._together(asked), strict=True)
+            (uri, held): (came_at, answer)
+            for (uri, held, _), (came_at, answer) in zip(asked, self._together(asked), strict=True)
             if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE
         }
 
@@ -260,7 +280,7 @@ class Documents:
             return _look(uri, answer, chunks, most_entries)
 
     def _noted(self, look: Look) -> Look:
-        if look.moved_to is not None and look.document is not None:
+        if look.moved_to is not None and (look.document is not None or look.status == 304):
             self.moved[look.uri] = look.moved_to
         return look
 
@@ -271,7 +291,7 @@ class Documents:
         """
         addresses = iter(asked)
         while batch := list(islice(addresses, _TOGETHER)):
-            answers = self._together(batch)
+            answers = self._together([(uri, held, None) for uri, held in batch])
             for (uri, held), (_, answer) in zip(batch, answers, strict=True):
                 too_large = answer.failure is not None and answer.failure.kind is FailureKind.TOO_LARGE
                 if too_large or (uri in self.moved and (answer.failure or answer.status in _GONE)):
@@ -285,10 +305,13 @@ class Documents:
                 else:
                     yield Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
 
-    def _together(self, batch: Sequence[tuple[str, Validators | None]]) -> list[tuple[float, Fetched]]:
+    def _together(self, batch: Sequence[Asked]) -> list[tuple[float, Fetched]]:
         """The answers to a few small requests, in the order of these, and when each came."""
         self.requests += len(batch)
-        fetches = [Fetch(uri, _headers(held), max_octets=SMALL_OCTETS, key=n) for n, (uri, held) in enumerate(batch)]
+        fetches = [
+            Fetch(uri, _headers(held), max_octets=SMALL_OCTETS, key=n, objection=objection)
+            for n, (uri, held, objection) in enumerate(batch)
+        ]
         answers = [(self._clock(), answer) for answer in self._transport.many(fetches)]
         for _, answer in answers:
             self._transport.heard(answer.fetch.uri, answer)

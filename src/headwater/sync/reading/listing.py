@@ -149,7 +149,7 @@ class Listing:
         intake = Intake(self._scope)
         head = _Head(self._database, intake, self._listener, known_at)
         try:
-            answer = self._documents.read(uri, head, validators)
+            answer = self._documents.read(uri, head, validators, objection=self._scope.objection)
         except _Known:
             return Same(uri)
         except _Wrong as wrong:
@@ -250,7 +250,7 @@ class Listing:
             raise Unreachable(f"a component is refused: {refusal.value}", where=uri, rule="DST-S12")
         head = _Head(self._database, intake, self._listener, None, depth)
         try:
-            answer = self._documents.read(uri, head)
+            answer = self._documents.read(uri, head, objection=self._scope.objection)
         except _Wrong as wrong:
             raise WrongDocument(f"a component is a {wrong.kind.value}", where=uri, rule="DST-A7") from wrong
         if isinstance(answer, Missing):
@@ -272,7 +272,7 @@ class Listing:
         """Whether a document is another one by now: by its validators, else by what it lists."""
         again = _Again(Intake(self._scope))
         try:
-            answer = self._documents.read(before.uri, again, before.validators)
+            answer = self._documents.read(before.uri, again, before.validators, objection=self._scope.objection)
         except SourceFault as fault:
             self._documents.warn(fault.rule or fault.code, f"cannot be read again: {fault.what}", before.uri)
             return True

@@ -1,0 +1,121 @@
+"""Which addresses may be connected to: none that lies further inside a network than the source itself (DST-S12).
+
+What a source lists, links to or redirects to must not make a destination ask services that only the destination can
+reach. Names are no protection, because whoever owns one says where it leads; so it is the address that counts, asked
+before each connection. Hosts that the user has named may be anywhere, but none that was seen in public may be found
+inside later (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_PROXIES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+
+
+class Level(IntEnum):
+    """How far inside an address lies."""
+
+    PUBLIC = 0
+    PRIVATE = 1
+    """Not to be reached from everywhere: private networks, shared address space (RFC 6598), documentation."""
+
+    LOCAL = 2
+    """This machine or this link: loopback, link-local, unspecified, and what is no address of a host at all."""
+
+
+@lru_cache(maxsize=1024)
+def level_of(address: str) -> Level:
+    """The level of an IP address; of an IPv6 address that stands for an IPv4 one, that of the latter."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+        if inner is None and (ip in _NAT64 or int(ip) >> 32 == 0):  # the latter: IPv4-compatible, ::1 and :: among them
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if int(ip) > 1 else None
+        if inner is not None:
+            return level_of(str(inner))
+        if ip.is_site_local:
+            return Level.PRIVATE
+    if ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast or int(ip) >> 24 == 0:
+        return Level.LOCAL
+    return Level.PUBLIC if ip.is_global and not ip.is_reserved else Level.PRIVATE
+
+
+def addresses_of(host: str) -> list[str]:
+    """The addresses of a host by name; empty where there are none."""
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError):
+        return []
+
+
+def proxy_hosts() -> Iterator[str]:
+    """The proxies of the environment, by which whatever they reach is reached."""
+    for name in _PROXIES:
+        said = os.environ.get(name)
+        if said and (host := urlsplit(said if "://" in said else f"http://{said}").hostname):
+            yield host
+
+
+class AddressGuard:
+    """Judges every address before it is connected to. `source` is the host whose level is the bound, None: no bound."""
+
+    def __init__(
+        self,
+        source: str | None,
+        named: Iterable[str] = (),
+        *,
+        level: Callable[[str], Level] = level_of,
+        resolve: Callable[[str], list[str]] = addresses_of,
+        proxies: Callable[[], Iterable[str]] = proxy_hosts,
+    ) -> None:
+        self._source = source
+        self._named = {*named, source} - {None}
+        self._level = level
+        self._resolve = resolve
+        self._proxies = proxies
+        self._proxy_addresses: set[str] | None = None
+        self._outermost: dict[str, Level] = {}
+
+    def objection(self, host: str, address: str) -> str | None:
+        """Why this host is not connected to at this address; None: it is."""
+        if self._source is None:
+            return None
+        level = self._level(address)
+        if host in self._named:
+            self._outermost[host] = min(level, self._outermost.get(host, level))
+        if level is Level.PUBLIC or level <= self._bound(host) or address in self._of_proxies():
+            return None
+        told = "an address of this machine or link" if level is Level.LOCAL else "a private address"
+        return f"{host} is at {address}, {told}, and the source is not: --allow-host {host} lets it in"
+
+    def literal_objection(self, host: str) -> str | None:
+        """The same of a host that is an address itself: where a proxy connects, nothing else can be judged."""
+        if self._source is None or not self._of_proxies():
+            return None
+        try:
+            address = host.partition("%")[0] if ":" in host else socket.inet_ntoa(socket.inet_aton(host))
+            return self.objection(host, str(ipaddress.ip_address(address)))
+        except (OSError, ValueError):  # a name
+            return None
+
+    def _bound(self, host: str) -> Level:
+        if host in self._named:
+            return Level.PUBLIC if self._outermost.get(host) is Level.PUBLIC else Level.LOCAL
+        assert self._source is not None
+        if self._source not in self._outermost:
+            levels = [self._level(address) for address in self._resolve(self._source)]
+            self._outermost[self._source] = min(levels, default=Level.PUBLIC)
+        return self._outermost[self._source]
+
+    def _of_proxies(self) -> set[str]:
+        if self._proxy_addresses is None:
+            self._proxy_addresses = {address for host in self._proxies() for address in self._resolve(host)}
+        return self._proxy_addresses
