@@ -18,6 +18,8 @@ class StreamBroken(SourceFault):
 
     code = "HW-NET-01"
     advice = "Try again; if it happens at the same place each time, the source or something before it cuts its answers."
+    passing = True
+    """Whether another try may succeed."""
 
 
 class StreamReception(Reception):
@@ -78,7 +80,7 @@ class StreamedAnswer:
         self.status = done.status if done else reception.status
         self.uri = job.uri
         self.headers = done.headers if done else reception.headers
-        self.failure = done.failure if done else None
+        self.failure = done.failure if done and not reception.delivering else None  # one in the body comes in its place
         self.body = done.body if done else b""
         self.retry_after_seconds = done.retry_after_seconds if done else None
         self.moved_to = job.moved_to
@@ -99,4 +101,6 @@ class StreamedAnswer:
         self.failure = done.failure
         self.digests = done.digests
         if done.failure is not None:
-            raise StreamBroken(done.failure.text, where=done.uri, rule=f"transport {done.failure.kind}")
+            broken = StreamBroken(done.failure.text, where=done.uri, rule=f"transport {done.failure.kind}")
+            broken.passing = done.failure.passing
+            raise broken

@@ -9,28 +9,27 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from typing import Protocol, cast
 
 import msgspec
 
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice, Progress
-from headwater.spec.faults import NotXml
 from headwater.spec.moments import from_optional
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.sync.faults import RedirectRefused, Unreachable
 from headwater.sync.http_dates import http_micros, telling
 from headwater.sync.network.fetch import Objection
-from headwater.sync.network.transport import FailureKind, Fetch, Fetched, StreamBroken, StreamedAnswer, Transport
+from headwater.sync.network.politeness import backoff_seconds
+from headwater.sync.network.transport import FailureKind, Fetch, Fetched, StreamedAnswer, Transport
+from headwater.sync.reading.looking import Look as Look
+from headwater.sync.reading.looking import is_torn, look_at, may_pass
 from headwater.sync.state import Validators
 
 LARGEST_DOCUMENT = 4 << 30
 """Octets of one document. The standard says 50 MB; the reader streams, so larger ones do no harm."""
-
-PAGE_OCTETS = 1 << 20
-"""How much of a page that is no ResourceSync document is kept to look for links."""
 
 MOST_ENTRIES = 50_000
 """How many entries of a document are looked at where nothing else is said: as many as the standard lets it have."""
@@ -43,7 +42,6 @@ _AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brou
 _AHEAD_UNCHANGED_SECONDS = 300.0  # that it is what it was says as much later: it was asked for in the same run
 _GONE = (404, 410)
 _TRIES = 3
-_PAUSE_SECONDS = 0.3
 _UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
 
 Asked = tuple[str, Validators | None, Objection | None]
@@ -96,22 +94,6 @@ class Missing(msgspec.Struct, frozen=True):
     status: int
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What is at an address: a document (with its first entries), or a page with its links."""
-
-    uri: str
-    final: str
-    status: int
-    document: Document | None
-    entries: tuple[Entry, ...]
-    link_header: str
-    body: bytes
-    fault: SourceFault | None
-    moved_to: str | None = None
-    etag: str | None = None
-    last_modified: str | None = None
-
-
 class Documents:
     """The source's documents over one transport; counts requests and passes warnings on, each once."""
 
@@ -159,25 +141,31 @@ class Documents:
 
         `objection`: what the scope says of every redirect (DST-S12).
         """
-        for attempt in range(_TRIES):
+        for attempt in count(1):
             consumer.begin()
             try:
-                return self._read(uri, consumer, validators, objection, fresh=fresh or attempt > 0)
+                return self._read(uri, consumer, validators, objection, fresh=fresh or attempt > 1)
             except Unreachable:
                 raise  # the transport has tried again itself
             except SourceFault as fault:
-                if attempt == _TRIES - 1 or not _may_pass(fault):
+                if not (may_pass(fault) and self._rested(attempt)):
                     fault.where = fault.where or uri
                     raise
-                self._sleep(_PAUSE_SECONDS * (attempt + 1))
         raise AssertionError("unreachable")
+
+    def _rested(self, attempt: int) -> bool:
+        """Wait before another try (DST-F1); False when there were enough."""
+        options = self._transport.options
+        if attempt >= max(_TRIES, options.retries + 1):
+            return False
+        self._sleep(backoff_seconds(attempt, options.chance(), options.first_backoff_seconds))
+        return True
 
     def _read(
         self, uri: str, consumer: Consumer, validators: Validators | None, objection: Objection | None, *, fresh: bool
     ) -> Answer | Unchanged | Missing:
         held = None if fresh else validators
-        headers = (*_headers(held), *((("Cache-Control", "no-cache"),) if fresh else ()))
-        with self._answer(uri, headers, held, objection) as (answer, chunks):
+        with self._answer(uri, _headers(held, fresh=fresh), held, objection) as (answer, chunks):
             if answer.failure is not None and answer.failure.kind is FailureKind.REDIRECT_REFUSED:
                 raise RedirectRefused(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-S12")
             if answer.failure is not None:
@@ -274,10 +262,14 @@ class Documents:
         return self._noted(look)
 
     def _look_there(self, uri: str, most_entries: int, validators: Validators | None) -> Look:
-        with self._answer(uri, _headers(validators), validators) as (answer, chunks):
-            if answer.failure is not None:
-                raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
-            return _look(uri, answer, chunks, most_entries)
+        for attempt in count(1):
+            with self._answer(uri, _headers(validators, fresh=attempt > 1), validators) as (answer, chunks):
+                if answer.failure is not None:
+                    raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
+                look = look_at(uri, answer, chunks, most_entries)
+            if not (is_torn(look) and self._rested(attempt)):
+                return look
+        raise AssertionError("unreachable")
 
     def _noted(self, look: Look) -> Look:
         if look.moved_to is not None and (look.document is not None or look.status == 304):
@@ -294,15 +286,18 @@ class Documents:
             answers = self._together([(uri, held, None) for uri, held in batch])
             for (uri, held), (_, answer) in zip(batch, answers, strict=True):
                 too_large = answer.failure is not None and answer.failure.kind is FailureKind.TOO_LARGE
-                if too_large or (uri in self.moved and (answer.failure or answer.status in _GONE)):
+                found: Look | None = None
+                if answer.failure is None:
+                    found = look_at(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
+                moved = uri in self.moved and (found is None or found.status in _GONE)
+                if too_large or moved or (found is not None and is_torn(found)):
                     try:
                         yield self.look(uri, validators=held)
                     except SourceFault as fault:
                         yield fault
-                elif answer.failure is None:
-                    body = [answer.body] if answer.status == 200 else []
-                    yield self._noted(_look(uri, answer, body, MOST_ENTRIES))
-                else:
+                elif found is not None:
+                    yield self._noted(found)
+                elif answer.failure is not None:
                     yield Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
 
     def _together(self, batch: Sequence[Asked]) -> list[tuple[float, Fetched]]:
@@ -318,69 +313,9 @@ class Documents:
         return sorted(answers, key=lambda came: cast(int, came[1].fetch.key))
 
 
-def _headers(validators: Validators | None) -> tuple[tuple[str, str], ...]:
-    return (("Accept-Encoding", "gzip"), *(validators.headers() if validators else ()))
-
-
-def _look(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Look:
-    """What an answer is; `chunks` are its body, which is read as far as needed."""
-    document: Document | None = None
-    entries: list[Entry] = []
-    body, fault = answer.body, None
-    if answer.status == 200:
-        try:
-            document, entries, body, fault = _glance(answer.uri, chunks, most)
-        except StreamBroken as broken:
-            fault = broken
-    return Look(
-        uri=uri,
-        final=answer.uri,
-        status=answer.status,
-        document=document,
-        entries=tuple(entries),
-        link_header=answer.headers.get("link", ""),
-        body=body,
-        fault=fault,
-        moved_to=answer.moved_to,
-        etag=answer.headers.get("etag"),
-        last_modified=telling(answer.headers),
-    )
-
-
-def _glance(
-    final: str, chunks: Iterable[bytes], most: int
-) -> tuple[Document | None, list[Entry], bytes, SourceFault | None]:
-    """Read as a document as far as needed; if it is none, keep the beginning as a page."""
-    reader: Reader | None = Reader(base_uri=final)
-    entries: list[Entry] = []
-    page = bytearray()
-    fault: SourceFault | None = None
-    for chunk in chunks:
-        if len(page) < PAGE_OCTETS:
-            page += chunk[: PAGE_OCTETS - len(page)]
-        elif reader is None:
-            break
-        if reader is None:
-            continue
-        try:
-            entries.extend(reader.feed(chunk))
-        except SourceFault as found:
-            fault, reader = found, None
-            continue
-        if len(entries) > most and reader.document is not None:
-            return reader.document, entries, b"", None
-    if reader is None:
-        return None, [], bytes(page), fault
-    try:
-        entries.extend(reader.close())
-    except SourceFault as found:
-        return None, [], bytes(page), found
-    return reader.document, entries, b"", None
-
-
-def _may_pass(fault: SourceFault) -> bool:
-    """Whether reading again may help: a torn or truncated document, but not a refused one."""
-    return isinstance(fault, StreamBroken | NotXml)
+def _headers(validators: Validators | None, *, fresh: bool = False) -> tuple[tuple[str, str], ...]:
+    past_caches = (("Cache-Control", "no-cache"),) if fresh else ()
+    return (("Accept-Encoding", "gzip"), *(validators.headers() if validators else ()), *past_caches)
 
 
 def _rule(answer: StreamedAnswer | Fetched) -> str:
