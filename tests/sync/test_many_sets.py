@@ -29,8 +29,8 @@ from headwater.sync.options import Options, Report
 from headwater.sync.reading.choosing import Wanted, choose
 from headwater.sync.reading.documents import SMALL_OCTETS
 from headwater.sync.reading.labels import Candidates, Names, names_of
-from headwater.sync.roster import unknown_set
 from headwater.sync.run import sync
+from headwater.sync.selection import unknown_set
 from tests.sync.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
 from tests.sync.torture import Handler, Reply, Site, Source, document, redirect, reset, url
 

@@ -49,6 +49,7 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 @click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Leave out what lies on this host.")
 @click.option("--sitemap", is_flag=True, help="Take a plain Sitemap for a Resource List.")
 @click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would do.")
+@click.option("--moved", is_flag=True, help="The source that DEST is a copy of is at URL by now.")
 @click.option("--repair", is_flag=True, help="Hash every held file, and fetch again what is missing or changed.")
 @click.option(
     "--max-size", "largest", type=click.IntRange(1), metavar="OCTETS", help="The largest resource without a length."

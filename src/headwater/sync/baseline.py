@@ -11,6 +11,7 @@ from headwater.sync.difference import Difference
 from headwater.sync.execution import Execution
 from headwater.sync.faults import Moving, Unreachable, WrongDocument
 from headwater.sync.moments import text
+from headwater.sync.moving import LISTED
 from headwater.sync.position import FUTURE, Position
 from headwater.sync.reading.documents import Missing
 from headwater.sync.reading.listing import Listing, OtherKind, Same, Snapshot
@@ -138,6 +139,8 @@ class Baseline:
         return True
 
     def _apply(self, snapshot: Snapshot) -> bool:
+        self._set.look_for_move()
+        self._set.take_along(LISTED)
         if self._is_stale(snapshot):
             return self._keep_newer(snapshot)
         self.applied = True

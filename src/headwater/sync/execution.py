@@ -18,7 +18,7 @@ from headwater.sync.options import Action
 from headwater.sync.plan import Counts, clear, guard
 from headwater.sync.refusals import any_refused
 from headwater.sync.standing import Standing
-from headwater.sync.state import intend, one_set
+from headwater.sync.state import former_bases, intend, one_set
 from headwater.sync.transfer import Transfer
 
 _MOST_ACTIONS = 10_000
@@ -36,12 +36,14 @@ class Execution:
         self._files = HeldFiles(standing.kit.tree)
         self._held_before = 0
 
-    def wanted_base(self) -> str | None:
+    def wanted_base(self, t: Transaction) -> str | None:
         """The base that the caller wants; it cannot be another than that of the names already made."""
         if self._kit.options.base is None:
             return None
         base = base_folder(self._kit.options.base)
-        if self._set.row.base not in (None, base):
+        if self._set.move is not None:
+            return None  # what the names are made with moves along
+        if self._set.row.base not in (None, base) and base not in former_bases(t, self._set.row.id):
             raise FixedBase(
                 f"the names of this copy were made with base {self._set.row.base}", where=self._set.row.name
             )
@@ -94,7 +96,7 @@ class Execution:
             self.carry_out(lambda _t, _difference: None)
 
     def _base(self, t: Transaction, table: str | None) -> str:
-        row, base = self._set.row, self.wanted_base()
+        row, base = self._set.row, self.wanted_base(t)
         if row.base is not None:
             return row.base
         if base is None and table is not None:

@@ -19,8 +19,8 @@ from headwater.sync.reading.choosing import Wanted
 from headwater.sync.reading.discover import Discovery, Found
 from headwater.sync.reading.documents import Answer, Documents, Missing
 from headwater.sync.reading.shortlist import MOST_SETS
-from headwater.sync.roster import unknown_set
 from headwater.sync.run import open_transport, utcnow
+from headwater.sync.selection import unknown_set
 from headwater.sync.state import Offer
 
 _MOST_PARTS = 100_000

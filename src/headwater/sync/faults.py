@@ -78,6 +78,13 @@ class AnotherSource(UsageFault):
     advice: ClassVar[str] = "Name another folder for this source, or the source that this folder is a copy of."
 
 
+class MovedElsewhere(SourceFault):
+    """What is listed where a set has moved to is not what is held of it (DST-F10)."""
+
+    code: ClassVar[str] = "HW-SYN-14"
+    advice: ClassVar[str] = "Nothing was changed. Name the source that this folder is a copy of, or another folder."
+
+
 class FixedBase(UsageFault):
     """`--base` differs from the base that the names of this copy were made with."""
 

@@ -8,6 +8,7 @@ from headwater.storage.database import Transaction
 from headwater.sync.difference import Difference
 from headwater.sync.execution import Execution
 from headwater.sync.faults import Unreachable
+from headwater.sync.moving import CHANGED
 from headwater.sync.position import Position
 from headwater.sync.reading.changes import Changes, Outcome, Reading
 from headwater.sync.refusals import any_refused
@@ -31,6 +32,9 @@ class Increment:
         if reading.outcome in (Outcome.GAP, Outcome.MISSING):
             time.sleep(_RACE_SECONDS)  # a list named before it exists is an ordinary race (AMB-63)
             reading = self._read_changes()
+        self._set.look_for_move()
+        if self._set.move is not None and reading.outcome in (Outcome.READ, Outcome.UNCHANGED):
+            self._set.take_along(CHANGED)
         if reading.pending_count or self._is_refused(reading):
             self._set.note("increment")
             self._execution.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")

@@ -24,6 +24,8 @@ class Kit(msgspec.Struct, kw_only=True):
     temp: str
     run: int
     options: Options
+    source: str
+    destination: str
     listener: Listener
     now: Callable[[], int]
     adopt: bool

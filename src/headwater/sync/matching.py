@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.uris import normalise
 from headwater.storage.database import Transaction
+from headwater.sync.faults import AnotherSource
 from headwater.sync.filters import origin_of
+from headwater.sync.moving import is_move
 from headwater.sync.reading.documents import Documents
-from headwater.sync.state import Offer, SetRow
+from headwater.sync.state import Move, Offer, SetRow
 
 Moved = Callable[[str], str | None]
 """Says where a document's URI permanently redirects to; None when it does not, or when nothing answers there."""
+
+Alike = Callable[[SetRow, Offer], bool]
+"""Says whether what an offer lists is what is held of a set."""
 
 
 class Matches(msgspec.Struct, frozen=True):
@@ -25,29 +33,97 @@ class Matches(msgspec.Struct, frozen=True):
     gone: tuple[SetRow, ...]
 
 
-def match(known: Sequence[SetRow], offers: Sequence[Offer], moved: Moved) -> Matches:
+def match(
+    known: Sequence[SetRow], offers: Sequence[Offer], moved: Moved, alike: Alike | None = None, *, said: bool = False
+) -> Matches:
     """Match by identity; what is left by a list that both name and nobody else does, then by a permanent redirect.
 
-    `moved` is asked only where sets and offers are both left over.
+    `moved` is asked only where sets and offers are both left over; what then still is, is matched by name (or as the
+    only ones) where `alike` says that they are the same, or the user does (`said`). A set whose lists are elsewhere by
+    now has a `move`.
     """
     by_identity = {row.offer.identity: row for row in known}
     rows = {offer.identity: by_identity[offer.identity] for offer in offers if offer.identity in by_identity}
     taken = {row.id for row in rows.values()}
     left = {row.id: row for row in known if row.id not in taken}
     new = [offer for offer in offers if offer.identity not in rows]
-    for same in (_by_list(left, new, known, offers), _by_redirect(left, moved)):
+    if said:
+        alike = _as_said
+    ways = [_by_list(left, new, known, offers), _by_redirect(left, moved)]
+    if alike is not None:
+        ways.append(_by_name(left, new, rows, alike))
+    for same in ways:
         for offer in new:
             row = same(offer) if left and offer.identity not in rows else None
             if row is not None:
-                rows[offer.identity] = row
+                moving = is_move(row.offer, offer)
+                rows[offer.identity] = msgspec.structs.replace(row, move=Move(row.offer, said)) if moving else row
                 del left[row.id]
     return Matches(rows, tuple(left.values()))
+
+
+def _as_said(_row: SetRow, _offer: Offer) -> bool:
+    return True
+
+
+def _by_name(
+    left: dict[int, SetRow], new: Sequence[Offer], rows: Mapping[str, SetRow], alike: Alike
+) -> Callable[[Offer], SetRow | None]:
+    def same(offer: Offer) -> SetRow | None:
+        named = [row for row in left.values() if row.name == offer.name]
+        if not named and len(left) == 1 and sum(one.identity not in rows for one in new) == 1:
+            named = list(left.values())
+        return named[0] if named and alike(named[0], offer) else None
+
+    return same
 
 
 def is_of_another(known: Sequence[SetRow], identities: Iterable[str], matches: Matches) -> bool:
     """Whether a copy with these sets is that of another source: no set is the same, nor is the origin of any."""
     origins = {origin_of(row.offer.identity) for row in known}
     return bool(known) and not matches.rows and origins.isdisjoint(map(origin_of, identities))
+
+
+def moved_command(url: str, where: str, root: Path) -> str | None:
+    """The command that says by hand that the source behind `url` is at the origin of `where` by now, if it is another.
+
+    What signs a user in is sent to the origin of the address given and to no other, whoever redirects there.
+    """
+    old, new = urlsplit(url), urlsplit(where)
+    if (old.scheme.lower(), old.netloc.lower()) == (new.scheme.lower(), new.netloc.lower()):
+        return None
+    there = urlunsplit((new.scheme, new.netloc, old.path, old.query, ""))
+    return shlex.join(["headwater", "sync", there, str(root), "--moved"])
+
+
+def another_source(url: str | None, known: Sequence[SetRow], given: str, root: Path) -> AnotherSource:
+    """The error for a folder that is a copy of another source, with what to do if that one has moved."""
+    held = url if url not in (None, given) else known[0].offer.identity
+    command = shlex.join(["headwater", "sync", given, str(root), "--moved"])
+    return AnotherSource(
+        f"the folder is a copy of {held}",
+        where=str(root),
+        rule="DST-F10",
+        advice=f"If this is the same source at a new address, say so: {command} (what is held is kept, and compared by"
+        " hash). Else name another folder.",
+    )
+
+
+def may_be_moved(known: Sequence[SetRow], url: str | None, way: tuple[str, str], moved: Mapping[str, str]) -> bool:
+    """Whether sets that are left over may be told by what they list: the source is the one of before.
+
+    `url`: an address that was not given before; `way`: the address, and where it led to. Where a temporary redirect
+    leads to another origin nothing has moved.
+    """
+    came, at = map(origin_of, way)
+    if came != at and at not in map(origin_of, moved.values()):
+        return False
+    return url is None or origin_of(url) in {origin_of(row.offer.identity) for row in known}
+
+
+def at_offer(row: SetRow, offer: Offer) -> SetRow:
+    """A set as it is offered now, under the name that it has here."""
+    return msgspec.structs.replace(row, offer=msgspec.structs.replace(offer, name=row.name))
 
 
 def _by_list(
@@ -104,9 +180,9 @@ def redirects_of(documents: Documents) -> Moved:
 
 def move_set(transaction: Transaction, row: SetRow, offer: Offer) -> SetRow:
     """Remember that a set is found elsewhere by now; its name, folder, base, files and position stay."""
-    offer = msgspec.structs.replace(offer, name=row.name)
+    row = at_offer(row, offer)
     transaction.run(
         "UPDATE sets SET identity = ?, offer = ? WHERE id = ?",
-        (offer.identity, msgspec.json.encode(offer).decode(), row.id),
+        (offer.identity, msgspec.json.encode(row.offer).decode(), row.id),
     )
-    return msgspec.structs.replace(row, offer=offer)
+    return row

@@ -18,7 +18,7 @@ from headwater.sync.moments import text
 from headwater.sync.options import Failed, SetReport, gravest
 from headwater.sync.reading.changes import Outcome
 from headwater.sync.refusals import refused_of
-from headwater.sync.standing import Standing
+from headwater.sync.standing import Relocated, Standing
 from headwater.sync.state import SetRow
 
 _MOST_FAILURES = 100
@@ -41,7 +41,8 @@ class OneSet:
 
     def run(self) -> SetReport:
         """Do what is needed; a fault of the source ends in the report, one of our store is raised."""
-        self._execution.wanted_base()
+        with self._kit.database.write() as t:
+            self._execution.wanted_base(t)
         try:
             if self._kit.options.repair:
                 look_for_damage(self._kit.database, HeldFiles(self._kit.tree), self._set.row.id, self._kit.now())
@@ -57,6 +58,8 @@ class OneSet:
         """Synchronise; where a list is redirected to another host, the Capability List may have moved there too."""
         try:
             self._synchronise()
+        except Relocated:
+            self._synchronise()
         except RedirectRefused:
             if not self._set.has_moved():
                 raise
@@ -66,8 +69,9 @@ class OneSet:
         offer, row = self._set.offer, self._set.row
         if offer.resource_list is None and offer.change_list is None:
             raise NothingToCopy("the source offers no Resource List and no Change List", where=offer.identity)
-        wanted = self._kit.options.baseline or self._kit.options.repair or self._set.rescoped
-        if self._set.rescoped and offer.resource_list is None:
+        moved = self._set.move is not None
+        wanted = self._kit.options.baseline or self._kit.options.repair or self._set.rescoped or moved
+        if (self._set.rescoped or moved) and offer.resource_list is None:
             self._set.start_over()
         if offer.resource_list is not None and (row.position is None or wanted):
             if not self._first_of_all(force=wanted or not row.baseline_done) or self._kit.options.dry_run:
@@ -85,7 +89,9 @@ class OneSet:
         try:
             return self._baseline.carry_out(force=force)
         except SourceFault as fault:
-            if self._set.row.position is None or self._kit.options.baseline or self._set.rescoped:
+            if self._set.move is not None or self._set.row.position is None or self._kit.options.baseline:
+                raise
+            if self._set.rescoped:
                 raise
             self._set.say(fault)
             self._execution.left_over()

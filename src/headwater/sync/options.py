@@ -36,6 +36,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     baseline: bool = False
     """Do a baseline even where an increment would do."""
 
+    moved: bool = False
+    """The copy's source is at this address by now (DST-F10)."""
+
     repair: bool = False
     """Hash every held file first, and fetch again what is missing or different."""
 

@@ -30,7 +30,7 @@ def asked_first(t: Transaction, rows: Sequence[SetRow], options: Options, scopes
     signature = signature_of(options)
     found: list[Asked] = []
     for row in rows:
-        if row.position is None or row.scope not in (None, signature):
+        if row.position is None or row.move is not None or row.scope not in (None, signature):
             continue
         for number, uri in _documents(row):
             held = validators(t, number, uri)

@@ -9,7 +9,7 @@ import msgspec
 from headwater.storage.database import Transaction
 from headwater.sync.faults import NotRemembered
 from headwater.sync.oneset import HELD_BACK
-from headwater.sync.roster import pick
+from headwater.sync.selection import pick
 from headwater.sync.state import SetRow, sets
 
 _MOST_SHOWN = 100

@@ -15,17 +15,30 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Transaction
-from headwater.sync.faults import AnotherSource, UnknownSetName
 from headwater.sync.filters import origin_of
-from headwater.sync.matching import Matches, is_of_another, match, move_set, redirects_of
+from headwater.sync.likeness import likeness
+from headwater.sync.matching import (
+    Alike,
+    Matches,
+    another_source,
+    at_offer,
+    is_of_another,
+    match,
+    may_be_moved,
+    move_set,
+    moved_command,
+    redirects_of,
+)
+from headwater.sync.moving import is_move, known_as
 from headwater.sync.options import Options
 from headwater.sync.reading.capabilities import CAPABILITY_LISTS, Known, offer_of
-from headwater.sync.reading.choosing import Wanted
 from headwater.sync.reading.discover import Discovery, Found
 from headwater.sync.reading.documents import Documents, Look
 from headwater.sync.reading.labels import Names
+from headwater.sync.selection import pick, wanted_of
 from headwater.sync.state import (
     SOURCE,
+    Move,
     Offer,
     SetRow,
     add_set,
@@ -42,28 +55,7 @@ from headwater.sync.state import (
 _OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
 _UNREAD, _SOME = "unread", "only some were read"  # facts: Capability Lists that failed, and whether all were tried
 _PAGES = "descriptions of the index"
-_MOST_NAMES = 50
-
-
-def wanted_of(options: Options, known: Sequence[SetRow]) -> Wanted:
-    """What the user wants of the sets of a source, some of which are known."""
-    return Wanted(options.sets, {row.name: row.offer.identity for row in known})
-
-
-def pick(rows: list[SetRow], wanted: Sequence[str], where: str) -> list[SetRow]:
-    """The sets that are meant. Raises UnknownSetName when one is said that is not there."""
-    chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
-    unknown = set(wanted) - {row.name for row in chosen} - {row.offer.identity for row in chosen}
-    if unknown:
-        raise unknown_set(unknown, [row.name for row in rows], where)
-    return chosen
-
-
-def unknown_set(unknown: set[str], names: Sequence[str], where: str) -> UnknownSetName:
-    """The error that names sets which are not there, and those that are."""
-    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
-    told = ", ".join(names[:_MOST_NAMES]) + more
-    return UnknownSetName(f"no set {', '.join(sorted(unknown))}; the sets are: {told}", where=where)
+_REFUSED = (401, 403)
 
 
 class Roster:
@@ -79,6 +71,8 @@ class Roster:
         self._database = database
         self._documents = documents
         self._unread: set[str] = set()
+        self._moving: list[SetRow] = []
+        self._found: Found | None = None
         self.final = url
         """Where the address has led to."""
 
@@ -124,6 +118,7 @@ class Roster:
         except SourceFault as fault:
             self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
             return None
+        self._tell_refused(look.uri, look.final, look.status in _REFUSED)
         if look.status == 304 and origin_of(look.final) != origin_of(description):
             self.final = look.final  # the same document, which by now is elsewhere
         if look.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
@@ -166,23 +161,26 @@ class Roster:
     def _discover(self, known: list[SetRow], look: Look | None = None) -> list[SetRow] | None:
         same = self._is_same_url()
         look = look if look is not None and look.status == 200 else None
+        discovery = Discovery(
+            self._documents,
+            sitemap=self._options.sitemap,
+            wanted=wanted_of(self._options, known),
+            known=self._known(known) if same else None,
+            description=look,
+        )
         try:
-            found = Discovery(
-                self._documents,
-                sitemap=self._options.sitemap,
-                wanted=wanted_of(self._options, known),
-                known=self._known(known) if same else None,
-                description=look,
-            ).find(self._url)
+            found = discovery.find(self._url)
         except SourceFault as fault:
             if not (known and same):
                 raise
             what = f"{fault.what}: what is remembered is used"
             self._make_do(known, fault, fault.rule or fault.code, what, fault.where or self._url)
+            self._tell_refused_sets(known, discovery.set_faults)
             return None
         self.final = found.final
         for where, what in found.faults:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
+        self._tell_refused_sets(known, found.faults)
         return self._remember(known, found)
 
     def _make_do(self, known: list[SetRow], fault: SourceFault, rule: str, what: str, where: str) -> None:
@@ -208,6 +206,19 @@ class Roster:
             self._listener(Notice(rule, what, where))
             self.faults.append(f"{where}: {what}")
 
+    def _tell_refused_sets(self, known: list[SetRow], faults: Sequence[tuple[str, str]]) -> None:
+        for where, what in faults[:1] if known else ():
+            self._tell_refused(where, where, any(f"HTTP status {status}" in what for status in _REFUSED))
+
+    def _tell_refused(self, uri: str, final: str, refused: bool) -> None:
+        """Say what to do where the source of a copy is at another origin by now, and wants to know there who asks."""
+        command = moved_command(self._url, final, self._root) if refused else None
+        if command is not None:
+            what = f"the source is at {final} by now and wants to know there who asks; what signs you in is sent to"
+            what += f" {self._url} only. If you trust the new address: {command}"
+            self._listener(Notice("DST-F10", what, uri))
+            self.faults.append(f"{uri}: {what}")
+
     def _is_same_url(self) -> bool:
         with self._database.write() as t:
             return fact(t, "url") == self._url
@@ -224,13 +235,13 @@ class Roster:
             [row for row in known if not some or row.offer.identity in own],
             found.offers,
             redirects_of(self._documents),
+            self._alike(known, found),
+            said=self._options.moved,
         )
         with self._database.write() as t:
             listed = found.listed or tuple(offer.identity for offer in found.offers)
             if is_of_another(known, listed, matches):
-                raise AnotherSource(
-                    f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}", where=str(self._root)
-                )
+                raise another_source(fact(t, "url"), known, self._url, self._root)
             before = self._offered_before(t, known) if some else []
             rows = self._rows(t, known, found, matches)
             rows += [row for row in matches.gone if self._is_unread(row.offer)]
@@ -240,19 +251,24 @@ class Roster:
         self._miss(known, rows, told=bool(found.description))
         return rows
 
+    def _alike(self, known: list[SetRow], found: Found) -> Alike | None:
+        """How sets that are left over are told by what they list; None where the address alone tells another source."""
+        url = None if self._is_same_url() else self._url
+        may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
+        return likeness(self._documents, self._database) if may else None
+
     def _is_unread(self, offer: Offer) -> bool:
         return offer.capability_list in self._unread or offer.description in self._unread
 
     def _keep(self, t: Transaction, found: Found, rows: list[SetRow], *, some: bool) -> None:
         moved = self._documents.moved
-        keep_fact(t, "url", found.url)
-        keep_fact(t, "final", found.final)
-        if found.description:
-            keep_fact(t, "description", found.description)
-            etag, modified = found.description_etag, found.description_modified
-            keep_validators(t, SOURCE, found.description, etag, modified, moved.get(found.description))
+        self._moving = [row for row in rows if row.move is not None]
+        if self._moving:
+            self._found = found  # a run that ends before all is taken along finds out anew what has moved
+            if found.description:
+                keep_validators(t, SOURCE, found.description, None, None, moved.get(found.description))
         else:
-            t.run("DELETE FROM facts WHERE name = 'description'")
+            self._keep_source(t, found)
         keep_fact(t, _PAGES, msgspec.json.encode([uri for uri, _ in found.pages]).decode())
         for uri, held in (*found.read, *found.pages):
             keep_validators(t, SOURCE, uri, held.etag, held.last_modified, moved.get(uri))
@@ -262,6 +278,26 @@ class Roster:
         keep_fact(t, _SOME, "yes" if some else "")
         keep_fact(t, _OFFERED, msgspec.json.encode([row.id for row in rows]).decode())
         keep_fact(t, _GONE, "yes" if found.description else "")
+
+    def _keep_source(self, t: Transaction, found: Found) -> None:
+        """Remember the address, and where it has led to."""
+        keep_fact(t, "url", found.url)
+        keep_fact(t, "final", found.final)
+        if found.description:
+            keep_fact(t, "description", found.description)
+            etag, modified = found.description_etag, found.description_modified
+            keep_validators(t, SOURCE, found.description, etag, modified, self._documents.moved.get(found.description))
+        else:
+            t.run("DELETE FROM facts WHERE name = 'description'")
+
+    def conclude(self) -> None:
+        """At the end of a run: where every set that has moved was taken along, its new address holds."""
+        if self._found is None:
+            return
+        with self._database.write() as t:
+            now = {row.id: row.offer.identity for row in sets(t)}
+            if all(now[row.id] == row.offer.identity for row in self._moving):
+                self._keep_source(t, self._found)
 
     def _rows(self, t: Transaction, known: list[SetRow], found: Found, matches: Matches) -> list[SetRow]:
         """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
@@ -278,7 +314,8 @@ class Roster:
                 continue
             if row.offer.identity != offer.identity:
                 self._listener(Notice("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity))
-            rows.append(move_set(t, row, offer))
+            # with a move it is remembered there once it has turned out to be the same
+            rows.append(at_offer(row, offer) if row.move is not None else move_set(t, row, offer))
         return rows
 
     def _remembered(self) -> list[SetRow]:
@@ -310,6 +347,8 @@ class Roster:
         uri = row.offer.capability_list
         if row.position is None or row.offer.change_list is not None or uri is None or uri in self._unread:
             return row
+        if row.move is not None:
+            return row  # it was just read
         with self._database.write() as t:
             held = validators(t, SOURCE, uri)
         try:
@@ -327,7 +366,9 @@ class Roster:
         return self._with_offer(row, fresh, look)
 
     def _with_offer(self, row: SetRow, fresh: Offer, look: Look) -> SetRow:
-        offer = msgspec.structs.replace(fresh, name=row.offer.name, identity=row.offer.identity)
+        offer = known_as(fresh, row.offer, look.moved_to)
+        if look.moved_to is not None and is_move(row.offer, offer):
+            return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
         with self._database.write() as t:
             keep_offer(t, row.id, offer)
             keep_validators(t, SOURCE, look.uri, look.etag, look.last_modified, self._documents.moved.get(look.uri))

@@ -148,6 +148,7 @@ class _Run:
                 statuses.append(self._one(kit, row).exit_status)
             if number:
                 ledger.end(number, changed=any(one.created or one.updated for one in self._report.sets))
+        self._roster.conclude()
         self._report.faults += self._roster.faults
         if self._report.faults:
             statuses.append(Exit.SOURCE)
@@ -196,6 +197,8 @@ class _Run:
             temp=str(self._root / FOLDER / "tmp"),
             run=number,
             options=self._options,
+            source=self._url,
+            destination=str(self._root),
             listener=self._listener,
             now=lambda: micros(self._now()) or 0,
             adopt=adopt,

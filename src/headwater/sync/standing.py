@@ -6,13 +6,16 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.spec.kinds import Kind
-from headwater.sync.filters import Choice, Scope, hosts_of, origin_of
+from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.kit import Kit
+from headwater.sync.moving import is_move, known_as, moved_elsewhere, take_along
 from headwater.sync.options import Options, SetReport
 from headwater.sync.position import Position
 from headwater.sync.reading.capabilities import offer_of
+from headwater.sync.reading.intake import scope_origins
 from headwater.sync.state import (
     SOURCE,
+    Move,
     SetRow,
     forget_documents,
     keep_moved,
@@ -49,6 +52,10 @@ def chosen_of(signature: str) -> Chosen:
     return msgspec.json.decode(signature, type=Chosen)
 
 
+class Relocated(Exception):
+    """A set was found to have moved while its lists were read; nothing was done of what they said."""
+
+
 class Standing:
     """One set in a run; `row` is what is remembered, `offer` what is worked with, `report` what is told at the end."""
 
@@ -57,6 +64,9 @@ class Standing:
         self.row = row
         self.offer = row.offer
         self.scope = scope
+        self.move = row.move
+        """Where the set was, as long as what is held has not been taken along to where it is offered (DST-F10)."""
+
         self.choice = Choice(kit.options.include, kit.options.exclude, hosts_of(kit.options.skip_hosts))
         self.signature = signature_of(kit.options)
         self.statuses: list[int] = []
@@ -64,7 +74,7 @@ class Standing:
         """From where changes are to be read again, where that is not the position itself."""
 
         self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
-        self._refreshed = False
+        self._refreshed = self._looked = False
 
     @property
     def rescoped(self) -> bool:
@@ -100,21 +110,56 @@ class Standing:
             keep_position(t, self.row.id, Position())
         self.reload()
 
+    def take_along(self, listed: str) -> None:
+        """Take what is held along to where the source has moved, as far as what is `listed` there agrees with it.
+
+        Raises MovedElsewhere where a moved set's list is of something else: then nothing is changed.
+        """
+        with self.kit.database.write() as t:
+            row = msgspec.structs.replace(self.row, move=self.move)
+            found, taken = take_along(t, row, self.offer, listed)
+        if found is not None and self.move is not None and not taken:
+            raise moved_elsewhere(self.offer, found, self.kit.source, self.kit.destination, said=self.move.said)
+        if found is not None and taken:
+            now = found.prefixes.new if found.prefixes else self.offer.identity
+            told = f"of {found.held} files that are held {found.same} are the same there, and all keep their names"
+            self.warn("DST-F10", f"the set {self.row.name} has moved to {now}: {told}", self.offer.identity)
+            self.move = None
+            self.reload()
+
+    def look_for_move(self) -> None:
+        """Where a list of the set is permanently redirected the Capability List may name others by now.
+
+        Raises Relocated, once, if it does: what was just read is to be read anew as that of a set that has moved.
+        """
+        position = self.row.position
+        lists = {self.offer.resource_list, self.offer.change_list, position.list_uri if position else None}
+        if not self._looked and not self.kit.documents.redirected.isdisjoint(lists) and self.has_moved():
+            raise Relocated
+
     def has_moved(self) -> bool:
-        """Whether the Capability List is permanently redirected to a host that is in no scope yet (DST-F10)."""
+        """Whether the Capability List has moved for good: to a host in no scope yet, or with its lists (DST-F10)."""
         uri = self.offer.capability_list
-        if uri is None:
+        self._looked = True
+        if uri is None or self.move is not None:
             return False
         try:
             look = self.kit.documents.look(uri)
         except SourceFault:
             return False
-        origin = origin_of(look.moved_to) if look.moved_to and look.document is not None else None
-        if origin is None or origin in self.scope.origins:
+        if look.moved_to is None or look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
             return False
-        self.scope = msgspec.structs.replace(self.scope, origins=self.scope.origins | {origin})
+        fresh = known_as(offer_of(look, self.offer.description, self.kit.documents), self.offer, look.moved_to)
+        moved = is_move(self.offer, fresh)
+        origins = self.scope.origins | scope_origins(look.moved_to)
+        if not moved and origins == self.scope.origins:
+            return False
+        self.scope = msgspec.structs.replace(self.scope, origins=origins)
         with self.kit.database.write() as t:
             keep_moved(t, SOURCE, uri, look.moved_to)
+        if moved:
+            self.move = Move(self.offer)
+            self.offer = fresh
         return True
 
     def refresh_offer(self) -> bool:
@@ -134,6 +179,8 @@ class Standing:
         changed = (fresh.resource_list, fresh.change_list) != (self.offer.resource_list, self.offer.change_list)
         if changed and (fresh.resource_list or fresh.change_list):
             self.offer = fresh
+            if self.move is not None:
+                return changed
             with self.kit.database.write() as t:
                 keep_offer(t, self.row.id, fresh)
                 moved = self.kit.documents.moved.get(uri)

@@ -128,8 +128,18 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[tuple[str, str], ...] = ()
 
 
+class Move(msgspec.Struct, frozen=True):
+    """A set's documents are elsewhere by now, and what is held of it is still to be taken along (DST-F10)."""
+
+    origin: Offer
+    """Where they were."""
+
+    said: bool = False
+    """Whether the user says so; else a permanent redirect, or what is listed there."""
+
+
 class SetRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One set as remembered."""
+    """One set as remembered. With a `move`, `offer` is what is offered at the new place, and is not remembered yet."""
 
     id: int
     name: str
@@ -142,6 +152,7 @@ class SetRow(msgspec.Struct, frozen=True, kw_only=True):
     baseline_done: bool = False
     hole_until: int | None = None
     position: Position | None = None
+    move: Move | None = None
 
 
 _SET_COLUMNS = "id, name, folder, offer, base, scope, baseline_at, baseline_uri, baseline_done, hole_until, position"
@@ -206,6 +217,17 @@ def fact(transaction: Transaction, name: str) -> str | None:
 def keep_fact(transaction: Transaction, name: str, value: str) -> None:
     """Remember a fact about the whole copy."""
     transaction.run("INSERT OR REPLACE INTO facts(name, value) VALUES (?, ?)", (name, value))
+
+
+def remember_base(transaction: Transaction, set_id: int, base: str) -> None:
+    """Remember that the names of a set were once made with this base: who goes on naming it means the present one."""
+    known = former_bases(transaction, set_id)
+    keep_fact(transaction, f"former bases {set_id}", msgspec.json.encode(sorted({*known, base})).decode())
+
+
+def former_bases(transaction: Transaction, set_id: int) -> list[str]:
+    """The bases of a set before its source moved (DST-F10)."""
+    return msgspec.json.decode(fact(transaction, f"former bases {set_id}") or "[]", type=list[str])
 
 
 class Validators(msgspec.Struct, frozen=True):

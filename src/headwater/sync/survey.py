@@ -17,8 +17,8 @@ from headwater.sync.history import LastRun, last_run, set_history
 from headwater.sync.oneset import HELD_BACK
 from headwater.sync.options import SetReport, gravest
 from headwater.sync.refusals import refused_of
-from headwater.sync.roster import pick
 from headwater.sync.run import utcnow
+from headwater.sync.selection import pick
 from headwater.sync.state import FOLDER, SetRow, fact, sets
 
 _MOST = 1_000

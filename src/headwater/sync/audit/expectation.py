@@ -5,6 +5,8 @@ Only documents are fetched, never content.
 
 from __future__ import annotations
 
+import msgspec
+
 from headwater.progress import Listener
 from headwater.storage.database import Database, Transaction
 from headwater.sync.audit.findings import SetAudit
@@ -13,13 +15,14 @@ from headwater.sync.copy.naming import base_folder
 from headwater.sync.faults import NothingToCompare
 from headwater.sync.filters import Choice, Scope
 from headwater.sync.moments import text
+from headwater.sync.moving import LISTED, take_along
 from headwater.sync.plan import ADD_WORK, clear
 from headwater.sync.position import Position
 from headwater.sync.reading.changes import Changes, Outcome, Reading
 from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.listing import Listing, Snapshot
 from headwater.sync.refusals import NOTHING_REFUSED, keep_changed, keep_listed, refused_of
-from headwater.sync.state import Offer, SetRow
+from headwater.sync.state import Offer, SetRow, one_set
 
 TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS expected(
@@ -67,6 +70,7 @@ class Expectation:
         snapshot = listing.read(offer.resource_list)
         if not isinstance(snapshot, Snapshot):
             raise NothingToCompare("there is no Resource List to compare with", where=offer.resource_list, rule="DST-Q")
+        self._take_along()
         self._result.at = text(snapshot.at)
         if not snapshot.complete or not snapshot.settled:
             self.doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")
@@ -86,6 +90,15 @@ class Expectation:
         with self._database.write() as t:
             self.refused = refused_of(t, self._row.id)
         self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
+
+    def _take_along(self) -> None:
+        """In our private copy of the state what is held is taken along, as the next run will do it (DST-F10)."""
+        with self._database.write() as t:
+            found, taken = take_along(t, self._row, self._row.offer, LISTED)
+            if taken:
+                self._row = msgspec.structs.replace(one_set(t, self._row.id), offer=self._row.offer)
+        if self._row.move is not None and found is not None and not taken:
+            self.doubts.append(f"what is listed at {self._row.offer.identity} is not what is held")
 
     def _expect_changes(self, offer: Offer, since: int | None) -> None:
         reading = self._changes(offer, Position(time=since))

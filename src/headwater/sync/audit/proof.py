@@ -23,17 +23,18 @@ from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy
 from headwater.sync.copy import inventory
 from headwater.sync.copy.home import Home, borrowed_state
 from headwater.sync.copy.naming import base_folder
-from headwater.sync.faults import AnotherSource, NoFolder
+from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
-from headwater.sync.matching import is_of_another, match, redirects_of
+from headwater.sync.likeness import likeness
+from headwater.sync.matching import Alike, another_source, is_of_another, match, may_be_moved, redirects_of
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
 from headwater.sync.reading.discover import Discovery, Found
 from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.intake import scope_origins
 from headwater.sync.reading.labels import Names
-from headwater.sync.roster import unknown_set, wanted_of
 from headwater.sync.run import open_transport, utcnow
+from headwater.sync.selection import unknown_set, wanted_of
 from headwater.sync.standing import chosen_of
 from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, moved_documents, sets
 
@@ -128,14 +129,13 @@ class _Audit:
 
     def _rows(self, known: list[SetRow], found: Found) -> list[SetRow]:
         offers = found.offers
-        matches = match(known, offers, redirects_of(self._documents))
+        matches = match(known, offers, redirects_of(self._documents), self._alike(known, found))
         several = found.several or len(known) > 1
         rows = []
         names = Names(row.name for row in known)
         with self._database.write() as t:
             if is_of_another(known, found.listed or [offer.identity for offer in offers], matches):
-                what = f"the folder is a copy of {fact(t, 'url') or known[0].offer.identity}"
-                raise AnotherSource(what, where=os.fsdecode(self._root))
+                raise another_source(fact(t, "url"), known, self._url, Path(os.fsdecode(self._root)))
             for offer in offers:
                 row = matches.rows.get(offer.identity)
                 if row is None:
@@ -153,6 +153,12 @@ class _Audit:
         if unknown := set(wanted) - told:
             raise unknown_set(unknown, [row.name for row in rows], self._url)
         return [row for row in rows if row.name in wanted or row.offer.identity in wanted]
+
+    def _alike(self, known: list[SetRow], found: Found) -> Alike | None:
+        with self._database.write() as t:
+            url = None if fact(t, "url") == self._url else self._url
+        may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
+        return likeness(self._documents, self._database) if may else None
 
     def _not_offered(self, row: SetRow) -> SetAudit | None:
         """The verdict on a set that is held and not offered now; None where the user asked for another."""

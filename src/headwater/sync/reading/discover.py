@@ -106,7 +106,7 @@ class Discovery:
         self._offered: set[str] = set()
         self._visited: set[str] = set()
         self._faults: list[SourceFault] = []
-        self._set_faults: list[tuple[str, str]] = []
+        self.set_faults: list[tuple[str, str]] = []
         self._plain: str | None = None
         self._description: Look | None = None
         self._final = ""
@@ -130,7 +130,7 @@ class Discovery:
             description.etag if description else None,
             description.last_modified if description else None,
             self._final,
-            tuple(self._set_faults) if chosen is None else chosen.faults,
+            tuple(self.set_faults) if chosen is None else chosen.faults,
             tuple(self._lists.read),
             tuple(self._lists.pages),
             self._left_out,
@@ -266,12 +266,12 @@ class Discovery:
             found = True
             yield from self._below_description(target, entry, above, depth)
         if not found:
-            self._set_faults.append((entry.loc, str(self._faults[-1])))
+            self.set_faults.append((entry.loc, str(self._faults[-1])))
 
     def _below_description(self, target: Look, entry: Entry, above: Look, depth: int) -> Iterator[Offer]:
         document = target.document
         if document is None:
-            self._set_faults.append((entry.loc, no_document(target)))
+            self.set_faults.append((entry.loc, no_document(target)))
             return
         if document.kind in _DESCRIPTIONS:
             self._lists.pages.append(validated(target))
@@ -343,7 +343,7 @@ class Discovery:
         if offer is None:
             fault = NothingToCopy(NOTHING, where=look.uri)
             self._faults.append(fault)
-            self._set_faults.append((look.uri, fault.what))
+            self.set_faults.append((look.uri, fault.what))
             return
         self._offered.add(normalise(offer.identity))
         yield offer

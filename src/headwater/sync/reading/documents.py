@@ -115,6 +115,9 @@ class Documents:
         self.moved: dict[str, str] = {}
         """Where documents were once permanently redirected to: asked there, when they are gone from here (DST-F10)."""
 
+        self.redirected: set[str] = set()
+        """Lists that were read where they are permanently redirected to: then their set may have moved."""
+
         self.requests = 0
         self.octets = 0
 
@@ -179,6 +182,8 @@ class Documents:
             reader = Reader(base_uri=answer.uri)
             self._feed(reader, chunks, answer.uri, consumer)
             self.octets += answer.octets
+            if answer.moved_to is not None:
+                self.redirected.add(uri)
             document = reader.document
             assert document is not None
             for warned in reader.warnings:

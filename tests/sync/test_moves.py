@@ -1,0 +1,469 @@
+"""A source that moves takes the base of the copy's names along, and nobody else can make it seem to (DST-F10)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.progress import Notice, Progress
+from headwater.sync.faults import AnotherSource
+from headwater.sync.network.transport import Credentials, Transport
+from headwater.sync.options import Options
+from headwater.sync.run import sync
+from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
+from tests.sync.torture import Handler, Page, Reply, Site, Source, redirect
+
+BODIES = {f"d{n % 4}/f{n}.txt": b"body %d\n" % n for n in range(30)}
+
+
+class Elsewhere(dict[str, Page]):
+    """Pages of a host that redirects every address to the same path at another."""
+
+    def __init__(self, to: str, status: int = 301) -> None:
+        self._to, self._status = to, status
+
+    def get(self, path: str, _default: object = None) -> Page:
+        return redirect(self._to + path, self._status)
+
+
+def publish(source: Source, name: str = "set", bodies: dict[str, bytes] = BODIES) -> Site:
+    """Thirty files and their changes, the same wherever this is called."""
+    site = Site(source, name)
+    for file, body in bodies.items():
+        site.put(file, body)
+    return site.publish()
+
+
+@pytest.fixture
+def new() -> Iterator[Source]:
+    with Source() as running:
+        yield running
+
+
+@pytest.fixture
+def copied(source: Source, dest: Path) -> Site:
+    """A copy of the source at its old address."""
+    site = publish(source)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == BODIES
+    return site
+
+
+def fetched(*sources: Source) -> list[str]:
+    return [path for source in sources for path in source.requests() if "/resources/" in path]
+
+
+def assert_taken_along(ran, dest: Path) -> None:
+    assert ran.status == DONE, ran
+    one = ran.one
+    assert (one.created, one.updated, one.deleted, one.held_back, one.octets, one.held) == (0, 0, 0, 0, 0, 30)
+    assert tree(dest) == BODIES
+
+
+def assert_settled(url: str, dest: Path) -> None:
+    """The move is over: an audit agrees, and the next run has nothing to tell."""
+    audited = check(url, dest)
+    assert (audited.verdict, audited.sets[0].same) == ("in sync", 30)
+    again = go(url, dest)
+    assert (again.status, again.rules(), again.one.octets) == (DONE, set(), 0)
+    assert again.one.process in ("none", "increment")
+    assert tree(dest) == BODIES
+
+
+@pytest.mark.parametrize("status", [301, 308])
+@pytest.mark.parametrize("address", ["old", "new"])
+def test_everything_redirects_permanently(
+    address: str, status: int, source: Source, new: Source, copied: Site, dest: Path
+) -> None:
+    publish(new)
+    source.pages = Elsewhere(new.base, status)
+    source.forget()
+    ran = go(source.base if address == "old" else new.base, dest)
+    assert_taken_along(ran, dest)
+    assert "DST-F10" in ran.rules()
+    assert fetched(source, new) == []
+    assert ran.one.base == f"{new.base}/set/resources/"
+    assert_settled(source.base if address == "old" else new.base, dest)
+
+
+def test_changes_go_on_at_the_new_place(source: Source, new: Source, copied: Site, dest: Path) -> None:
+    """What happened there since is done under the names of the copy."""
+    site = publish(new)
+    site.put("d1/f1.txt", b"other\n")
+    site.drop("d2/f2.txt")
+    site.put("d9/new.txt", b"new\n")
+    site.publish()
+    source.pages = Elsewhere(new.base)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.created, ran.one.updated, ran.one.deleted) == (DONE, 1, 1, 1)
+    want = BODIES | {"d1/f1.txt": b"other\n", "d9/new.txt": b"new\n"}
+    del want["d2/f2.txt"]
+    assert tree(dest) == want
+    site.put("d3/f3.txt", b"later\n")
+    site.publish_changes()
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.process, ran.one.updated) == (DONE, "increment", 1)
+    assert tree(dest) == want | {"d3/f3.txt": b"later\n"}
+    assert check(new.base, dest).verdict == "in sync"
+
+
+def test_at_the_new_address_without_a_redirect(source: Source, new: Source, copied: Site, dest: Path) -> None:
+    """HW-SYN-07 names the command, and the command does it."""
+    publish(new)
+    source.pages.clear()
+    ran = go(new.base, dest)
+    assert isinstance(ran.error, AnotherSource)
+    assert f"headwater sync {new.base}/ {dest} --moved" in ran.error.todo
+    assert tree(dest) == BODIES
+    ran = go(new.base, dest, moved=True)
+    assert_taken_along(ran, dest)
+    assert_settled(new.base, dest)
+    assert go(new.base, dest, moved=True).status == DONE
+
+
+def test_a_new_base_url_at_the_old_address(source: Source, new: Source, copied: Site, dest: Path) -> None:
+    """The documents at the address that is known name others elsewhere: the hashes tell that it is the same set."""
+    site = publish(new)
+    for path in list(source.pages):
+        source.pages[path] = new.pages[path]
+    ran = go(source.base, dest)
+    assert_taken_along(ran, dest)
+    assert_settled(source.base, dest)
+    site.put("d0/f0.txt", b"later\n")
+    site.publish_changes()
+    assert go(source.base, dest).one.updated == 1
+
+
+def test_another_path_of_the_same_host(source: Source, copied: Site, dest: Path) -> None:
+    source.pages.clear()
+    publish(source, "files")
+    ran = go(source.base, dest)
+    assert_taken_along(ran, dest)
+    assert ran.one.name == "set"
+    assert_settled(source.base, dest)
+
+
+def test_only_the_resources_move(source: Source, new: Source, copied: Site, dest: Path) -> None:
+    """A new `resource_base`: the documents stay where they are."""
+    site = publish(source)
+    moved = publish(new)
+    site.publish_list([moved.resource(name) for name in site.files])
+    site.publish_changes(site.clock, entries=[])
+    ran = go(source.base, dest, allow_hosts=(new.base.removeprefix("http://"),))
+    assert_taken_along(ran, dest)
+    assert fetched(new) == []
+
+
+def test_a_list_without_hashes(source: Source, new: Source, dest: Path) -> None:
+    """`lastmod` and length stand in for a hash."""
+    for where in (source, new):
+        site = publish(where)
+        site.publish_list([site.resource(name, hash=None) for name in site.files])
+        site.publish_changes(site.clock, entries=[])
+        if where is source:
+            assert go(source.base, dest).status == DONE
+    source.pages = Elsewhere(new.base)
+    new.forget()
+    assert_taken_along(go(source.base, dest), dest)
+    assert fetched(new) == []
+
+
+def test_several_sets(source: Source, new: Source, dest: Path) -> None:
+    for where in (source, new):
+        for name in ("one", "two"):
+            publish(where, name, {"a.txt": name.encode(), "b.txt": b"b of " + name.encode()}).publish_description(
+                "one", "two"
+            )
+        if where is source:
+            assert go(source.base, dest).status == DONE
+            before = tree(dest)
+    source.pages.clear()
+    assert go(new.base, dest).status == USAGE
+    ran = go(new.base, dest, moved=True)
+    assert ran.status == DONE
+    assert ran.report is not None
+    assert [(one.name, one.folder, one.octets, one.held) for one in ran.report.sets] == [
+        ("one", "one", 0, 2),
+        ("two", "two", 0, 2),
+    ]
+    assert tree(dest) == before
+    assert check(new.base, dest).verdict == "in sync"
+
+
+def test_only_a_change_list(source: Source, new: Source, dest: Path) -> None:
+    """Without a Resource List the changes are read again."""
+    for where in (source, new):
+        publish(where).publish_capabilities("changelist")
+        if where is source:
+            assert go(source.base, dest).status == DONE
+    source.pages = Elsewhere(new.base)
+    ran = go(source.base, dest)
+    assert_taken_along(ran, dest)
+    assert fetched(new) == []
+    assert check(source.base, dest).sets[0].verdict == "undetermined"
+    assert go(source.base, dest).rules() == set()
+
+
+def test_an_audit_between_the_move_and_the_next_run(source: Source, new: Source, copied: Site, dest: Path) -> None:
+    publish(new)
+    source.pages = Elsewhere(new.base)
+    audited = check(source.base, dest)
+    assert (audited.verdict, audited.sets[0].same, audited.sets[0].missing) == ("in sync", 30, 0)
+
+
+def test_a_base_that_is_named_each_time(source: Source, new: Source, dest: Path) -> None:
+    """Who names a base by an option in a timer need not change it when the source moves; a third one is refused."""
+    publish(source)
+    old = f"{source.base}/set/resources/"
+    assert go(source.base, dest, base=old).status == DONE
+    publish(new)
+    source.pages = Elsewhere(new.base)
+    for base in (old, old, f"{new.base}/set/resources/"):
+        assert go(source.base, dest, base=base).status == DONE
+        assert tree(dest) == BODIES
+    assert go(source.base, dest, base=f"{new.base}/other/").status == USAGE
+
+
+def test_files_that_changed_folders_have_not_moved(source: Source, copied: Site, dest: Path) -> None:
+    """All files in another folder of the same source: new names, as the source has them."""
+    for name in list(copied.files):
+        copied.drop(name)
+    for name, body in BODIES.items():
+        copied.put(f"below/{name}", body)
+    copied.publish_list()
+    copied.publish_changes(copied.clock, entries=[])
+    ran = go(source.base, dest, max_delete=1.0)
+    assert ran.status == DONE
+    assert tree(dest) == {f"below/{name}": body for name, body in BODIES.items()}
+
+
+def test_what_failed_before_is_tried_at_the_new_place(source: Source, new: Source, dest: Path) -> None:
+    publish(source)
+    del source.pages["/set/resources/d1/f1.txt"]
+    assert go(source.base, dest).status == FAILED
+    publish(new)
+    source.pages = Elsewhere(new.base)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.created, ran.one.failed) == (DONE, 1, 0)
+    assert tree(dest) == BODIES
+    assert fetched(new) == ["/set/resources/d1/f1.txt"]
+
+
+# behind a token
+
+
+def behind_a_token(pages: dict[str, Page]) -> dict[str, Page]:
+    def guarded(page: Page) -> Page:
+        def answer(handler: Handler) -> Reply | None:
+            if handler.headers.get("Authorization") != "Bearer secret":
+                return Reply(b"", 401, {"WWW-Authenticate": "Bearer"})
+            return page(handler) if callable(page) else page
+
+        return answer
+
+    return {path: guarded(page) for path, page in pages.items()}
+
+
+def go_as(url: str, dest: Path, **options: object) -> Ran:
+    """`go` by somebody who has a token for the address given."""
+    options |= {"authorization": "Bearer secret"}
+    return go(url, dest, msgspec.structs.replace(IMPATIENT, credentials=Credentials(url, "Bearer secret")), **options)
+
+
+@pytest.mark.parametrize("way", ["redirect", "new base URL"])
+def test_behind_a_token(way: str, source: Source, new: Source, dest: Path) -> None:
+    """The token is withheld from another origin, which is said, with the command that names it to us."""
+    publish(source)
+    source.pages = behind_a_token(source.pages)
+    assert go_as(source.base, dest).status == DONE
+    publish(new)
+    source.pages = Elsewhere(new.base) if way == "redirect" else dict(behind_a_token(new.pages))
+    new.pages = behind_a_token(new.pages)
+    for _ in range(2):
+        ran = go_as(source.base, dest)
+        assert ran.status == SOURCE
+        assert ran.report is not None
+        assert f"headwater sync {new.base}/ {dest} --moved" in str(ran.report.faults)
+        assert tree(dest) == BODIES
+    assert not any("Authorization" in headers for _, headers in new.log)
+    assert_taken_along(go_as(new.base, dest, moved=True), dest)
+    assert fetched(new) == []
+    again = go_as(new.base, dest)
+    assert (again.status, again.rules(), again.one.octets) == (DONE, set(), 0)
+
+
+# the address of a set
+
+
+@pytest.mark.parametrize("lists", [("resourcelist", "changelist"), ("resourcelist",)], ids=["both", "no changes"])
+def test_the_address_of_a_capability_list_redirects(
+    lists: tuple[str, ...], source: Source, new: Source, dest: Path
+) -> None:
+    """No Source Description tells of it: the redirect of what is polled does."""
+    publish(source).publish_capabilities(*lists)
+    start = f"{source.base}/set/capabilitylist.xml"
+    assert go(start, dest).status == DONE
+    site = publish(new)
+    site.put("d1/f1.txt", b"other\n")
+    site.publish().publish_capabilities(*lists)
+    source.pages = Elsewhere(new.base)
+    ran = go(start, dest)
+    assert (ran.status, ran.one.created, ran.one.updated, ran.one.deleted) == (DONE, 0, 1, 0)
+    assert "DST-F10" in ran.rules()
+    assert tree(dest) == BODIES | {"d1/f1.txt": b"other\n"}
+    assert fetched(new) == ["/set/resources/d1/f1.txt"]
+    assert check(start, dest).verdict == "in sync"
+    again = go(start, dest)
+    assert (again.status, again.rules()) == (DONE, set())
+
+
+# nobody else
+
+
+@pytest.mark.parametrize("held", [5, 30])
+def test_a_permanent_redirect_to_other_content(held: int, source: Source, new: Source, dest: Path) -> None:
+    """Nothing is copied, replaced or deleted, however often; afterwards everything goes on."""
+    bodies = {f"f{n}.txt": b"body %d\n" % n for n in range(held)}
+    site = publish(source, bodies=bodies)
+    assert go(source.base, dest).status == DONE
+    publish(new, bodies={name: b"evil " + body for name, body in bodies.items()})
+    pages = source.pages
+    source.pages = Elsewhere(new.base)
+    for _ in range(3):
+        ran = go(source.base, dest)
+        assert ran.status == SOURCE
+        assert "HW-SYN-14" in str(ran.one.fault) or "other content" in str(ran.one.fault)
+        assert tree(dest) == bodies
+    assert fetched(new) == []
+    source.pages = pages
+    site.put("f1.txt", b"later\n")
+    site.publish_changes()
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.updated) == (DONE, 1)
+    assert tree(dest) == bodies | {"f1.txt": b"later\n"}
+
+
+def test_an_empty_place_is_no_new_place(source: Source, new: Source, copied: Site, dest: Path) -> None:
+    Site(new).publish()
+    source.pages = Elsewhere(new.base)
+    for moved in (False, True):
+        assert go(source.base, dest, moved=moved).status == SOURCE
+        assert tree(dest) == BODIES
+
+
+@pytest.mark.parametrize("status", [301, 302])
+def test_a_captive_portal_moves_nothing(status: int, source: Source, new: Source, copied: Site, dest: Path) -> None:
+    page = Reply(b"<!DOCTYPE html><html><head><title>Sign in</title></head></html>")
+    new.pages = {f"{path}": page for path in source.pages}
+    pages = source.pages
+    source.pages = Elsewhere(new.base, status)
+    assert go(source.base, dest).status != DONE
+    assert tree(dest) == BODIES
+    source.pages = pages
+    assert go(source.base, dest).status == DONE
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_temporary_redirect_is_no_move(same: bool, source: Source, new: Source, copied: Site, dest: Path) -> None:
+    bodies = BODIES if same else {name: b"x" + body for name, body in BODIES.items()}
+    publish(new, bodies=bodies)
+    pages = source.pages
+    source.pages = Elsewhere(new.base, 302)
+    ran = go(source.base, dest)
+    assert ran.status != DONE
+    assert tree(dest) == BODIES
+    source.pages = pages
+    assert_settled(source.base, dest)
+
+
+def test_the_word_of_the_user_is_not_enough_for_another_source(
+    source: Source, new: Source, copied: Site, dest: Path
+) -> None:
+    publish(new, bodies={name: b"other " + body for name, body in BODIES.items()})
+    for _ in range(2):
+        ran = go(new.base, dest, moved=True)
+        assert ran.status == SOURCE
+        assert "another source" in str(ran.one.fault)
+        assert tree(dest) == BODIES
+    assert_settled(source.base, dest)
+
+
+def test_deletions_after_a_move_are_guarded(source: Source, new: Source, copied: Site, dest: Path) -> None:
+    """DST-B4: what is listed at the new place no more needs consent, if it is much."""
+    site = publish(new, bodies=dict(list(BODIES.items())[:16]))
+    site.clock = 40.0
+    site.publish()
+    source.pages = Elsewhere(new.base)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.deleted, ran.one.held_back, ran.one.octets) == (FAILED, 0, 14, 0)
+    assert tree(dest) == BODIES
+
+
+# killed
+
+
+class Killed(BaseException):
+    """Stands for kill -9."""
+
+
+@pytest.mark.parametrize("notice", range(3))
+def test_killed_while_it_moves(notice: int, source: Source, new: Source, copied: Site, dest: Path) -> None:
+    """The next run goes on, whether what is held had been taken along or not."""
+    publish(new)
+    source.pages = Elsewhere(new.base)
+    count = 0
+
+    def listen(event: Notice | Progress) -> None:
+        nonlocal count
+        if (isinstance(event, Notice) and event.rule == "DST-F10") or isinstance(event, Progress):
+            count += 1
+            if count > notice:
+                raise Killed
+
+    with Transport(IMPATIENT) as wire, pytest.raises(Killed):
+        sync(source.base, dest, Options(), listener=listen, transport=wire)
+    assert tree(dest) == BODIES
+    assert_taken_along(go(source.base, dest), dest)
+    assert_settled(source.base, dest)
+
+
+def test_killed_at_any_commit_of_a_move(
+    source: Source, new: Source, copied: Site, dest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every state that a run leaves between two transactions leads to the same end, by the user's word too."""
+    from headwater.storage.database import Database
+
+    publish(new)
+    source.pages.clear()
+    write = Database.write
+    for cut in range(1, 40):
+        shutil.rmtree(tmp_path / "cut", ignore_errors=True)
+        shutil.copytree(dest, tmp_path / "cut")
+        left = [cut]
+
+        def cut_off(database, left=left):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            return write(database)
+
+        monkeypatch.setattr(Database, "write", cut_off)
+        try:
+            with Transport(IMPATIENT) as wire:
+                sync(new.base, tmp_path / "cut", Options(moved=True), transport=wire)
+            break
+        except Killed:
+            pass
+        finally:
+            monkeypatch.setattr(Database, "write", write)
+        assert tree(tmp_path / "cut") == BODIES
+        ran = go(new.base, tmp_path / "cut", moved=True)
+        assert_taken_along(ran, tmp_path / "cut")
+    else:
+        pytest.fail("the run never came to its end")
+    assert cut > 5
+    assert_settled(new.base, tmp_path / "cut")
