@@ -331,3 +331,19 @@ def test_a_dry_run_leaves_no_trace_in_what_is_told(source: Source, site: Site, d
     before = survey(dest).last_run
     go(source.base, dest, dry_run=True)
     assert survey(dest).last_run == before
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_the_counts_of_a_run_add_up(dry_run: bool, source: Source, site: Site, dest: Path) -> None:
+    """A baseline, and then the changes since its list: a file that both find the same is counted once."""
+    site.publish_list(when=0)
+    site.publish_changes(0)
+    go(source.base, dest)
+    one = go(source.base, dest, baseline=True, dry_run=dry_run).one
+    assert (one.created, one.updated, one.unchanged, one.held) == (0, 0, 5, 5)
+    site.put("f9.txt", b"new")
+    site.put("f0.txt", b"newer")
+    site.publish_list(when=0)
+    site.publish_changes(0)
+    one = go(source.base, dest, baseline=True, dry_run=dry_run).one
+    assert one.created + one.updated + one.unchanged == one.held + (one.created if dry_run else 0)

@@ -38,6 +38,12 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     metavar="SHARE",
     help="Let this share of the copy be deleted.  [default: a fifth, where that is more than ten files; never all]",
 )
+@click.option(
+    "--backup-dir",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Keep what is replaced or deleted below DIR, which is not in DEST.",
+)
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option("--include", multiple=True, metavar="GLOB", help="Only what matches, by URI or relative path.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out what matches, by URI or relative path.")
@@ -131,6 +137,8 @@ def _show(report: Report) -> None:
     rest = [one for one in report.sets if id(one) not in told]
     if rest:
         _show_set(_sum_of(rest, "more sets" if telling else "sets"), dry_run=report.dry_run)
+    if report.backup is not None:
+        click.echo(f"{counted(report.backed_up, 'file')} replaced or deleted kept in {printable(report.backup)}")
     octets = report.total("octets")
     click.echo(
         f"{counted(report.requests, 'document request')}, {human_octets(octets)} of content in"

@@ -149,6 +149,11 @@ class OneSet:
         if failed or (position is not None and position.rewound):
             self._baseline.reconsider(corrected=failed is not None)
 
+    def _left_as_they_were(self) -> int:
+        """How many files this run can have left as they were: a baseline and the changes after it see many twice."""
+        report, dry = self._set.report, self._kit.options.dry_run
+        return max(0, report.held - report.updated - (0 if dry else report.created))
+
     def _summarise(self) -> None:
         report, row = self._set.report, self._set.row
         with self._kit.database.write() as t:
@@ -164,6 +169,7 @@ class OneSet:
         report.refused, report.skipped = refused.refused, refused.skipped
         for rule, told, where in refused.sentences():
             self._set.warn(rule, told, where)
+        report.unchanged = min(report.unchanged, self._left_as_they_were())
         report.base = row.base
         report.position = text(row.position.time) if row.position else None
         undeleted = report.held_back and self._kit.options.delete

@@ -42,6 +42,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     repair: bool = False
     """Hash every held file first, and fetch again what is missing or different."""
 
+    backup_dir: str | None = None
+    """Keep what is replaced or deleted below this folder, in one of its own for each run that does so."""
+
     largest: int = 16 << 30
     """Octets of the largest resource whose list states no length."""
 
@@ -116,6 +119,10 @@ class Report(msgspec.Struct, kw_only=True):
     dry_run: bool = False
     sets: list[SetReport] = []
     faults: list[str] = []
+    backup: str | None = None
+    """The folder in which this run has kept what it replaced or deleted, and how many files."""
+
+    backed_up: int = 0
     requests: int = 0
     document_octets: int = 0
     seconds: float = 0.0

@@ -13,6 +13,7 @@ from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Listener, silent
 from headwater.storage.database import Database
 from headwater.sync.addresses import starting_uri
+from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.home import Home, borrowed_state, own_state
 from headwater.sync.copy.ledger import Ledger
 from headwater.sync.copy.naming import base_folder
@@ -129,6 +130,7 @@ class _Run:
         self._documents = Documents(transport, listener, now=now)
         self._scopes: dict[int, Scope] = {}
         self._report = Report(source=url, destination=str(root), dry_run=options.dry_run)
+        self._backup = backup_of(options.backup_dir, root, now())
         self._roster = Roster(url, root, options, listener, database, self._documents)
 
     def go(self) -> Report:
@@ -157,6 +159,8 @@ class _Run:
         self._report.max_age_seconds = self._wishes.max_age_seconds
         self._report.requests = self._documents.requests
         self._report.document_octets = self._documents.octets
+        if self._backup is not None and self._backup.count:
+            self._report.backup, self._report.backed_up = str(self._backup.root), self._backup.count
         self._report.exit_status = gravest(statuses)
         return self._report
 
@@ -213,7 +217,7 @@ class _Run:
             with Tree(self._root, None) as tree:
                 yield tree
             return
-        with Tree(self._root, self._root / FOLDER / "tmp") as tree:
+        with Tree(self._root, self._root / FOLDER / "tmp", self._backup) as tree:
             yield tree
 
 

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from pathlib import Path
 from types import TracebackType
 
+from headwater.sync.copy.backup import Backup
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.writing import write_all
 
@@ -31,13 +32,14 @@ class InTheWay(Exception):
 
 
 class Tree:
-    """The copy's folder, written to by relative octet paths."""
+    """The copy's folder, written to by relative octet paths. `backup` keeps what is replaced or removed."""
 
-    def __init__(self, root: Path, temp: Path | None) -> None:
+    def __init__(self, root: Path, temp: Path | None, backup: Backup | None = None) -> None:
         self.root = os.fsencode(root)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._temp = os.open(temp, _FOLDER) if temp is not None else -1
         self._folders: OrderedDict[bytes, int] = OrderedDict()
+        self._backup = backup
 
     def __enter__(self) -> Tree:
         return self
@@ -78,7 +80,10 @@ class Tree:
         """Rename a finished temporary file to its place. Raises InTheWay."""
         folder, _, name = path.rpartition(b"/")
         try:
-            os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=self._folder(folder))
+            target = self._folder(folder)
+            if self._backup is not None:
+                self._backup.keep(target, name, path)
+            os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=target)
         except OSError as cause:
             raise _fault(cause, path) from cause
 
@@ -97,7 +102,10 @@ class Tree:
         """Remove a held file, if it is there, and the folders that it leaves empty."""
         folder, _, name = path.rpartition(b"/")
         try:
-            os.unlink(name, dir_fd=self._existing(folder))
+            where = self._existing(folder)
+            if self._backup is not None:
+                self._backup.keep(where, name, path)
+            os.unlink(name, dir_fd=where)
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as cause:
