@@ -17,6 +17,7 @@ from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.home import Home, borrowed_state, own_state
 from headwater.sync.copy.ledger import Ledger
 from headwater.sync.copy.naming import base_folder
+from headwater.sync.copy.parts import sweep
 from headwater.sync.copy.place import Tree
 from headwater.sync.filters import Scope, bare_host, hosts_of
 from headwater.sync.history import keep_fault, keep_report
@@ -142,6 +143,8 @@ class _Run:
         with self._tree() as tree:
             ledger = Ledger(self._database, self._root, self._now)
             number = 0 if self._options.dry_run or tree is None else ledger.begin(tree)
+            if number:
+                sweep(self._database, str(self._root / FOLDER / "tmp"), micros(self._now()) or 0)
             for done, row in enumerate(rows):
                 if done % _AHEAD == 0:
                     self._ask_ahead(rows[done : done + _AHEAD])

@@ -86,7 +86,15 @@ CREATE TABLE set_history(
 );
 """
 
-SCHEMA = Schema(0x48577331, (_FIRST, _REFUSALS, _HISTORY))
+_PARTS = """
+CREATE TABLE partials(
+  name TEXT PRIMARY KEY, set_id INTEGER NOT NULL, uri TEXT NOT NULL, href TEXT NOT NULL, hash TEXT,
+  validator TEXT NOT NULL, total INTEGER NOT NULL, began_at INTEGER NOT NULL, boot TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+"""Beginnings of long bodies, kept in `tmp` over runs: of which resource, asked for where, by which validator."""
+
+SCHEMA = Schema(0x48577331, (_FIRST, _REFUSALS, _HISTORY, _PARTS))
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""
 
 TEMPORARY = """

@@ -16,6 +16,7 @@ from headwater.storage.database import Database
 from headwater.sync.copy.adoption import adopt
 from headwater.sync.copy.coding import CannotDecode, decode_file
 from headwater.sync.copy.naming import escaped_path
+from headwater.sync.copy.parts import Parts
 from headwater.sync.copy.place import InTheWay, Tree
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
@@ -67,6 +68,7 @@ class Transfer:
         self._distrusted: set[str] = set()
         self._round = 0
         self._outcomes = Outcomes(database, row, run, self._told)
+        self._parts = Parts(database, temp, row.id, now)
 
     def run(self) -> None:
         """Fetch everything that is planned; returns when each row is placed or remembered as failed."""
@@ -77,6 +79,8 @@ class Transfer:
                     self._settle(fetched)
                 outcomes.flush()
                 self._round += 1
+            outcomes.flush()
+            self._parts.clean()
         finally:
             outcomes.flush()
 
@@ -111,6 +115,7 @@ class Transfer:
             holds_small=True,
             algorithms=(wanted.algorithm if wanted else "sha-256",),
             max_octets=bound(work.length, self._largest),
+            keeper=self._parts,
             key=(work, wanted),
             objection=self._objection if work.step < 2 else None,
         )
@@ -120,6 +125,7 @@ class Transfer:
     def _settle(self, fetched: Fetched) -> None:
         work, wanted = cast("tuple[Work, Digest | None]", fetched.fetch.key)
         failure = fetched.failure
+        self._parts.settled(fetched)
         if failure is not None and failure.kind is FailureKind.STORE:
             raise DestinationUnusable(f"cannot write: {failure.text}", where=str(self._temp))
         if failure is None and fetched.status in _GOOD:
@@ -150,7 +156,7 @@ class Transfer:
         if verdict.form is Form.DECODED:
             self._tree.discard(name)
             name += "d"
-        if verdict.judgement is Judgement.DIFFERENT:
+        if verdict.judgement is Judgement.DIFFERENT or (fetched.resumed_at and verdict.judgement is Judgement.NEWER):
             self._tree.discard(name)
             if work.step >= 2:
                 self._distrusted.add(mirror_base(work.loc, fetched.fetch.uri))

@@ -14,6 +14,7 @@ from headwater.storage.database import Database
 from headwater.storage.faults import DatabaseFault
 from headwater.storage.lock import Held, take_alone, take_together
 from headwater.storage.schema import Durability
+from headwater.sync.copy.parts import KEPT
 from headwater.sync.faults import DestinationLocked, DestinationUnusable, NoCopy, NoFolder
 from headwater.sync.state import FOLDER, SCHEMA
 
@@ -44,7 +45,8 @@ class Home:
             self._lock = take_alone(self._lock_file)
             _plain_folder(self.temp)
             for leftover in os.listdir(self.temp):
-                os.unlink(self.temp / leftover)
+                if not leftover.startswith(KEPT):
+                    os.unlink(self.temp / leftover)
         except Held as cause:
             raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
         except OSError as cause:
@@ -84,6 +86,9 @@ class Home:
         """Remove what this run has made, and nothing else: the state, and folders as far as they are empty."""
         for name in ("state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "lock"):
             (self.folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            for leftover in os.listdir(self.temp):
+                os.unlink(self.temp / leftover)
         for folder in (self.temp, *self._made):
             with contextlib.suppress(OSError):  # something else is in it by now: then it stays
                 folder.rmdir()
@@ -118,7 +123,7 @@ def _holds_nothing(database: Database) -> bool:
     with database.read() as t:
         return not any(
             t.one(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608  our own names
-            for table in ("resources", "failures", "intents", "sets WHERE position IS NOT NULL")
+            for table in ("resources", "failures", "intents", "partials", "sets WHERE position IS NOT NULL")
         )
 
 

@@ -15,6 +15,7 @@ import itertools
 import re
 from collections import deque
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from headwater.spec.uris import resolve
@@ -26,6 +27,9 @@ from headwater.sync.network.politeness import (
     TokenBucket,
     backoff_seconds,
 )
+
+if TYPE_CHECKING:
+    from headwater.sync.network.partial import Part
 
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -121,7 +125,20 @@ class Host:
 class Job:
     """One fetch on its way: where it is now, and what it has been through."""
 
-    __slots__ = ("apart", "fetch", "hops", "host", "moved_to", "run", "sent_at", "site", "tries", "uri")
+    __slots__ = (
+        "apart",
+        "fetch",
+        "hops",
+        "host",
+        "moved_to",
+        "part",
+        "run",
+        "sent_at",
+        "site",
+        "tries",
+        "uri",
+        "whole",
+    )
 
     host: Host
 
@@ -135,6 +152,8 @@ class Job:
         self.hops = 0
         self.moved_to: str | None = None
         self.sent_at = 0.0
+        self.part: Part | None = None  # what has come of the body; the next try asks for the rest
+        self.whole = False  # its server did not send the rest that was asked for: it is asked for all of it
 
 
 class Dispatcher:
@@ -200,10 +219,12 @@ class Dispatcher:
             times.append(self._bucket_ready_at)
         return min(times, default=None)
 
-    def landed(self, job: Job, status: int, failure: Failure | None, now: float) -> None:
-        """A job is no longer in flight; learn from its end how much its host bears."""
+    def landed(self, job: Job, status: int, failure: Failure | None, now: float, *, progressed: bool = False) -> None:
+        """A job is no longer in flight; learn from its end how much its host bears. `progressed`: though it broke off,
+        so much of a body has come that the host cannot be called silent.
+        """
         job.host.active -= 1
-        self._listen(job, failure, now)
+        self._listen(job, None if progressed else failure, now)
         if status in OVERLOADED_STATUSES or (failure and failure.kind in _OVERLOAD_FAILURES):
             job.host.limit.overloaded(job.sent_at, now)
         elif failure is None:
@@ -270,11 +291,14 @@ class Dispatcher:
         job.hops += 1
         return self.admit(job)
 
-    def withdraw(self, run: Run) -> None:
-        """Forget what waits for one who has stopped asking."""
+    def withdraw(self, run: Run) -> list[Job]:
+        """Forget what waits for one who has stopped asking; returns that."""
+        gone = [rest[2] for rest in self._resting if rest[2].run is run]
         self._resting = [rest for rest in self._resting if rest[2].run is not run]
         heapq.heapify(self._resting)
         for site, host in list(self._eager.items()):
+            gone.extend(job for job in host.waiting if job.run is run)
             host.waiting = deque(job for job in host.waiting if job.run is not run)
             if not host.waiting:
                 del self._eager[site]
+        return gone

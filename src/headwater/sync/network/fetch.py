@@ -6,11 +6,15 @@ import random
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from headwater.sync.network.internal_addresses import Level, level_of
 from headwater.version import __version__
+
+if TYPE_CHECKING:
+    from headwater.sync.network.partial import Keeper
 
 
 class FailureKind(StrEnum):
@@ -45,8 +49,9 @@ class Fetch(msgspec.Struct, frozen=True):
 
     `uri` is sent as it is given. `into` names a file that is created (it must not exist) when the answer is a 2xx with
     a whole body; without it the body is kept in memory, with `holds_small` a small one is so too. `algorithms` are
-    hashed while the body comes in. More than `max_octets`, declared or received, is a failure. `key` is the caller's
-    own and comes back untouched. `objection` says why a redirect to a URI is not followed; None: it is.
+    hashed while the body comes in. More than `max_octets`, declared or received, is a failure. With a `keeper` the
+    beginning of a long body outlives this fetch. `key` is the caller's own and comes back untouched. `objection` says
+    why a redirect to a URI is not followed; None: it is.
     """
 
     uri: str
@@ -56,6 +61,7 @@ class Fetch(msgspec.Struct, frozen=True):
     holds_small: bool = False
     algorithms: tuple[str, ...] = ()
     max_octets: int = 64 * 1024 * 1024
+    keeper: Keeper | None = None
     key: object = None
     objection: Objection | None = None
 
@@ -64,7 +70,8 @@ class Fetched(msgspec.Struct):
     """What came of a fetch, after redirects and retries.
 
     `status` is 0 when there was no answer. With `failure` None and a 2xx status the whole body has been received,
-    hashed and, if asked for, written (unless `held`: then it is in `body`); in every other case no file is left.
+    hashed and, if asked for, written (unless `held`: then it is in `body`); in every other case no file is left but
+    what the keeper has. `resumed_at` is where the last answer went on with what had come before, 0 if it was whole.
     `octets`, `digests` and `body` are those of the body as received, content coding and all. `moved_to` is where
     permanent redirects alone have led; `retry_after_seconds` is the wait that the last answer asked for.
     """
@@ -74,6 +81,7 @@ class Fetched(msgspec.Struct):
     uri: str = ""
     headers: dict[str, str] = {}
     octets: int = 0
+    resumed_at: int = 0
     digests: dict[str, str] = {}
     body: bytes = b""
     held: bool = False

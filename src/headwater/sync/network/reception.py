@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from headwater.spec.hashes import HASHLIB
 from headwater.sync.network.fetch import Failure, FailureKind, Fetch
+from headwater.sync.network.partial import Part, end_of, misfit, strong_validator
 from headwater.sync.writing import write_all
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ SMALL_OCTETS = 64 * 1024
 
 _SHORT_LINE = 160
 """Octets of a header line that is worth remembering; a bound on what a server can make us keep."""
+
+LASTING_OCTETS = 1 << 20
+"""A body from this size on is kept over runs when it breaks off; a shorter one is sooner fetched than remembered."""
 
 ERROR_BODY_OCTETS = 64 * 1024
 """More of a body that is no content (an error page, a redirect's text) is not listened to."""
@@ -111,9 +115,10 @@ class Reception:
         self.raised: BaseException | None = None
         self._descriptor = -1
         self._unfinished: str | None = None
+        self._part: Part | None = None
 
-    def begin(self, fetch: Fetch) -> None:
-        """Be ready for the answer to `fetch`."""
+    def begin(self, fetch: Fetch, part: Part | None = None) -> None:
+        """Be ready for the answer to `fetch`, of which the rest after `part` is asked for."""
         self.fetch = fetch
         self.lines.clear()
         self.chunks: list[bytes] = []
@@ -125,10 +130,20 @@ class Reception:
         self.headers: dict[str, str] = {}
         self._bound = min(SMALL_OCTETS, fetch.max_octets)
         self.hashers: list[tuple[str, _Hash]] | None = None
+        self.resumed_at = 0
+        self.misfit: str | None = None
+        self.voided = False
+        self._asked = part
+        self._part = None
+        self._end = 0
 
     def body(self, chunk: bytes) -> int | None:
         """libcurl's write callback: None takes the chunk, any other length than its own ends the transfer."""
         try:
+            if self._asked is not None:
+                self.read_head()
+                if 200 <= self.status < 300 and not self._take_up():
+                    return 0
             self.octets += len(chunk)
             if self.octets > self._bound and not self.goes_on():
                 return 0
@@ -149,6 +164,10 @@ class Reception:
         if not 200 <= self.status < 300:
             self.cut = True
             return self.octets <= ERROR_BODY_OCTETS
+        if self._end and self.octets > self._end:
+            self.misfit = "more than the part that was announced"
+            self.failure = Failure(FailureKind.PROTOCOL, self.misfit)
+            return False
         declared = self.headers.get("content-length", "")
         most = self.fetch.max_octets
         if self.octets > most or (declared.isdecimal() and len(declared) < 20 and int(declared) > most):
@@ -156,9 +175,53 @@ class Reception:
             self.failure = Failure(FailureKind.TOO_LARGE, f"{said}, {most} allowed")
             return False
         if self.fetch.into is not None and self.hashers is None:
-            self._create(self.fetch.into)
+            self._begin_file(self.fetch.into)
             self.hashers = [(name, HASHERS[name]()) for name in self.fetch.algorithms]
-        self._bound = most
+        self._bound = self._end or most
+        return True
+
+    def _begin_file(self, into: str) -> None:
+        """Make the file of a long body: one that outlives this fetch, where the rest could be asked for later."""
+        validator = strong_validator(self.headers) if self.status == 200 else None
+        if validator is None:
+            self._create(into)
+            return
+        declared = self.headers.get("content-length", "")
+        total = int(declared) if declared.isdecimal() else None
+        lasting = None
+        if self.fetch.keeper is not None and total is not None and total >= LASTING_OCTETS:
+            lasting = self.fetch.keeper.begun(self.fetch, validator, total)
+        self._create(lasting or into)
+        self._part = Part(lasting or into, 0, validator, total, lasting=lasting is not None)
+
+    def _take_up(self) -> bool:
+        """A 2xx answers the request for the rest: go on with the part, or begin anew; False when it is not usable."""
+        part, self._asked = self._asked, None
+        assert part is not None
+        if self.status != 206:
+            self.voided = True
+            part.remove()
+            return True
+        self.misfit = misfit(part, self.headers)
+        if self.misfit is None:
+            self._end, part.total = end_of(self.headers)
+            if part.total > self.fetch.max_octets:
+                said = f"{part.total} octets declared, {self.fetch.max_octets} allowed"
+                self.failure = Failure(FailureKind.TOO_LARGE, said)
+                part.remove()
+                return False
+            try:
+                self._descriptor = part.open()
+            except OSError as error:
+                self.misfit = str(error)
+        if self.misfit is not None:
+            part.remove()
+            self.failure = Failure(FailureKind.PROTOCOL, f"the server sends {self.misfit}")
+            return False
+        self._part, self._unfinished, self.hashers = part, part.path, part.hashers
+        self.octets = self.resumed_at = part.octets
+        self._bound = self._end
+        self.status = 200
         return True
 
     def _spill(self) -> None:
@@ -187,6 +250,12 @@ class Reception:
         if not 200 <= self.status < 300:
             return b"".join(self.chunks), {}
         try:
+            if self._asked is not None and not self._take_up():
+                return b"", {}
+            if self._part is not None and self.octets < (self._part.total or 0):
+                said = f"the part ends at {self.octets} of {self._part.total} octets"
+                self.failure = Failure(FailureKind.TRUNCATED, said, passing=True)
+                return b"", {}
             if self.hashers is not None:
                 self._finish()
                 return b"", {name: hasher.hexdigest() for name, hasher in self.hashers}
@@ -204,17 +273,38 @@ class Reception:
         digests = {name: HASHERS[name](data).hexdigest() for name in self.fetch.algorithms}
         return (data if self.held else b""), digests
 
-    def discard(self) -> None:
-        """Leave no half file behind."""
+    def what_is_left(self, failure: Failure | None) -> Part | None:
+        """Of an answer that is over: the part with which another try may go on. The file is closed then."""
+        if self._asked is not None:
+            self._asked.gained = 0
+            return self._asked
+        part = self._part
+        if part is None or failure is None or not failure.passing or self.hashers is None or self._descriptor < 0:
+            return None
+        part.octets, part.hashers, part.gained = (
+            self.octets,
+            self.hashers,
+            self.octets - self.resumed_at if self.resumed_at else 0,
+        )
+        self._close()
+        self._unfinished = self._part = None
+        return part
+
+    def discard(self, *, lasting: bool = False) -> None:
+        """Leave no half file behind; `lasting`: none but what is kept over runs."""
         if self._unfinished is None:
             return
+        self._close()
+        if not lasting or self._part is None or not self._part.lasting:
+            with contextlib.suppress(OSError):
+                os.unlink(self._unfinished)
+        self._unfinished = None
+
+    def _close(self) -> None:
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
             self._descriptor = -1
-        with contextlib.suppress(OSError):
-            os.unlink(self._unfinished)
-        self._unfinished = None
 
     def _create(self, path: str) -> None:
         """Make the file; `discard` knows of it before it exists, as an interrupt may come as soon as it does."""
@@ -228,6 +318,8 @@ class Reception:
     def _finish(self) -> None:
         os.close(self._descriptor)
         self._descriptor = -1
+        if self._part is not None and self._part.lasting and self.fetch.into is not None:
+            os.rename(self._part.path, self.fetch.into)
         self._unfinished = None
 
 

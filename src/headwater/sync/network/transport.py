@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -19,8 +20,9 @@ from headwater.sync.network.dispatch import Dispatcher, Job, Run
 from headwater.sync.network.fetch import Credentials, Failure, FailureKind, Fetch, Fetched, TransportOptions
 from headwater.sync.network.handles import NOT_TAKEN, PAUSE, PLAIN_HEADERS, CurlError, Handle, Multi
 from headwater.sync.network.internal_addresses import AddressGuard
+from headwater.sync.network.partial import Part
 from headwater.sync.network.politeness import retry_after_seconds
-from headwater.sync.network.reception import Reception
+from headwater.sync.network.reception import HASHERS, Reception
 from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReception
 
 __all__ = [
@@ -53,6 +55,7 @@ class Transport:
         self._made = 0
         self._flying: dict[Handle, None] = {}
         self._streams: dict[Job, Handle] = {}
+        self._reread: deque[tuple[Job, Generator[None]]] = deque()
         self._queue = Dispatcher(self.options, self._most)
         credentials = self.options.credentials
         self._trusted = dispatch.site_of(credentials.origin) if credentials else None
@@ -67,9 +70,9 @@ class Transport:
         self.close()
 
     def close(self) -> None:
-        """End all connections; what is in flight is given up and leaves no file."""
+        """End all connections; what is in flight is given up and leaves no file but what a keeper keeps."""
         for handle in list(self._flying):
-            self._ground(handle)
+            self._ground(handle, lasting=True)
         for handle in self._idle:
             handle.close()
         self._idle.clear()
@@ -137,8 +140,30 @@ class Transport:
 
     def _admit(self, job: Job) -> None:
         job.run.open += 1
+        kept = job.fetch.keeper.kept(job.fetch) if job.fetch.keeper is not None else None
+        if kept is None:
+            self._enqueue(job)
+            return
+        job.part = Part(kept.path, kept.octets, kept.validator, kept.total, lasting=True)
+        hashers = [(name, HASHERS[name]()) for name in job.fetch.algorithms]
+        self._reread.append((job, job.part.hash_again(hashers)))
+
+    def _enqueue(self, job: Job) -> None:
         if failure := self._queue.admit(job):
             self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
+
+    def _read_again(self) -> None:
+        """Digest a piece of what an earlier run has left; when it is all digested, its rest may be asked for."""
+        job, pieces = self._reread[0]
+        try:
+            next(pieces)
+            return
+        except StopIteration:
+            pass
+        except OSError:
+            job.part = None
+        self._reread.popleft()
+        self._enqueue(job)
 
     def _carry_on(self, handle: Handle, reception: StreamReception) -> None:
         """Let more of a stream come in."""
@@ -159,10 +184,12 @@ class Transport:
         """Start what may start, then let libcurl work until something is complete, in `stream` too, or briefly."""
         if self.options.stopped is not None and self.options.stopped():
             raise Interrupted("stopped while transfers were under way")
+        if self._reread:
+            self._read_again()
         now = self.options.monotonic()
         self._start(now)
         self._multi.perform()
-        if self._collect() or (stream is not None and stream.ready):
+        if self._collect() or self._reread or (stream is not None and stream.ready):
             return
         due = self._queue.next_start(now)
         if not self._flying:
@@ -184,12 +211,12 @@ class Transport:
             return
         handle = self._handle_for(job)
         handle.job = job
-        handle.reception.begin(job.fetch)
+        handle.reception.begin(job.fetch, job.part)
         self._flying[handle] = None
         try:
             handle.aim(dispatch.wire_uri(job.uri), proxied=self._proxied)
             handle.use_method(job.fetch.method)
-            if job.fetch.headers or not handle.plain or job.site == self._trusted:
+            if job.fetch.headers or not handle.plain or job.site == self._trusted or job.part is not None:
                 self._set_headers(handle, job)
             if job.site.startswith("https:"):
                 self._authorities = self._authorities or trusted_authorities()
@@ -218,6 +245,7 @@ class Transport:
         own = dispatch.site_of(job.fetch.uri) == job.site
         secret = () if own else dispatch.SECRET_HEADERS
         fields = [(name, value) for name, value in job.fetch.headers if name.lower() not in secret]
+        fields += job.part.headers() if job.part is not None else ()
         names = {name.lower() for name, _ in fields}
         if not all(map(_FIELD_NAME.match, names)) or any(c in value for _, value in fields for c in "\r\n\0"):
             raise ValueError("a header that cannot be sent")
@@ -244,13 +272,22 @@ class Transport:
         body, digests = (b"", {}) if failure else reception.complete()
         failure = failure or reception.failure
         status, headers, held = reception.status, reception.headers, reception.held
-        answer = Fetched(job.fetch, status, job.uri, headers, reception.octets, digests, body, held, failure)
-        self._ground(handle)
-        self._queue.landed(job, status, failure, now)
+        answer = Fetched(
+            job.fetch, status, job.uri, headers, reception.octets, reception.resumed_at, digests, body, held
+        )
+        answer.failure = failure
+        misfits = job.part is not None and (reception.misfit is not None or status == 416)
+        job.whole = job.whole or reception.voided
+        progressed = self._take_part(job, reception.what_is_left(failure))
+        self._ground(handle, lasting=reception.raised is not None)
+        self._queue.landed(job, status, failure, now, progressed=progressed)
         if reception.raised is not None:
             raised, reception.raised = reception.raised, None
             job.run.open -= 1
             raise raised
+        if misfits and not job.whole:
+            self._ask_for_whole(job)
+            return
         if failure is None and status in dispatch.REDIRECTS and "location" in headers:
             answer.failure = self._queue.redirect(job, status, headers["location"])
             if answer.failure is None:
@@ -261,17 +298,39 @@ class Transport:
         if reception.delivering or not self._queue.repeat(job, status, failure, answer.retry_after_seconds, now):
             self._end(job, answer)
 
+    def _take_part(self, job: Job, left: Part | None) -> bool:
+        """Keep what has come of a body for the next try; whether it is so much that this counts as the first."""
+        if left is not None and job.whole:
+            left.drop()
+            left = None
+        job.part = left
+        if left is None or not left.has_grown():
+            return False
+        job.tries = 1
+        return True
+
+    def _ask_for_whole(self, job: Job) -> None:
+        """What was sent is not the rest that was asked for: ask for all of it, once, and never again for a rest."""
+        if job.part is not None:
+            job.part.remove()
+            job.part = None
+        job.whole = True
+        self._enqueue(job)
+
     def _end(self, job: Job, answer: Fetched) -> None:
+        if job.part is not None:
+            job.part.drop()
+            job.part = None
         answer.tries = job.tries
         answer.moved_to = job.moved_to
         job.run.open -= 1
         job.run.done.append(answer)
 
-    def _ground(self, handle: Handle) -> None:
-        """Take a transfer off libcurl; what its file holds without having been completed is removed."""
+    def _ground(self, handle: Handle, *, lasting: bool = False) -> None:
+        """Take a transfer off libcurl; what its file holds without having been completed is removed, or kept."""
         self._multi.remove(handle)
         del self._flying[handle]
-        handle.reception.discard()
+        handle.reception.discard(lasting=lasting)
         self._release(handle)
 
     def _release(self, handle: Handle) -> None:
@@ -286,8 +345,13 @@ class Transport:
         for handle in list(self._flying):
             if handle.job is not None and handle.job.run is run:
                 handle.job.host.active -= 1
-                self._ground(handle)
-        self._queue.withdraw(run)
+                self._ground(handle, lasting=True)
+        gone = self._queue.withdraw(run)
+        gone += [job for job, _ in self._reread if job.run is run]
+        self._reread = deque(waiting for waiting in self._reread if waiting[0].run is not run)
+        for job in gone:
+            if job.part is not None:
+                job.part.drop()
         run.open = 0
 
 
