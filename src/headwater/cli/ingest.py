@@ -222,11 +222,10 @@ def _from_index(
     index = index_at(url, listener, index_credentials(os.environ, [url]))
     follower = DitFollower(feed, index, wanted, listener=listener)
     if pause is None:
-        while follower.poll():
-            pass
+        follower.read_to_end()
         if follower.waits:  # the other of a pair may be on its way
             time.sleep(PATIENCE.total_seconds())
-            follower.poll()
+            follower.read_to_end()
         return _told(as_json, follower.tally, follower.tally.words, follower.tally.rejected)
     while True:
         if follower.poll():

@@ -171,7 +171,8 @@ class Feeding:
                 is_news = one.published_seq is not None or one.seen_seq not in (None, seq)
                 self._want(one, Line.SOON if is_news else Line.LATER, now)
             one.seen_seq = seq
-        for one in [self._sets[name] for name in unsettled if name in self._sets]:
+        # What waits in a set that follows an index is let go when the index has been read, and not by the clock alone.
+        for one in [self._sets[name] for name in unsettled if name in self._sets and self._sets[name].index is None]:
             one.is_unsettled = True
             self._want(one, Line.SOON, now)
         took = time.thread_time() - began

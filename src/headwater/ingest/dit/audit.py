@@ -44,8 +44,7 @@ def audit(follower: DitFollower, max_delete: float) -> Audited:
     More deletions than the share `max_delete` are held back. Eight octets of memory for each resource.
     """
     feed = follower.feed
-    while follower.poll():
-        pass
+    follower.read_to_end()
     settle(feed, None)
     before = feed.catalog.state(feed.name).last_seq
     found = _compared(follower)

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from itertools import islice
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from headwater.errors import UsageFault
-from headwater.ingest.dit.documents import DitDocument, read_document
+from headwater.ingest.dit.documents import ChangeDocument, DitDocument, read_document
 from headwater.ingest.dit.exports import Wrapped
-from headwater.ingest.dit.index import Found, Index, Shard
+from headwater.ingest.dit.index import PAGE, Found, Index, Shard
 from headwater.ingest.dit.intake import PATIENCE, settle, take_documents
 from headwater.ingest.dit.positions import ShardPosition, read_position, write_position
+from headwater.ingest.dit.shards import Page, held_seconds, ready
 from headwater.ingest.dit.tally import Tally
 from headwater.ingest.fed.feed import Feed, Outcome
 from headwater.ingest.fed.intake import refusal
 from headwater.progress import Listener, Progress, silent
 
 MOST_PAGES: Final = 5
-"""Of one shard in one poll."""
+"""Of one shard in one poll …"""
+_FEWEST: Final = 50
+"""… and so many documents of it at least, however many shards share a page."""
+_HELD_PAUSE: Final = 0.2
+_EVERYTHING: Final = 1 << 63
 PASS_EVERY: Final = 60
 """In one of so many polls, what belongs to other sets is passed over: or every search would look at more of it."""
 
@@ -38,6 +44,7 @@ class DitFollower:
         patience: dt.timedelta = PATIENCE,
         listener: Listener = silent,
         stop: Callable[[], bool] = lambda: False,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self.feed = feed
         self.tally = Tally()
@@ -47,9 +54,13 @@ class DitFollower:
         self._patience = patience
         self._listener = listener
         self._stop = stop
+        self._seconds = seconds
+        self._marks: list[_Mark] = []
+        self.read_until: dt.datetime | None = None
+        """What could be seen then was taken as of the last poll; None when there was more, or that is not known."""
 
     def poll(self) -> int:
-        """Take what is new, the snapshot first when the set is loading; returns how many documents were looked at.
+        """Take what is new, the snapshot first when the set is loading; returns how many documents were taken.
 
         Once the set is open, a poll takes some pages of each shard at most, so that what is recorded can be published
         in between: poll until nothing is found. May be ended at any moment and called again. Raises what the search
@@ -60,13 +71,24 @@ class DitFollower:
         if not self.feed.is_open:
             self._load(shards)
         if self.feed.is_open:
-            for shard in shards:
-                self._read(shard, most=MOST_PAGES)
-                if self._polls % PASS_EVERY == 0:
+            self.read_until = self._follow(shards)
+            if self._polls % PASS_EVERY == 0:
+                for shard in shards:
                     self._pass_over(shard)
             self._polls += 1
-            settle(self.feed, self.feed.clock())
+            if self.read_until is not None:  # the partner of what has waited longer would have been found
+                settle(self.feed, self.read_until)
         return self.tally.documents - before
+
+    def read_to_end(self) -> None:
+        """Poll until everything is taken that can be seen now."""
+        began = self.feed.clock()
+        while not self._stop():
+            found = self.poll()
+            if self.read_until is not None and self.read_until >= began:
+                return
+            if not found:
+                time.sleep(_HELD_PAUSE)
 
     @property
     def waits(self) -> bool:
@@ -92,16 +114,53 @@ class DitFollower:
         take_documents(self.feed, [], positions={feed: b"%d" % until})
         return until
 
-    def _read(self, shard: Shard, until: int | None = None, most: int | None = None) -> None:
+    def _read(self, shard: Shard, until: int) -> None:
+        """Take a shard's part of the snapshot."""
         position = read_position(self.feed.position(shard.feed))
-        for found in islice(self.index.pages(shard, position, until, self.resource_sets), most):
-            second = int(self.feed.clock().timestamp())
-            position.take((one.number for one in found), second)
-            position.forget(second)
-            self._take(shard, found, position)
-            self._listener(Progress("documents", self.tally.documents))
+        for found in self.index.pages(shard, position, until, self.resource_sets):
+            self._take([_Read(shard, position, found)], [len(found)])
             if self._stop():
                 return
+
+    def _follow(self, shards: Sequence[Shard]) -> dt.datetime | None:
+        """Take what is new from all shards, in the order of `datetime`.
+
+        Returns since when all that could be seen has been taken; None when there is more, or none is known to be.
+        """
+        most = max(_FEWEST, PAGE // max(1, len(shards)))
+        mark: _Mark | None = None
+        for number in range(MOST_PAGES):
+            read = [self._look(shard, most) for shard in shards]
+            if not number:
+                mark = self._mark(read)
+            pages = [one.page(mark) for one in read]
+            counts = ready(pages)
+            if any(counts):
+                self._take(read, counts)
+            if self._stop():
+                return None
+            if not any(page.is_cut for page in pages):
+                return None if mark is None else mark.at
+        return None
+
+    def _look(self, shard: Shard, most: int) -> _Read:
+        position = read_position(self.feed.position(shard.feed))
+        found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
+        return _Read(shard, position, found, is_full)
+
+    def _mark(self, read: Sequence[_Read]) -> _Mark | None:
+        """What could be seen long enough ago; what can be seen now is kept in mind."""
+        held, now = held_seconds([one.shard.refresh_seconds for one in read]), self._seconds()
+        newest = {one.shard.feed: self._newest(one) for one in read} if held else None
+        self._marks.append(_Mark(now, self.feed.clock(), newest))
+        old = [one for one in self._marks if one.second <= now - held]
+        self._marks = self._marks[max(0, len(old) - 1) :]
+        return old[-1] if old else None
+
+    def _newest(self, read: _Read) -> int:
+        if read.is_full:
+            return self.index.newest(read.shard)
+        return max(read.position.next - 1, read.found[-1].number if read.found else -1)
 
     def _pass_over(self, shard: Shard) -> None:
         """Move on past documents of other sets, which no page shows."""
@@ -113,16 +172,64 @@ class DitFollower:
 
     def documents(self, found: Sequence[Found]) -> list[tuple[int, DitDocument]]:
         """The documents of the set among those found."""
-        return sort_out([one.wrapped for one in found], self.resource_sets)[0]
+        return sort_out([parse(one.wrapped) for one in found], self.resource_sets)[0]
 
-    def _take(self, shard: Shard, found: Sequence[Found], position: ShardPosition) -> None:
-        documents, refused, foreign = sort_out([one.wrapped for one in found], self.resource_sets)
-        positions = {shard.feed: write_position(position)}
-        taken = take_documents(self.feed, documents, positions=positions, patience=self._patience)
+    def _take(self, read: Sequence[_Read], counts: Sequence[int]) -> None:
+        """Take so many documents of each shard as one batch."""
+        second = int(self.feed.clock().timestamp())
+        positions: dict[str, bytes] = {}
+        chosen: list[Found] = []
+        parsed: list[DitDocument | UsageFault] = []
+        for one, count in zip(read, counts, strict=True):
+            if not count:
+                continue
+            one.position.take((found.number for found in one.found[:count]), second)
+            one.position.forget(second)
+            positions[one.shard.feed] = write_position(one.position)
+            chosen += one.found[:count]
+            parsed += one.parsed[:count]
+        documents, refused, foreign = sort_out(parsed, self.resource_sets)
+        taken = take_documents(
+            self.feed, documents, positions=positions, patience=self._patience, in_order=len(read) == 1
+        )
         outcomes = [*refused, *taken.outcomes]
         self.tally.count(outcomes, foreign=foreign)
-        self.tally.complain(_named(outcomes, found), self._listener)
+        self.tally.complain(_named(outcomes, chosen), self._listener)
         self.tally.notice(taken, self._listener)
+        self._listener(Progress("documents", self.tally.documents))
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """What could be seen at a moment: the newest number of each shard; None where nothing has to be held back."""
+
+    second: float
+    at: dt.datetime
+    newest: Mapping[str, int] | None
+
+    def of(self, shard: Shard) -> int:
+        """The newest number that the shard has shown."""
+        return _EVERYTHING if self.newest is None else self.newest.get(shard.feed, -1)
+
+
+class _Read:
+    """What one shard has shown, beyond the position that was read before."""
+
+    def __init__(self, shard: Shard, position: ShardPosition, found: list[Found], is_full: bool = False) -> None:
+        self.shard = shard
+        self.position = position
+        self.found = found
+        self.is_full = is_full
+        self.parsed = [parse(one.wrapped) for one in found]
+
+    def page(self, mark: _Mark | None) -> Page:
+        """As those see it who decide how much of it to take."""
+        return Page(
+            numbers=[one.number for one in self.found],
+            times=[one.at if isinstance(one, ChangeDocument) else None for one in self.parsed],
+            next=self.position.next,
+            mark=-1 if mark is None else mark.of(self.shard),
+            is_full=self.is_full and bool(self.found),
+        )
 
 
 def _named(outcomes: Sequence[Outcome], found: Sequence[Found]) -> list[Outcome]:
@@ -134,21 +241,26 @@ def _named(outcomes: Sequence[Outcome], found: Sequence[Found]) -> list[Outcome]
     ]
 
 
+def parse(wrapped: Wrapped) -> DitDocument | UsageFault:
+    """The document, or why it is none."""
+    try:
+        return read_document(wrapped.source, wrapped.kind, wrapped.stored_at)
+    except UsageFault as fault:
+        return fault
+
+
 def sort_out(
-    wrapped: Sequence[Wrapped], resource_sets: frozenset[str] | None
+    parsed: Sequence[DitDocument | UsageFault], resource_sets: frozenset[str] | None
 ) -> tuple[list[tuple[int, DitDocument]], list[Outcome], int]:
     """The documents of a set with their lines, the outcomes of those that are none, and how many are of other sets."""
     documents: list[tuple[int, DitDocument]] = []
     refused: list[Outcome] = []
     foreign = 0
-    for line, one in enumerate(wrapped, 1):
-        try:
-            document = read_document(one.source, one.kind, one.stored_at)
-        except UsageFault as fault:
-            refused.append(refusal(line, fault))
-            continue
-        if resource_sets is None or document.resource_set is None or document.resource_set in resource_sets:
-            documents.append((line, document))
+    for line, one in enumerate(parsed, 1):
+        if isinstance(one, UsageFault):
+            refused.append(refusal(line, one))
+        elif resource_sets is None or one.resource_set is None or one.resource_set in resource_sets:
+            documents.append((line, one))
         else:
             foreign += 1
     return documents, refused, foreign

@@ -22,6 +22,11 @@ PAGE: Final = 1_000
 PAGE_OCTETS: Final = 16 << 20
 """… and what its answer should not be much longer than."""
 
+REFRESH_SECONDS: Final = 1.0
+"""How often a shard shows what is new, unless the index has an interval of its own."""
+
+_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _NAME = re.compile(r"[^\\/*?\"<>| #A-Z:][^\\/?\"<>| #A-Z:]{0,254}\Z")
 
 
@@ -71,6 +76,8 @@ class Shard(msgspec.Struct, frozen=True):
     number: int
     set_field: str | None = None
     """The field by which the engine knows a document's resource_set, where the mapping has one that it can search."""
+    refresh_seconds: float = REFRESH_SECONDS
+    """How often it shows what is new; 0 when somebody else has all shards do so at once."""
 
     @property
     def feed(self) -> str:
@@ -98,7 +105,8 @@ class Index:
     def shards(self) -> list[Shard]:
         """Every shard of every index behind the name. Raises BadIndex when there is none."""
         filters = (
-            "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards,*.mappings.properties.resource_set"
+            "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards,*.settings.index.refresh_interval,"
+            "*.mappings.properties.resource_set"
         )
         answer = self._server.ask("GET", f"/{quote(self._name, safe=',*')}?{filters}", accept=(404,))
         if answer.status == 404:
@@ -110,8 +118,8 @@ class Index:
                 count, uuid = int(settings["number_of_shards"]), str(settings["uuid"])
             except (KeyError, TypeError, ValueError) as cause:
                 raise OddAnswer("the settings of an index say neither uuid nor shards", where=index) from cause
-            field = _set_field(told)
-            found += [Shard(index, uuid, number, field) for number in range(count)]
+            field, pause = _set_field(told), _seconds(settings.get("refresh_interval"))
+            found += [Shard(index, uuid, number, field, pause) for number in range(count)]
         if not found:
             raise BadIndex("there is no such index", where=self._name)
         return found
@@ -129,13 +137,26 @@ class Index:
 
         Those of other sets than `sets` are left out as far as the engine can tell; whoever takes them looks again.
         """
+        return self.look(shard, position, sets, until)[0]
+
+    def look(
+        self,
+        shard: Shard,
+        position: ShardPosition,
+        sets: frozenset[str] | None = None,
+        until: int | None = None,
+        most: int = PAGE,
+    ) -> tuple[list[Found], bool]:
+        """As `page`, `most` of them at most, and whether there may be more."""
+        size = min(self._size, most)
         after: dict[str, int] = {"gte": position.next} | ({"lte": until} if until is not None else {})
         wanted: list[dict[str, Any]] = [{"range": {"_seq_no": after}}]
         if position.gaps:
             wanted.append({"terms": {"_seq_no": sorted(position.gaps)}})
         query = {"filter": [{"bool": {"should": wanted}}], "must_not": _of_others(shard.set_field, sets)}
-        body = {"query": {"bool": query}, "sort": _sorted("asc"), "size": self._size}
-        return [one for one in self._search(shard, body) if position.is_new(one.number)]
+        body = {"query": {"bool": query}, "sort": _sorted("asc"), "size": size}
+        hits = self._search(shard, body)
+        return [one for one in hits if position.is_new(one.number)], len(hits) >= size
 
     def pages(
         self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
@@ -174,7 +195,7 @@ class Index:
         path = f"/{quote(shard.index, safe='')}/_search?{only}"
         text = self._server.ask("POST", path, msgspec.json.encode(asked)).body
         if "_source" not in body:
-            self._size = fitting(self._size, len(text))
+            self._size = fitting(body["size"], len(text))
         return _decoded(text)
 
 
@@ -186,6 +207,14 @@ def fitting(size: int, octets: int) -> int:
 def _sorted(order: str) -> list[dict[str, Any]]:
     """By number; an index without mappings, because it has no document yet, does not even know its own fields."""
     return [{"_seq_no": {"order": order, "unmapped_type": "long"}}]
+
+
+def _seconds(interval: object) -> float:
+    """The `refresh_interval` of an index: 0 for one that does nothing of itself."""
+    if interval is None:
+        return REFRESH_SECONDS
+    found = _INTERVAL.match(str(interval))
+    return float(found[1]) * _UNITS[found[2]] if found else 0.0
 
 
 def _set_field(told: dict[str, Any]) -> str | None:

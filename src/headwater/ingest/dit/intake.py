@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
-from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument
+from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
 from headwater.ingest.dit.joining import DOUBT, join, key_of
 from headwater.ingest.fed.feed import BATCH, Feed, Outcome
 from headwater.ingest.fed.intake import refusal
@@ -46,20 +46,23 @@ def take_documents(
     positions: Mapping[str, bytes] | None = None,
     patience: dt.timedelta = PATIENCE,
     snapshot: bool = False,
+    in_order: bool = True,
 ) -> Taken:
     """Record what the documents say as one batch; those without their partner wait up to `patience`.
 
     Lines count from 1. `positions` of feeds are kept together with the batch. While the set is loading, `resource`
     documents are its snapshot (DIT-03), and `change` documents are history; with `snapshot` they are that in an open
-    set, too, and nothing waits. Raises what catalog and memory raise; then
-    nothing was recorded, and the same may be taken again.
+    set, too, and nothing waits. Documents that are not `in_order`, of several shards, are as an index shows them:
+    resources are as the last of the changes has left them. Raises what catalog and memory raise; then nothing was
+    recorded, and the same may be taken again.
     """
     taken = Taken()
     items: list[State | Happening] = []
     for order, (line, document) in enumerate(documents):
         taken.remarks += [(line, remark) for remark in document.remarks]
         try:
-            items.append(_resolved(feed, document, line, order, taken))
+            place = order if in_order else int(isinstance(document, ResourceDocument))
+            items.append(_resolved(feed, document, line, place, taken))
         except UsageFault as fault:
             taken.outcomes.append(refusal(line, fault))
     effects = Effects(positions=dict(positions or {}))

@@ -1,0 +1,307 @@
+"""Indices of several shards: changes are taken in the order of `datetime`, no pair is settled before it was read."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+
+from headwater.ingest.dit.documents import read_document
+from headwater.ingest.dit.exports import Wrapped
+from headwater.ingest.dit.follower import DitFollower
+from headwater.ingest.dit.index import PAGE, Found, Index, Shard, _seconds
+from headwater.ingest.dit.intake import take_documents
+from headwater.ingest.dit.positions import ShardPosition
+from headwater.ingest.dit.shards import LONGEST_SECONDS, MARGIN_SECONDS, Page, held_seconds, ready
+from headwater.server.config import SetConfig, SourceConfig
+from headwater.server.source import Source
+from headwater.storage.cluster_faults import ClusterUnreachable
+from tests.ingest.fed import START, Fed, change, resource
+from tests.server.serving import until
+
+
+class Shards(Index):
+    """An index in memory: each shard shows what it holds as of its own last refresh."""
+
+    def __init__(self, count: int, refresh_seconds: float = 0.0) -> None:
+        self._shards = [Shard("i", "u", number, refresh_seconds=refresh_seconds) for number in range(count)]
+        self.held: list[dict[int, dict[str, object]]] = [{} for _ in range(count)]
+        self.shown: list[dict[int, dict[str, object]]] = [{} for _ in range(count)]
+        self.next = [0] * count
+        self.looks = 0
+        self.is_away = False
+
+    def put(self, shard: int, document: dict[str, object]) -> None:
+        """A resource replaces the one of its location; a change is added."""
+        if "change" not in document:
+            self.remove(shard, str(document["location"]))
+        self.held[shard][self.next[shard]] = document
+        self.next[shard] += 1
+
+    def remove(self, shard: int, location: str) -> None:
+        held = self.held[shard]
+        for number, one in list(held.items()):
+            if "change" not in one and str(one["location"]) == location:
+                del held[number]
+                self.next[shard] += 1
+
+    def refresh(self, *shards: int) -> None:
+        for shard in shards or range(len(self.held)):
+            self.shown[shard] = dict(self.held[shard])
+
+    def shards(self) -> list[Shard]:
+        if self.is_away:
+            raise ClusterUnreachable("it does not answer")
+        return self._shards
+
+    def newest(self, shard: Shard) -> int:
+        return max(self.shown[shard.number], default=-1)
+
+    def newest_of_others(self, shard: Shard, position: ShardPosition, sets: frozenset[str] | None) -> int:
+        return -1
+
+    def look(
+        self,
+        shard: Shard,
+        position: ShardPosition,
+        sets: frozenset[str] | None = None,
+        until: int | None = None,
+        most: int = PAGE,
+    ) -> tuple[list[Found], bool]:
+        self.looks += 1
+        found = [
+            Found(number, Wrapped(source))
+            for number, source in sorted(self.shown[shard.number].items())
+            if position.is_new(number) and (until is None or number <= until)
+        ]
+        return found[:most], len(found) >= most
+
+
+class Clock:
+    """Seconds that only the test lets go by."""
+
+    def __init__(self, fed: Fed) -> None:
+        self._fed = fed
+
+    def __call__(self) -> float:
+        return (self._fed.now - START).total_seconds()
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Fed]:
+    made = Fed(tmp_path)
+    made.later(100_000)
+    yield made
+    made.close()
+
+
+def followed(fed: Fed, index: Index) -> DitFollower:
+    return DitFollower(fed.feed, index, frozenset({"s"}), seconds=Clock(fed))
+
+
+def told(fed: Fed, uri: str) -> list[str]:
+    return [kind for kind, one in fed.log() if one == uri]
+
+
+@pytest.mark.parametrize("apart", [300, 1, 0], ids=["minutes", "a second", "the same second"])
+def test_what_is_deleted_and_made_again_is_told_whatever_shards_it_lies_in(fed: Fed, apart: int) -> None:
+    index = Shards(3)
+    follower = followed(fed, index)
+    names = [f"{number}" for number in range(27)]
+    for name in names:
+        fed.documents(resource(name, 1), change(name, "created", 1))
+    for number, name in enumerate(names):
+        deleted, created, there = number % 3, number // 3 % 3, number // 9
+        index.put(deleted, change(name, "deleted", 1_000))
+        index.put(there, resource(name, 1_000 + apart, "b"))
+        index.put(created, change(name, "created", 1_000 + apart))
+    index.refresh()
+    follower.poll()
+    assert {tuple(told(fed, name)) for name in names} == {("created", "deleted", "created")}
+    assert fed.state() == dict.fromkeys(names, "md5:" + "b" * 32)
+
+
+def test_what_is_made_and_deleted_within_a_second_is_told_and_not_there(fed: Fed) -> None:
+    index = Shards(2)
+    index.put(0, change("a", "deleted", 5))
+    index.put(1, change("a", "created", 5))
+    index.refresh()
+    follower = followed(fed, index)
+    follower.poll()
+    fed.later(60)
+    follower.poll()
+    assert (told(fed, "a"), fed.state()) == (["created", "deleted"], {})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_backlog_of_many_pages_is_taken_in_the_order_of_time(fed: Fed, seed: int) -> None:
+    """Of shards that hold very different amounts, and documents of which come a little out of order (DIT-A3)."""
+    chance = random.Random(seed)
+    index = Shards(3)
+    cycle = ["created", "updated", "deleted"]
+    wanted: dict[str, list[str]] = {}
+    written: list[tuple[float, dict[str, object]]] = []
+    for number in range(2_500):
+        name = f"{chance.randrange(60)}"
+        kind = cycle[len(wanted.setdefault(name, [])) % 3]
+        wanted[name].append(kind)
+        written.append((number + chance.random() * 2, change(name, kind, number)))
+    for _, one in sorted(written, key=lambda one: one[0]):
+        index.put(chance.choices([0, 1, 2], weights=[20, 4, 1])[0], one)
+    index.refresh()
+    follower = followed(fed, index)
+    while follower.poll():
+        pass
+    assert follower.read_until is not None
+    fed.later(60)
+    follower.poll()
+    assert {name: told(fed, name) for name in wanted} == wanted
+
+
+def test_a_change_is_held_back_until_every_shard_has_shown_what_came_before_it(fed: Fed) -> None:
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    index = Shards(2, refresh_seconds=1.0)
+    follower = followed(fed, index)
+    index.put(0, change("a", "deleted", 1_000))
+    index.put(1, change("a", "created", 2_000))
+    index.put(1, resource("a", 2_000, "b"))
+    index.refresh(1)
+    assert follower.poll() == 0
+    fed.later(0.9)
+    index.refresh(0)
+    follower.poll()
+    assert told(fed, "a") == ["created"]
+    fed.later(1.0)
+    assert follower.poll() == 3
+    assert told(fed, "a") == ["created", "deleted", "created"]
+    assert fed.state() == {"a": "md5:" + "b" * 32}
+
+
+def test_what_comes_in_all_the_time_is_not_held_back_for_ever(fed: Fed) -> None:
+    index = Shards(3, refresh_seconds=1.0)
+    follower = followed(fed, index)
+    for second in range(30):
+        for shard in range(3):
+            index.put(shard, resource(f"{second}/{shard}", second))
+            index.put((shard + 1) % 3, change(f"{second}/{shard}", "created", second))
+        index.refresh(second % 3, (second + 1) % 3)
+        follower.poll()
+        fed.later(0.5)
+        assert len(fed.log()) >= 3 * (second - 5), "nothing lies longer than three seconds"
+    index.refresh()
+    follower.poll()
+    fed.later(2.0)
+    follower.poll()
+    assert len(fed.log()) == 90
+    assert {one.metadata.hash for one in fed.catalog.changes("s")} == {"md5:" + "a" * 32}
+
+
+def test_one_shard_holds_nothing_back(fed: Fed) -> None:
+    index = Shards(1, refresh_seconds=30.0)
+    index.put(0, resource("a", 1))
+    index.put(0, change("a", "created", 1))
+    index.refresh()
+    assert followed(fed, index).poll() == 2
+    assert fed.state() == {"a": "md5:" + "a" * 32}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_after_a_pause_no_pair_is_settled_before_the_index_was_read_to_its_end(fed: Fed, count: int) -> None:
+    """What came first of each pair was read before the end, what came second lies far behind in the index."""
+    index = Shards(count, refresh_seconds=1.0)
+    names = [f"{number}" for number in range(40)]
+    fed.documents(*(resource(name, 1) for name in names), *(change(name, "created", 1) for name in names))
+    for number, name in enumerate(names):
+        index.put(number % count, change(name, "updated", 1_000))
+    index.refresh()
+    first = followed(fed, index)
+    first.poll()
+    fed.later(2)
+    first.poll()
+    assert len(fed.log()) == len(names), "the updates wait for their resources"
+    for number in range(7_000):  # other things happened meanwhile
+        index.put(number % count, change(f"other/{number}", "deleted", number))
+    for number, name in enumerate(names):
+        index.put((number + 1) % count, resource(name, 1_000, "b"))
+    index.refresh()
+    fed.later(3_600)
+    again = followed(fed, index)  # as after a restart
+    index.is_away = True
+    for _ in range(3):
+        with pytest.raises(ClusterUnreachable):
+            again.poll()
+        fed.later(60)
+    index.is_away = False
+    polls = 0
+    while again.read_until is None:
+        again.poll()
+        fed.later(1)
+        polls += 1
+    assert polls > 1
+    assert fed.log()[len(names) :] == [("updated", ANY)] * len(names)
+    assert fed.state() == dict.fromkeys(names, "md5:" + "b" * 32)
+
+
+def times(*seconds: int | None) -> list[dt.datetime | None]:
+    return [None if one is None else START + dt.timedelta(seconds=one) for one in seconds]
+
+
+def page(*seconds: int | None, mark: int = 99, start: int = 0, is_full: bool = False, after: int = 0) -> Page:
+    numbers = range(start, start + len(seconds))
+    return Page(numbers=numbers, times=times(*seconds), next=after, mark=mark, is_full=is_full)
+
+
+READY = {
+    "all of pages that are not cut": ([page(5, 9), page(7)], [2, 1]),
+    "no more than the end of the shortest": ([page(1, 2, 9, 10), page(*range(1, 11), is_full=True)], [3, 9]),
+    "a whole page that is out of order": ([page(9), page(3, 1, is_full=True)], [0, 2]),
+    "something of the page that is cut first": ([page(8, 9, is_full=True), page(1, 3, is_full=True)], [0, 1]),
+    "resources alone are taken at once": ([page(None, None, is_full=True), page(None, 3, None)], [2, 1]),
+    "nothing that has just been seen": ([page(1, 2, mark=-1), page(3, mark=-1)], [0, 0]),
+    "what is new and earlier than what is not": ([page(5, mark=0), page(4, 6, mark=-1)], [1, 1]),
+    "a new resource before it": ([page(5, mark=0), page(None, 4, None, mark=-1)], [1, 2]),
+    "late ones in any case": ([page(9, 9, mark=-1, start=3, after=4), page(1, is_full=True)], [1, 1]),
+    "a change that states no time": ([page(None, mark=0), page(None, mark=-1)], [1, 0]),
+    "nothing of nothing": ([page(), page(is_full=True)], [0, 0]),
+}
+
+
+@pytest.mark.parametrize(("pages", "counts"), READY.values(), ids=READY)
+def test_how_far_each_shard_may_be_read(pages: list[Page], counts: list[int]) -> None:
+    assert ready([one if one.numbers else page() for one in pages]) == counts
+
+
+def test_changes_are_held_back_for_as_long_as_shards_take() -> None:
+    assert held_seconds([30.0]) == held_seconds([]) == held_seconds([0.0, 0.0]) == 0.0
+    assert held_seconds([1.0, 0.5, 0.0]) == 1.0 + MARGIN_SECONDS
+    assert held_seconds([3_600.0] * 3) == LONGEST_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("interval", "seconds"), [(None, 1.0), ("-1", 0.0), ("500ms", 0.5), ("30s", 30.0), ("2m", 120.0), ("odd", 0.0)]
+)
+def test_intervals_at_which_an_index_shows_what_is_new(interval: Any, seconds: float) -> None:
+    assert _seconds(interval) == seconds
+
+
+def test_dit_a11_a_server_settles_nothing_while_its_index_is_away(tmp_path: Path) -> None:
+    """After a restart the catalog and what waits are there at once, the index may be there later."""
+    sets = tuple(
+        SetConfig(name=name, feed="dit", pair_seconds=0.1, index=index, resource_base="http://f.example/")
+        for name, index in (("s", "http://127.0.0.1:9/none"), ("other", None))
+    )
+    config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
+    with Source(config) as source:
+        for feed in source.feeds.by_set.values():
+            feed.open()
+            document = read_document(change("a", "created", 1))
+            take_documents(feed, [(1, document)], patience=dt.timedelta(seconds=0.1))
+        source.start()
+        until(lambda: list(source.catalog.changes("other")), what="what waits where no index is followed")
+        until(lambda: any(one.failures > 1 for one in source.sets_health), what="looks at the index")
+        assert list(source.catalog.changes("s")) == []
