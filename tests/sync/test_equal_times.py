@@ -139,7 +139,7 @@ class Coarse:
 
     # what a destination asks of it
 
-    def read(self, uri: str, consumer: Consumer, _held: Validators | None) -> Answer | Unchanged | Missing:
+    def read(self, uri: str, consumer: Consumer, _held: Validators | None, **_: object) -> Answer | Unchanged | Missing:
         consumer.begin()
         if uri == "http://h.example/changes":
             head = Document(kind=Kind.CHANGE_LIST_INDEX)

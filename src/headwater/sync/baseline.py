@@ -15,9 +15,20 @@ from headwater.sync.moving import LISTED
 from headwater.sync.position import FUTURE, Position
 from headwater.sync.reading.documents import Missing
 from headwater.sync.reading.listing import Listing, OtherKind, Same, Snapshot
+from headwater.sync.reading.sameness import Done
 from headwater.sync.refusals import any_refused
 from headwater.sync.standing import Standing
-from headwater.sync.state import forget_documents, keep_position, keep_validators, validators
+from headwater.sync.state import (
+    SetRow,
+    fact,
+    forget_documents,
+    keep_fact,
+    keep_position,
+    keep_validators,
+    validators,
+)
+
+_PRINT = "baseline of set {}"  # a fact: the digest of the octets of its list
 
 
 class Baseline:
@@ -61,8 +72,9 @@ class Baseline:
             return
         with self._kit.database.write() as t:
             held = validators(t, row.id, uri) if row.baseline_uri == uri else None
+            done = baseline_done(t, row)
         try:
-            found = self._listing().read(uri, held, None if corrected else row.baseline_at)
+            found = self._listing().read(uri, held, None if corrected else done)
             if isinstance(found, Snapshot) and not self._is_stale(found):
                 self._apply(found)
         except (SourceFault, Undetermined) as fault:
@@ -74,8 +86,8 @@ class Baseline:
         if force or not row.baseline_done or row.baseline_uri != uri:
             return listing.read(uri)
         with self._kit.database.write() as t:
-            held = validators(t, row.id, uri)
-        return listing.read(uri, held, row.baseline_at)
+            held, done = validators(t, row.id, uri), baseline_done(t, row)
+        return listing.read(uri, held, done)
 
     def _listing(self) -> Listing:
         return Listing(
@@ -206,5 +218,11 @@ class Baseline:
                 t.run(
                     "DELETE FROM resources WHERE set_id = ? AND path IS NULL AND changed_at <= ?", (row.id, snapshot.at)
                 )
+            keep_fact(t, _PRINT.format(row.id), snapshot.print)
             keep_position(t, row.id, position)
         self._set.reload()
+
+
+def baseline_done(t: Transaction, row: SetRow) -> Done:
+    """The list of the last completed baseline of a set, as it is remembered (DST-B1)."""
+    return Done(row.baseline_at, fact(t, _PRINT.format(row.id)))

@@ -9,6 +9,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from itertools import count, islice
 from typing import Protocol, cast
 
@@ -78,6 +79,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     octets: int
     moved_to: str | None
     warnings: tuple[tuple[str, str, int], ...] = ()
+    digest: str = ""
+    """Tells these octets, as received, from any others."""
+
     max_age: int | None = None
 
 
@@ -180,7 +184,7 @@ class Documents:
             if answer.status != 200:
                 raise Unreachable(f"cannot be fetched: HTTP status {answer.status}", where=uri, rule=_rule(answer))
             reader = Reader(base_uri=answer.uri)
-            self._feed(reader, chunks, answer.uri, consumer)
+            digest = self._feed(reader, chunks, answer.uri, consumer)
             self.octets += answer.octets
             if answer.moved_to is not None:
                 self.redirected.add(uri)
@@ -200,6 +204,7 @@ class Documents:
                 skipped=reader.skipped_count,
                 octets=answer.octets,
                 moved_to=answer.moved_to,
+                digest=digest,
                 warnings=tuple((w.rule, w.message, w.count) for w in reader.warnings),
                 max_age=_max_age(answer.headers.get("cache-control")),
             )
@@ -235,9 +240,12 @@ class Documents:
             if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE
         }
 
-    def _feed(self, reader: Reader, chunks: Iterable[bytes], final: str, consumer: Consumer) -> None:
+    def _feed(self, reader: Reader, chunks: Iterable[bytes], final: str, consumer: Consumer) -> str:
+        """Read a body to its end; returns a digest of its octets."""
         waiting: list[Entry] = []
+        digest = blake2b(digest_size=16)
         for chunk in chunks:
+            digest.update(chunk)
             entries = reader.feed(chunk)
             if not entries and not waiting:
                 continue
@@ -251,6 +259,7 @@ class Documents:
         rest = waiting + reader.close()
         if rest and reader.document is not None:
             consumer.take(reader.document, rest)
+        return digest.hexdigest()
 
     def look(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Look:
         """Fetch whatever is at an address and say what it is (DST-A1). Raises Unreachable when nothing answers."""

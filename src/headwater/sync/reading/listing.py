@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from hashlib import blake2b
 
 import msgspec
 
@@ -23,7 +22,8 @@ from headwater.sync.filters import Scope
 from headwater.sync.moments import micros
 from headwater.sync.position import FUTURE
 from headwater.sync.reading.documents import Answer, Documents, Missing, Unchanged
-from headwater.sync.reading.intake import Intake, Staged
+from headwater.sync.reading.intake import Intake
+from headwater.sync.reading.sameness import Again, Done, Fingerprint, digest_of, is_done
 from headwater.sync.state import Validators
 
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
@@ -31,7 +31,6 @@ _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 _READINGS = 3
 _PAUSE_SECONDS = 0.5
-_LINES = msgspec.json.Encoder()
 _INSERT = (
     "INSERT INTO temp.listed(uri, loc, lastmod, length, hash, type, encoding, mirrors, refused)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -57,6 +56,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[tuple[str, int], ...] = ()
     """Documents with entries that name no resource, and how many (DST-F5)."""
 
+    print: str = ""
+    """A digest of the octets of all documents that were read, in their order."""
+
     etag: str | None = None
     last_modified: str | None = None
     faults: tuple[str, ...] = ()
@@ -65,7 +67,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Same(msgspec.Struct, frozen=True):
-    """The list is the one of the last completed baseline (DST-B1), or unchanged by its validators."""
+    """The list is the one of the last completed baseline, by its validators or by `at` and octets (DST-B1)."""
 
     uri: str
     etag: str | None = None
@@ -85,10 +87,7 @@ class _Read(msgspec.Struct, frozen=True):
     uri: str
     validators: Validators | None
     fingerprint: str
-
-
-class _Known(Exception):
-    pass
+    digest: str = ""
 
 
 class _Wrong(Exception):
@@ -124,11 +123,13 @@ class Listing:
         self._sleep = sleep
 
     def read(
-        self, uri: str, validators: Validators | None = None, known_at: int | None = None
+        self, uri: str, validators: Validators | None = None, done: Done | None = None
     ) -> Snapshot | Same | OtherKind | Missing:
-        """Read the list behind `uri`. `known_at`: the `at` for which there would be nothing to do (DST-B1)."""
+        """Read the list behind `uri`. `done`: the list for which there would be nothing to do (DST-B1)."""
         for reading in range(_READINGS):
-            found = self._once(uri, validators, known_at)
+            found = self._once(uri, validators)
+            if done is not None and isinstance(found, Snapshot) and is_done(found.stated_at, found.print, done):
+                return Same(uri, found.etag, found.last_modified)
             if not isinstance(found, Snapshot) or (found.settled and found.complete):
                 return found
             if found.settled:
@@ -139,19 +140,15 @@ class Listing:
                 validators = None
         return found
 
-    def _once(
-        self, uri: str, validators: Validators | None, known_at: int | None
-    ) -> Snapshot | Same | OtherKind | Missing:
+    def _once(self, uri: str, validators: Validators | None) -> Snapshot | Same | OtherKind | Missing:
         with self._database.write() as t:
             t.run("DROP INDEX IF EXISTS temp.listed_uri")
             t.run("DELETE FROM temp.listed")
             t.run("DELETE FROM temp.parts")
         intake = Intake(self._scope)
-        head = _Head(self._database, intake, self._listener, known_at)
+        head = _Head(self._database, intake, self._listener)
         try:
             answer = self._documents.read(uri, head, validators, objection=self._scope.objection)
-        except _Known:
-            return Same(uri)
         except _Wrong as wrong:
             return OtherKind(uri, wrong.kind)
         if isinstance(answer, Unchanged):
@@ -162,8 +159,6 @@ class Listing:
             return OtherKind(uri, answer.document.kind)
         self._check_sitemap(answer)
         at = self._believed(answer)
-        if known_at is not None and micros(answer.document.at) == known_at:
-            return Same(uri, answer.etag, answer.last_modified)
         if answer.document.kind in _LISTS:
             stated = micros(answer.document.at)
             return self._finish(
@@ -171,6 +166,7 @@ class Listing:
                     uri=uri,
                     at=at,
                     stated_at=stated,
+                    print=answer.digest,
                     etag=answer.etag,
                     last_modified=answer.last_modified,
                     skipped=_skipped(answer),
@@ -213,7 +209,7 @@ class Listing:
                 continue
             if component.document.kind in _INDEXES:
                 indexes.update((uri, component.final))
-            read.append(_Read(uri, _telling(component), print_))
+            read.append(_Read(uri, _telling(component), print_, component.digest))
             moments.append(self._believed(component))
             skipped += _skipped(component)
             own = micros(component.document.at)
@@ -230,6 +226,7 @@ class Listing:
             uri=index.uri,
             at=min(known) if known else None,
             stated_at=micros(index.document.at),
+            print=digest_of(index.digest, *(one.digest for one in read)),
             complete=not faults,
             settled=not misfits,
             etag=index.etag,
@@ -248,7 +245,7 @@ class Listing:
     def _component(self, uri: str, depth: int, intake: Intake) -> tuple[Answer, str]:
         if refusal := self._scope.refusal(uri):
             raise Unreachable(f"a component is refused: {refusal.value}", where=uri, rule="DST-S12")
-        head = _Head(self._database, intake, self._listener, None, depth)
+        head = _Head(self._database, intake, self._listener, depth)
         try:
             answer = self._documents.read(uri, head, objection=self._scope.objection)
         except _Wrong as wrong:
@@ -270,7 +267,7 @@ class Listing:
 
     def _changed(self, before: _Read) -> bool:
         """Whether a document is another one by now: by its validators, else by what it lists."""
-        again = _Again(Intake(self._scope))
+        again = Again(Intake(self._scope))
         try:
             answer = self._documents.read(before.uri, again, before.validators, objection=self._scope.objection)
         except SourceFault as fault:
@@ -303,59 +300,16 @@ def _telling(answer: Answer) -> Validators | None:
     return Validators(answer.etag, answer.last_modified) if answer.etag or answer.last_modified else None
 
 
-class _Fingerprint:
-    """Tells one state of an index or a list from another by what it lists, however it came in pieces."""
-
-    def __init__(self) -> None:
-        self._digest = blake2b(digest_size=16)
-
-    def take_parts(self, document: Document, entries: list[Entry]) -> None:
-        """Take the next entries of an index, whose own `at` counts too: it stands for all of its components."""
-        for entry in entries:
-            line = f"{document.at} {document.completed} {entry.loc} {entry.at} {entry.lastmod}\n"
-            self._digest.update(line.encode("utf-8", "surrogatepass"))
-
-    def take_rows(self, rows: list[Staged]) -> None:
-        """Take the next resources of a list; not its `at`, which a source may make anew for each answer."""
-        self._digest.update(_LINES.encode_lines(rows))
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
-
-
-class _Again:
-    """Reads a document only to see whether it is still what it was."""
-
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
-        self._print = _Fingerprint()
-
-    def begin(self) -> None:
-        self._print = _Fingerprint()
-
-    def take(self, document: Document, entries: list[Entry]) -> None:
-        if document.kind in _INDEXES:
-            self._print.take_parts(document, entries)
-        else:
-            self._print.take_rows([self._intake.row(entry) for entry in entries])
-
-    def fingerprint(self) -> str:
-        return self._print.hexdigest()
-
-
 class _Head:
     """Stages the entries of one document: resources of a list, components of an index."""
 
-    def __init__(
-        self, database: Database, intake: Intake, listener: Listener, known_at: int | None, depth: int = 0
-    ) -> None:
+    def __init__(self, database: Database, intake: Intake, listener: Listener, depth: int = 0) -> None:
         self._database = database
         self._intake = intake
         self._listener = listener
-        self._known_at = known_at
         self._depth = depth
         self._start: tuple[int, int] | None = None
-        self._print = _Fingerprint()
+        self._print = Fingerprint()
 
     def begin(self) -> None:
         with self._database.write() as t:
@@ -363,13 +317,11 @@ class _Head:
                 self._start = (_last(t, "listed"), _last(t, "parts"))
             t.run("DELETE FROM temp.listed WHERE n > ?", (self._start[0],))
             t.run("DELETE FROM temp.parts WHERE n > ?", (self._start[1],))
-        self._print = _Fingerprint()
+        self._print = Fingerprint()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         if document.kind not in _LISTS + _INDEXES:
             raise _Wrong(document.kind)
-        if self._known_at is not None and micros(document.at) == self._known_at:
-            raise _Known
         if document.kind in _INDEXES:
             self._take_parts(document, entries)
             return
