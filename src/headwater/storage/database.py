@@ -155,7 +155,7 @@ class Database:
         self.path = Path(path)
         self.schema = schema
         self.migrated_from: int | None = None
-        self._durability = durability
+        self._durability = self._writer_durability = durability
         self._busy_seconds = busy_seconds
         self._cache_octets = cache_octets
         self._write_lock = threading.Lock()
@@ -173,8 +173,10 @@ class Database:
             raise
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self, *, durable: bool = False) -> Iterator[Transaction]:
         """A transaction that is committed when the block ends, and rolled back when anything at all is raised in it.
+
+        `durable`: no power loss costs it, nor what was committed before it, whatever the database's durability is.
 
         Takes the writer's turn at the start (`BEGIN IMMEDIATE`): what is read in it cannot change before the commit.
         Threads of this process wait for each other without limit, for other processes `busy_seconds`. When the commit
@@ -185,16 +187,19 @@ class Database:
         with self._write_lock:
             self._writing_thread = threading.get_ident()
             try:
-                yield from self._written()
+                yield from self._written(Durability.FULL if durable else self._durability)
             finally:
                 self._writing_thread = None
 
-    def _written(self) -> Iterator[Transaction]:
+    def _written(self, durability: Durability) -> Iterator[Transaction]:
         if self._closed:
             raise DatabaseClosed("the database was closed", where=str(self.path))
         connection = self._writer
         transaction = Transaction(connection, self.path)
         try:
+            if durability is not self._writer_durability:
+                connection.execute(f"PRAGMA synchronous = {durability.value}").fetchall()
+                self._writer_durability = durability
             connection.execute("BEGIN IMMEDIATE")
             yield transaction
             transaction._end()
@@ -364,7 +369,7 @@ class Database:
     def _replace_writer(self) -> None:
         with contextlib.suppress(apsw.Error):
             self._writer.close(True)
-        self._writer = self._connect()
+        self._writer, self._writer_durability = self._connect(), self._durability
 
 
 def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:

@@ -235,14 +235,15 @@ class Difference:
             listed = Listed(hash_, length, lastmod, type_, coding, at)
             held = Held(digest, size, held_lastmod, listed_hash, bool(newer))
             same = compare_with_file(listed, held, path, self._files.digest_of)
-            if same is Same.YES and hash_ is not None and self._files.intact(path, size, mtime_ns):
+            present = self._files.intact(path, size, mtime_ns)
+            if same is Same.YES and hash_ is not None and present:
                 self._counts.unchanged += 1
                 confirmed.add((hash_, length, lastmod, known, key))
                 if tries is not None:
                     settled.add((self._set.id, uri, at))
                 continue
             self._counts.updated += 1
-            ask = hash_ is None and not newer
+            ask = hash_ is None and not newer and present  # else 304 would confirm what is not there
             yield (
                 uri, loc, name, key, lastmod, length, hash_, type_, coding, mirrors, known, at,
                 etag if ask else None, last_modified if ask else None, tries,

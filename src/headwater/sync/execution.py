@@ -9,6 +9,7 @@ from headwater.progress import Progress
 from headwater.storage.database import Transaction
 from headwater.sync.arrears import Arrears
 from headwater.sync.copy.claims import Claims, first_base
+from headwater.sync.copy.flushing import flush
 from headwater.sync.copy.held import HeldFiles
 from headwater.sync.copy.naming import base_folder
 from headwater.sync.copy.place import Tree
@@ -116,8 +117,12 @@ class Execution:
         return self._held_before
 
     def _delete(self, tree: Tree, counts: Counts) -> None:
-        """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm)."""
+        """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm).
+
+        The notes of what is removed are kept until the disk has it, so that a power loss brings none of it back.
+        """
         database, last = self._kit.database, 0
+        notes: list[int] = []
         while True:
             with database.write() as t:
                 rows = list(
@@ -128,13 +133,12 @@ class Execution:
                     )
                 )
                 if not rows:
-                    return
-                intent = intend(t, self._set.row.id, [(uri, path) for _, path, _, uri in rows])
+                    break
+                notes.append(intend(t, self._set.row.id, [(uri, path) for _, path, _, uri in rows], removal=True))
             for _, path, _, _ in rows:
                 tree.remove(path)
             last = rows[-1][0]
             with database.write() as t:
-                t.run("DELETE FROM intents WHERE id = ?", (intent,))
                 t.many(
                     "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"
                     " doomed_at = NULL, changed_at = coalesce(?, changed_at, 0) WHERE id = ?",
@@ -142,6 +146,10 @@ class Execution:
                 )
             counts.deleted += len(rows)
             self._kit.listener(Progress("deleting", counts.deleted))
+        if notes:
+            flush(tree.root)
+            with database.write() as t:
+                t.many("DELETE FROM intents WHERE id = ?", [(number,) for number in notes])
 
     def _hold_back(self, doomed: int) -> None:
         with self._kit.database.write() as t:

@@ -70,7 +70,7 @@ class Outcomes:
 
     def next_chunk(self, number: int) -> list[Work]:
         """The next rows of the round, noted as about to be placed; empty at its end."""
-        with self._database.write() as t:
+        with self._database.write(durable=True) as t:
             rows = list(t.rows(_NEXT, (self._last_n, number)))
             if not rows:
                 return []

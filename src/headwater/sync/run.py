@@ -152,7 +152,7 @@ class _Run:
                 kit = self._kit(tree, number, adopt=not fresh)
                 statuses.append(self._one(kit, row).exit_status)
             if number:
-                ledger.end(number, changed=any(one.created or one.updated for one in self._report.sets))
+                ledger.end(number)
         self._roster.conclude()
         self._report.faults += self._roster.faults
         if self._report.faults:

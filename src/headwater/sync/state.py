@@ -94,7 +94,9 @@ CREATE TABLE partials(
 """
 """Beginnings of long bodies, kept in `tmp` over runs: of which resource, asked for where, by which validator."""
 
-SCHEMA = Schema(0x48577331, (_FIRST, _REFUSALS, _HISTORY, _PARTS))
+_REMOVALS = "ALTER TABLE intents ADD COLUMN removal INTEGER NOT NULL DEFAULT 0;"
+
+SCHEMA = Schema(0x48577331, (_FIRST, _REFUSALS, _HISTORY, _PARTS, _REMOVALS))
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""
 
 TEMPORARY = """
@@ -303,16 +305,32 @@ def forget_documents(transaction: Transaction, set_id: int) -> None:
     transaction.run("DELETE FROM documents WHERE set_id = ?", (set_id,))
 
 
-def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]]) -> int:
+def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]], *, removal: bool = False) -> int:
     """Note which files (URI, path) are about to be placed or removed, and return the note's number.
 
-    A run that is killed between a file and its row is found out by the note that is left (`recover`).
+    What a killed run, or a power loss, has left of them is found out by the note (`intents`). A file may be placed only
+    when the note is on the disk: nobody else would know of it. Of a removal the row knows until it is told.
     """
-    transaction.run("INSERT INTO intents(set_id, rows) VALUES (?, ?)", (set_id, msgspec.msgpack.encode(rows)))
+    transaction.run(
+        "INSERT INTO intents(set_id, rows, removal) VALUES (?, ?, ?)",
+        (set_id, msgspec.msgpack.encode(rows), int(removal)),
+    )
     return int(transaction.value("SELECT last_insert_rowid()"))
 
 
-def intents(transaction: Transaction) -> list[tuple[int, int, list[tuple[str, bytes]]]]:
-    """The notes that a killed run has left: number, set, files."""
-    rows = transaction.rows("SELECT id, set_id, rows FROM intents ORDER BY id")
-    return [(row[0], row[1], msgspec.msgpack.decode(row[2], type=list[tuple[str, bytes]])) for row in rows]
+class Intent(msgspec.Struct, frozen=True):
+    """A note of a run that did not come to say what became of these files."""
+
+    number: int
+    set_id: int
+    files: list[tuple[str, bytes]]
+    removal: bool
+
+
+def intents(transaction: Transaction) -> list[Intent]:
+    """The notes that are left."""
+    rows = transaction.rows("SELECT id, set_id, rows, removal FROM intents ORDER BY id")
+    return [
+        Intent(row[0], row[1], msgspec.msgpack.decode(row[2], type=list[tuple[str, bytes]]), bool(row[3]))
+        for row in rows
+    ]

@@ -68,3 +68,5 @@ def remember_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -
         " lastmod, listed_length, listed_hash, changed_at FROM resources WHERE set_id = ? AND id = ?",
         (uri, now, now, set_id, key),
     )
+    # whoever compares finds it changed, and no source is asked whether its own has: it would say no
+    t.run("UPDATE resources SET mtime_ns = -1 WHERE id = ?", (key,))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.storage.database import Database
+from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.faults import DatabaseFault
 from headwater.storage.lock import Held, take_alone, take_together
 from headwater.storage.schema import Durability
@@ -40,7 +41,7 @@ class Home:
         """
         try:
             self._made = [path for path in (self.folder, self.root, *self.root.parents) if not os.path.lexists(path)]
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_folders(self.root)
             _plain_folder(self.folder)
             self._lock = take_alone(self._lock_file)
             _plain_folder(self.temp)
@@ -202,5 +203,6 @@ def _plain_folder(path: Path) -> None:
     """Make a folder of ours, never through a symbolic link."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
+        sync_folder(path.parent)
     if path.is_symlink() or not path.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "not a plain folder", str(path))

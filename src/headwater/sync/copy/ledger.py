@@ -5,15 +5,15 @@ Files are not synced one by one (docs/destination.md).
 
 from __future__ import annotations
 
-import ctypes
 import datetime as dt
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from headwater.storage.database import Database, Transaction
+from headwater.sync.copy.flushing import boot_id, flush
 from headwater.sync.copy.held import digest_of_path, remember_damage
-from headwater.sync.copy.place import Tree, boot_id
+from headwater.sync.copy.place import Tree
 from headwater.sync.moments import micros
 from headwater.sync.state import intents
 
@@ -33,12 +33,12 @@ class Ledger:
         those of runs that were never flushed are hashed again (docs/destination.md).
         """
         boot, now = boot_id(), micros(self._now()) or 0
-        self._recover(tree)
         with self._database.write() as t:
             doubtful = list(t.rows("SELECT id, boot FROM runs WHERE durable = 0"))
         lost = [number for number, at in doubtful if not boot or at != boot]
+        self._recover(tree, power_was_lost=bool(lost))
         if doubtful and not lost:
-            _flush(self._root)
+            flush(tree.root)
         for number in lost:
             self._check_again(tree, number, now)
         with self._database.write() as t:
@@ -47,15 +47,22 @@ class Ledger:
             t.run("INSERT INTO runs(began_at, boot, durable) VALUES (?, ?, 0)", (now, boot))
             return int(t.value("SELECT max(id) FROM runs"))
 
-    def _recover(self, tree: Tree) -> None:
-        """Find out what a killed run did between a file and its row: what lies there now is what the row says."""
+    def _recover(self, tree: Tree, *, power_was_lost: bool) -> None:
+        """Find out what a run did between a file and its row: what lies there now is what the row says.
+
+        After a power loss a file that was removed may be back.
+        """
         with self._database.write() as t:
             left = intents(t)
-        for number, set_id, files in left:
+        for intent in left:
             with self._database.write() as t:
-                for uri, path in files:
-                    _recover_file(t, tree, set_id, uri, path)
-                t.run("DELETE FROM intents WHERE id = ?", (number,))
+                for uri, path in intent.files:
+                    if intent.removal and not _is_claimed(t, path):
+                        if power_was_lost:
+                            tree.remove(path)
+                    else:
+                        _recover_file(t, tree, intent.set_id, uri, path)
+                t.run("DELETE FROM intents WHERE id = ?", (intent.number,))
 
     def _check_again(self, tree: Tree, number: int, now: int) -> None:
         """Hash what a run before a power loss wrote; what is not as recorded is fetched again."""
@@ -75,24 +82,33 @@ class Ledger:
                 return
             last = rows[-1][0]
 
-    def end(self, number: int, *, changed: bool) -> None:
+    def end(self, number: int) -> None:
         """Note that the run is over, and whether what it wrote is known to be on the disk."""
-        flushed = not changed
-        if changed and not boot_id():
-            os.sync()
-            flushed = True
+        with self._database.write() as t:
+            wrote = t.one("SELECT 1 FROM resources WHERE run = ? LIMIT 1", (number,)) is not None
+        if wrote and not boot_id():
+            flush(os.fsencode(self._root))
+            wrote = False
         with self._database.write() as t:
             t.run(
                 "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?",
-                (micros(self._now()), int(flushed), number),
+                (micros(self._now()), int(not wrote), number),
             )
+
+
+def _is_claimed(t: Transaction, path: bytes) -> bool:
+    return t.one("SELECT 1 FROM resources WHERE path = ?", (path,)) is not None
 
 
 def _recover_file(t: Transaction, tree: Tree, set_id: int, uri: str, path: bytes) -> None:
     found, digest = tree.stat(path), digest_of_path(tree, path, "sha-256")
     row = t.one("SELECT id, uri, digest, size, mtime_ns FROM resources WHERE path = ?", (path,))
     if found is None or digest is None:
-        t.run("UPDATE resources SET digest = NULL, listed_hash = NULL, size = -1 WHERE path = ?", (path,))
+        t.run(
+            "UPDATE resources SET digest = NULL, listed_hash = NULL, size = -1, etag = NULL, last_modified = NULL"
+            " WHERE path = ?",
+            (path,),
+        )
     elif row is None:
         t.run(
             "INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, run) VALUES (?, ?, ?, ?, ?, ?, 0)"
@@ -100,19 +116,9 @@ def _recover_file(t: Transaction, tree: Tree, set_id: int, uri: str, path: bytes
             " mtime_ns = excluded.mtime_ns, digest = excluded.digest, listed_hash = NULL WHERE path IS NULL",
             (set_id, uri, path, found.st_size, found.st_mtime_ns, f"sha-256:{digest}"),
         )
-    elif (row[3], row[4]) != (found.st_size, found.st_mtime_ns):
+    elif (row[2], row[3], row[4]) != (f"sha-256:{digest}", found.st_size, found.st_mtime_ns):
         t.run(
-            "UPDATE resources SET size = ?, mtime_ns = ?, digest = ?, listed_hash = NULL WHERE id = ?",
+            "UPDATE resources SET size = ?, mtime_ns = ?, digest = ?, listed_hash = NULL, etag = NULL,"
+            " last_modified = NULL WHERE id = ?",
             (found.st_size, found.st_mtime_ns, f"sha-256:{digest}", row[0]),
         )
-
-
-def _flush(root: Path) -> None:
-    """Make everything on the copy's file system durable; cheap when the kernel has already written it."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        library = ctypes.CDLL(None, use_errno=True)
-        if not hasattr(library, "syncfs") or library.syncfs(descriptor) != 0:
-            os.sync()
-    finally:
-        os.close(descriptor)

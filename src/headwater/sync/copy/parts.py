@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from headwater.storage.database import Database
-from headwater.sync.copy.place import boot_id
+from headwater.sync.copy.flushing import boot_id
 from headwater.sync.moments import SECOND
 from headwater.sync.network.fetch import Fetch, Fetched
 from headwater.sync.network.partial import Kept

@@ -186,12 +186,3 @@ def _unusable(cause: OSError, path: bytes) -> DestinationUnusable:
 
 def _show(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
-
-
-def boot_id() -> str:
-    """What changes with every start of the machine: while it is the same, no power was lost. Empty when unknown."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
