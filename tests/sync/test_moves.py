@@ -440,7 +440,7 @@ def test_killed_at_any_commit_of_a_move(
     publish(new)
     source.pages.clear()
     write = Database.write
-    for cut in range(1, 40):
+    for cut in range(1, 200):
         shutil.rmtree(tmp_path / "cut", ignore_errors=True)
         shutil.copytree(dest, tmp_path / "cut")
         left = [cut]

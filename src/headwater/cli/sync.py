@@ -148,7 +148,7 @@ def _show(report: Report) -> None:
 
 def _is_telling(one: SetReport) -> bool:
     """Whether there is more to say of a set than that nothing was to be done."""
-    numbers = dict((*_deeds(one), *_counts(one)))
+    numbers = dict((*((verb, number) for verb, _, number in _deeds(one)), *_counts(one)))
     del numbers["unchanged"]
     return bool(one.exit_status or one.fault or one.plan or any(numbers.values()))
 
@@ -158,13 +158,15 @@ def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
     from headwater.sync.options import SetReport
 
     summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
-    for name in ("created", "updated", "deleted", "held", *(name.replace(" ", "_") for name, _ in _counts(summed))):
+    counts = [name.replace(" ", "_") for name, _ in _counts(summed)]
+    for name in ("created", "updated", "deleted", "adopted", "held", *counts):
         setattr(summed, name, sum(getattr(one, name) for one in sets))
     return summed
 
 
 def _show_set(one: SetReport, *, dry_run: bool) -> None:
-    done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {verb}d" for verb, number in _deeds(one) if number]
+    deeds = [deed for deed in _deeds(one) if deed[2]]
+    done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {past}" for verb, past, number in deeds]
     seen = [f"{number:,} {what}" for what, number in _counts(one) if number]
     told = [", ".join(done + seen) or "nothing to do", f"{counted(one.held, 'file')} held"]
     if one.process in _PROCESSES:
@@ -188,8 +190,14 @@ _PROCESSES = {
 }
 
 
-def _deeds(one: SetReport) -> list[tuple[str, int]]:
-    return [("create", one.created), ("update", one.updated), ("delete", one.deleted)]
+def _deeds(one: SetReport) -> list[tuple[str, str, int]]:
+    """What was done: as it would be done, as it was, and how often. What was adopted is not told as created too."""
+    return [
+        ("adopt", "adopted", one.adopted),
+        ("create", "created", one.created - one.adopted),
+        ("update", "updated", one.updated),
+        ("delete", "deleted", one.deleted),
+    ]
 
 
 def _counts(one: SetReport) -> list[tuple[str, int]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable
 
 from headwater.errors import Exit
 from headwater.progress import Progress
 from headwater.storage.database import Transaction
 from headwater.sync.arrears import Arrears
+from headwater.sync.copy.bases import fitting_base
 from headwater.sync.copy.claims import Claims, first_base
 from headwater.sync.copy.flushing import flush
 from headwater.sync.copy.held import HeldFiles
@@ -102,10 +105,35 @@ class Execution:
             return row.base
         if base is None and table is not None:
             base = first_base(t, table, self._set.offer.capability_list)
+            if base is not None and self._kit.adopt and self._kit.tree is not None:
+                base = self._base_of_what_is_there(t, table, self._kit.tree, base)
         if base is not None:
             t.run("UPDATE sets SET base = ? WHERE id = ?", (base, row.id))
             self._set.row = one_set(t, row.id)
         return base or ""
+
+    def _base_of_what_is_there(self, t: Transaction, table: str, tree: Tree, base: str) -> str:
+        """The base under which files that another tool has left have the names of what is listed (DST-B5)."""
+        prefix = self._set.row.folder.encode() + b"/" if self._set.row.folder else b""
+        fit = fitting_base(t, table, tree, prefix, base)
+        where = self._kit.destination
+        if fit is None:
+            return base
+        if not fit.fits:
+            if not prefix and t.one("SELECT 1 FROM resources LIMIT 1") is None:
+                told = "there are files here, and none of them has the name of what is listed: none is adopted"
+                self._set.warn("DST-B5", told, where)
+            return base
+        if fit.below:
+            folder = shlex.quote(os.fsdecode(tree.root + b"/" + fit.below))
+            told = f"nothing is adopted: files that are listed lie in a folder of it; to adopt them copy into {folder}"
+            self._set.warn("DST-B5", told, where)
+            return base
+        if fit.base != base:
+            told = f"files of {fit.fits} of {fit.tried} resources that were looked at have their names under the base"
+            told += f" {fit.base or '(none: names begin with the host)'}: it is used, and what is right is adopted"
+            self._set.warn("DST-B5", told, where)
+        return fit.base
 
     def _held(self, t: Transaction) -> int:
         """How many files the set held at most since the run began: what the guard measures by.

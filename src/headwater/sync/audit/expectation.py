@@ -5,13 +5,14 @@ Only documents are fetched, never content.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from headwater.progress import Listener
 from headwater.storage.database import Database, Transaction
 from headwater.sync.audit.findings import SetAudit
-from headwater.sync.copy.claims import Claims, first_base
-from headwater.sync.copy.naming import base_folder
+from headwater.sync.copy.claims import Claims
 from headwater.sync.faults import NothingToCompare
 from headwater.sync.filters import Choice, Scope
 from headwater.sync.moments import text
@@ -33,7 +34,10 @@ CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
 
 
 class Expectation:
-    """Fills `expected` for one set, and `spared` with what is left out; `doubts` says what could not be read."""
+    """Fills `expected` for one set, and `spared` with what is left out; `doubts` says what could not be read.
+
+    `base` says with what the names of a set are made that has none yet.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class Expectation:
         row: SetRow,
         scope: Scope,
         choice: Choice,
-        base: str | None,
+        base: Callable[[Transaction, SetRow], str],
         result: SetAudit,
     ) -> None:
         self._documents = documents
@@ -51,7 +55,7 @@ class Expectation:
         self._listener = listener
         self._row = row
         self._scope = scope
-        self._base = None if base is None else base_folder(base)
+        self._base = base
         self._result = result
         self._choice = choice
         self._position = Position()
@@ -134,7 +138,7 @@ class Expectation:
     def _claims_of(self, t: Transaction) -> Claims:
         base = self._row.base
         if base is None:
-            base = self._base or first_base(t, "listed", self._row.offer.capability_list) or ""
+            base = self._base(t, self._row)
         return Claims(self._row, self._choice, base)
 
     def name(self) -> None:

@@ -16,13 +16,16 @@ from pathlib import Path
 import msgspec
 
 from headwater.progress import Listener, Notice, silent
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Transaction
 from headwater.sync.addresses import starting_uri
 from headwater.sync.audit import comparison, expectation
 from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy
 from headwater.sync.copy import inventory
+from headwater.sync.copy.bases import fitting_base
+from headwater.sync.copy.claims import first_base
 from headwater.sync.copy.home import Home, borrowed_state
 from headwater.sync.copy.naming import base_folder
+from headwater.sync.copy.place import Tree
 from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.likeness import likeness
@@ -121,11 +124,21 @@ class _Audit:
             row,
             self._scope(row),
             self._choice(row),
-            self._options.base,
+            self._base,
             result,
         )
         comparison.Comparison(self._database, self._listener, row, expected, held, result).run(others)
         return result
+
+    def _base(self, t: Transaction, row: SetRow) -> str:
+        """The base of a set that has no names yet: as asked for, as the files lie there, or as a first run takes it."""
+        if self._options.base is not None:
+            return base_folder(self._options.base)
+        default = first_base(t, "listed", row.offer.capability_list) or ""
+        prefix = row.folder.encode() + b"/" if row.folder else b""
+        with Tree(Path(os.fsdecode(self._root)), None) as tree:
+            fit = fitting_base(t, "listed", tree, prefix, default)
+        return fit.base if fit is not None and not fit.below else default
 
     def _rows(self, known: list[SetRow], found: Found) -> list[SetRow]:
         offers = found.offers
