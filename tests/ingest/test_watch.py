@@ -1,25 +1,36 @@
 """Hints: where something changed, soon, or at least that something did."""
 
+import errno
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from headwater.ingest.folder import watch as watch_module
+from headwater.ingest.folder.inotify import FolderWatch
 from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints, undecodable_path
 
 DEADLINE = 60.0
 
 
+def by_watchfiles(base: bytes, stop: Callable[[], bool], _coverage: object) -> Iterator[frozenset[bytes]]:
+    return watch_module._by_watchfiles(base, stop)
+
+
 class Watching:
     """Collects hints in a thread."""
 
+    by_watchfiles = False
+
     def __init__(self, root: bytes) -> None:
         self.root = root
+        self.unwatched = 0
         self.found: set[bytes] = set()
         self.fault: CannotWatch | None = None
         self._stop = threading.Event()
@@ -30,7 +41,7 @@ class Watching:
 
     def _run(self) -> None:
         try:
-            for found in hints(self.root, self._stop.is_set):
+            for found in hints(self.root, self._stop.is_set, self):
                 self.found |= found
                 self._begun.set()
         except CannotWatch as fault:
@@ -47,18 +58,32 @@ class Watching:
         self.until(lambda: self.found >= set(paths))
         self.found.clear()
 
+    def put(self, path: bytes) -> bool:
+        """Write a file, until that is hinted: the watch of its folder may not have begun when it was hinted."""
+        put(self, path)
+        time.sleep(0.05)
+        return path in self.found
+
     def end(self) -> None:
         self._stop.set()
         self._thread.join(DEADLINE)
         assert not self._thread.is_alive()
 
 
-@pytest.fixture
-def watching(tmp_path: Path) -> Iterator[Watching]:
+@pytest.fixture(params=["inotify", "watchfiles"])
+def watching(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
     (tmp_path / "root" / "sub").mkdir(parents=True)
+    if request.param == "watchfiles":
+        monkeypatch.setattr(
+            watch_module, "_paths", lambda base, stop, _coverage: watch_module._by_watchfiles(base, stop)
+        )
     one = Watching(os.fsencode(tmp_path / "root"))
+    one.by_watchfiles = request.param == "watchfiles"
     yield one
     one.end()
+
+
+inotify_only = pytest.mark.parametrize("watching", ["inotify"], indirect=True)
 
 
 def put(watching: Watching, path: bytes) -> None:
@@ -81,14 +106,112 @@ def test_files_and_folders_are_hinted_whatever_happens_to_them(watching: Watchin
     watching.saw(b"moved/file", b"moved")
 
 
+@pytest.fixture
+def nobody() -> Iterator[bytes]:
+    """A folder of a user who cannot read everything."""
+    if os.getuid() == 0:
+        os.seteuid(65534)
+    base = os.fsencode(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        os.makedirs(base + b"/root/old")
+        yield base + b"/root"
+    finally:
+        os.seteuid(os.getuid())
+        shutil.rmtree(base)
+
+
+def test_a_folder_that_can_be_read_later_is_watched_from_then_on(nobody: bytes) -> None:
+    """None of them keeps another from being watched; `cp -a` makes each with mode 0700."""
+    os.mkdir(nobody + b"/a-closed", 0)
+    watching = Watching(nobody)
+    try:
+        put(watching, b"old/file")
+        watching.saw(b"old/file")
+        os.mkdir(nobody + b"/come", 0)
+        os.mkdir(nobody + b"/old/parent")
+        os.mkdir(nobody + b"/old/parent/child", 0)
+        os.mkdir(nobody + b"/z-open")
+        watching.until(lambda: watching.unwatched == 3)
+        put(watching, b"z-open/file")
+        watching.saw(b"z-open/file")
+        for name, mode in ((b"a-closed", 0o755), (b"come", 0o700), (b"old/parent/child", 0o755)):
+            os.chmod(nobody + b"/" + name, mode)
+            watching.saw(name)
+            os.makedirs(nobody + b"/" + name + b"/deep/er")
+            watching.saw(name + b"/deep")
+            watching.until(partial(watching.put, name + b"/deep/er/file"))
+        watching.until(lambda: watching.unwatched == 0)
+        os.mkdir(nobody + b"/brief", 0)
+        watching.until(lambda: watching.unwatched == 1)
+        os.rmdir(nobody + b"/brief")
+        watching.until(lambda: watching.unwatched == 0)
+    finally:
+        watching.end()
+
+
+@inotify_only
+def test_folders_that_move_are_heard_by_their_new_names(watching: Watching) -> None:
+    for name in (b"a/b/c", b"a/d", b"other"):
+        os.makedirs(os.path.join(watching.root, name))
+    watching.saw(b"a", b"other")
+    for old, new in ((b"a", b"moved"), (b"moved/b", b"other/b"), (b"other", b"moved/d/other")):
+        os.rename(os.path.join(watching.root, old), os.path.join(watching.root, new))
+        watching.saw(old, new)
+    watching.until(lambda: watching.put(b"moved/d/other/b/c/file"))
+    watching.found.clear()
+    os.rename(watching.root + b"/moved", watching.root + b"-outside")
+    watching.saw(b"moved")
+    with open(watching.root + b"-outside/file", "wb"):
+        pass
+    put(watching, b"sub/last")
+    watching.saw(b"sub/last")
+    assert not watching.found, "what has left is no longer heard"
+
+
+@inotify_only
+def test_links_are_not_followed_and_the_state_is_not_watched(watching: Watching, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root/link").symlink_to(tmp_path / "outside")
+    (tmp_path / "root/.headwater").mkdir()
+    watching.saw(b"link")
+    (tmp_path / "outside/file").touch()
+    (tmp_path / "root/.headwater/catalog").touch()
+    put(watching, b"sub/last")
+    watching.saw(b"sub/last")
+    assert not watching.found
+
+
+def test_more_events_than_the_system_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, lost = FolderWatch._events, [(-1, 0x4000, b"")]
+    monkeypatch.setattr(FolderWatch, "_events", lambda self: iter([lost.pop()] if lost else real(self)))
+    watching = Watching(os.fsencode(tmp_path))
+    try:
+        put(watching, b"file")
+        watching.saw(b"")
+        put(watching, b"after")
+        watching.until(lambda: watching.put(b"after"))
+    finally:
+        watching.end()
+
+
+def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> list[bytes]:
+        raise OSError(28, os.strerror(28))
+
+    before = os.listdir("/proc/self/fd")
+    running = hints(os.fsencode(tmp_path), lambda: False)
+    next(running)
+    running.close()  # type: ignore[attr-defined]
+    monkeypatch.setattr(FolderWatch, "_folders_in", refuse)
+    with pytest.raises(CannotWatch, match="No space"):
+        next(hints(os.fsencode(tmp_path), lambda: False))
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_name_that_is_no_utf8_is_hinted_and_the_watch_goes_on(watching: Watching) -> None:
     put(watching, b"caf\xe9 \\x")
-    watching.saw(b"caf\xe9 \\x", b"")
-    end = time.monotonic() + DEADLINE
-    while b"after" not in watching.found and time.monotonic() < end:
-        put(watching, b"after")
-        time.sleep(0.05)
-    assert b"after" in watching.found
+    watching.saw(b"caf\xe9 \\x", *([b""] if watching.by_watchfiles else []))
+    watching.until(lambda: watching.put(b"after"))
 
 
 def test_a_root_that_goes_away_hints_everything(watching: Watching) -> None:
@@ -117,13 +240,18 @@ def test_a_root_that_is_not_there() -> None:
         next(hints(b"/nowhere/at/all", lambda: False))
 
 
-def test_too_many_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE, errno.ENOMEM])
+def test_too_many_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     def refuse(*_arguments: object, **_options: object) -> None:
-        raise OSError(28, "OS file watch limit reached.")
+        raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(watch_module, "watch", refuse)
-    with pytest.raises(CannotWatch, match="limit"):
-        next(hints(os.fsencode(tmp_path), lambda: False))
+    for name in ("FolderWatch", "watch"):
+        monkeypatch.setattr(watch_module, name, refuse)
+        with pytest.raises(CannotWatch, match=os.strerror(error)):
+            next(hints(os.fsencode(tmp_path), lambda: False))
+        monkeypatch.setattr(
+            watch_module, "_paths", lambda base, stop, _coverage: watch_module._by_watchfiles(base, stop)
+        )
 
 
 @pytest.mark.parametrize(

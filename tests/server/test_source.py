@@ -3,6 +3,7 @@
 import datetime as dt
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -199,7 +200,7 @@ def test_a_folder_that_cannot_be_watched_is_scanned(world: World, monkeypatch: p
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(28, "OS file watch limit reached.")
 
-    monkeypatch.setattr("headwater.ingest.folder.watch.watch", refuse)
+    monkeypatch.setattr("headwater.ingest.folder.watch.FolderWatch", refuse)
     with world.running() as source:
         world.put("a")
         world.comes()
@@ -208,6 +209,39 @@ def test_a_folder_that_cannot_be_watched_is_scanned(world: World, monkeypatch: p
         assert health.watch_error is not None
         assert "HW-ING-40" in health.watch_error
     assert [one.rule for one in world.events if isinstance(one, Notice)] == ["HW-ING-40"]
+
+
+def test_health_tells_which_folders_are_not_watched_and_those_are_once_they_can_be(nobodys: World) -> None:
+    """`cp -a` by another user: a folder with mode 0700, opened at the end; nothing there waits for a full scan."""
+    world = nobodys
+    world.put("old/a")
+    with world.running() as source:
+        (world.folder / "late").mkdir(mode=0)
+        until(lambda: source.sets_health[0].unwatched == 1)
+        (world.folder / "late").chmod(0o755)
+        until(lambda: source.sets_health[0].unwatched == 0)
+        scans = source.sets_health[0].scans
+        world.put("late/a")
+        world.comes()
+        time.sleep(1.5)  # the second look at a folder that has just appeared is over
+        world.put("late/b")
+        world.comes()
+        world.put("old/c")
+        world.comes()
+        assert source.sets_health[0].scans == scans, "they were found by hints"
+
+
+@pytest.fixture
+def nobodys() -> Iterator[World]:
+    """Of a user who cannot read everything."""
+    if os.getuid() == 0:
+        os.seteuid(65534)
+    base = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        yield World(base)
+    finally:
+        os.seteuid(os.getuid())
+        shutil.rmtree(base)
 
 
 def test_the_regular_scan_finds_what_no_hint_told(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ class Health(msgspec.Struct, kw_only=True):
     name: str
     phase: str = "starting"
     watching: bool = False
+    unwatched: int = 0
+    """Folders below that are not watched because they cannot be read; they are from the moment when they can be."""
     scans: int = 0
     scanned_at: dt.datetime | None = None
     scan_seconds: float = 0.0
@@ -132,7 +134,7 @@ class Follower:
         missed = False
         while not self._stopping.is_set():
             try:
-                for found in hints(self._set.folder.root, self._stopping.is_set):
+                for found in hints(self._set.folder.root, self._stopping.is_set, self.health):
                     self._watch_begun.set()
                     self.health.watching, self.health.watch_error = True, None
                     if missed:
@@ -144,7 +146,7 @@ class Follower:
                     self._listener(Notice(fault.code, fault.what, fault.where))
                 self.health.watch_error = str(fault)
             missed = True
-            self.health.watching = False
+            self.health.watching, self.health.unwatched = False, 0
             self._watch_begun.set()
             with self._wake:
                 self._full_at = min(self._full_at, self._regular_at())

@@ -1,19 +1,22 @@
 """Hints from the operating system on where a folder has changed. A hint may be missing or wrong: scans are the truth.
 
-What watchfiles cannot do is turned into a wider hint: a name that is no UTF-8 makes it fail for good, so it is begun
-anew and that name is hinted with everything else; a root that goes away or a lost watch hints everything.
+On Linux they come from inotify (`inotify.py`), elsewhere from watchfiles. What cannot be told is turned into a wider
+hint: a root that goes away, a lost watch, or more events than the system keeps hint everything.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from watchfiles import watch
 
 from headwater.errors import StoreFault
+from headwater.ingest.folder.inotify import FolderWatch, Lost
 
 DEBOUNCE_MS = 200
 """So long changes are gathered: long enough to see a save by several steps as one, short against two seconds."""
@@ -42,23 +45,34 @@ class _Stop:
         self.is_set = stop
 
 
-def hints(root: bytes, stop: Callable[[], bool]) -> Iterator[frozenset[bytes]]:
+class Coverage(Protocol):
+    """Where it is told how many folders below the watched one are not watched, because they cannot be read."""
+
+    unwatched: int
+
+
+class _Untold:
+    unwatched = 0
+
+
+def hints(root: bytes, stop: Callable[[], bool], coverage: Coverage | None = None) -> Iterator[frozenset[bytes]]:
     """Yield sets of relative paths that may have changed, until `stop`; EVERYTHING when it cannot be told which.
 
-    The first is empty and says that watching has begun: what happens from then on is hinted. Raises CannotWatch.
+    The first is empty and says that watching has begun: what happens from then on is hinted. A set with the empty path
+    among others hints everything. `coverage` is kept up to date. Raises CannotWatch.
     """
     base = os.path.realpath(root)
+    told = _Untold() if coverage is None else coverage
     begun = False
     while not stop():
-        if not os.path.isdir(base):  # watchfiles would wait for a folder that never comes
+        if not os.path.isdir(base):
             raise CannotWatch("the folder is not there", where=os.fsdecode(root))
+        watched = _identity(root)
         try:
-            watched = _identity(root)
-            for changes in _changes(base, stop):
+            for found in _paths(base, stop, told):
                 if _identity(root) != watched:  # a link that leads elsewhere now, a file system mounted over it
                     yield EVERYTHING
                     raise CannotWatch("the folder is another one now", where=os.fsdecode(root))
-                found = frozenset(_relative(base, os.fsencode(path)) for _change, path in changes)
                 if b"" in found:
                     yield EVERYTHING
                     raise CannotWatch("the folder itself was moved or removed", where=os.fsdecode(root))
@@ -66,13 +80,40 @@ def hints(root: bytes, stop: Callable[[], bool]) -> Iterator[frozenset[bytes]]:
                     begun = True
                     yield found
             return
+        except Lost:
+            yield EVERYTHING
         except RuntimeError as cause:  # what watchfiles raises for everything of its own
             undecodable = undecodable_path(str(cause))
             if undecodable is None:
                 raise CannotWatch(f"the folder cannot be watched: {cause}", where=os.fsdecode(root)) from cause
             yield frozenset({_relative(base, undecodable), b""})
         except OSError as cause:
-            raise CannotWatch(f"the folder cannot be watched: {cause}", where=os.fsdecode(root)) from cause
+            what = cause.strerror or str(cause)
+            raise CannotWatch(f"the folder cannot be watched: {what}", where=os.fsdecode(root)) from cause
+
+
+def _paths(base: bytes, stop: Callable[[], bool], coverage: Coverage) -> Iterator[frozenset[bytes]]:
+    """What has changed, as relative paths; an empty set now and then."""
+    return _by_inotify(base, stop, coverage) if sys.platform == "linux" else _by_watchfiles(base, stop)
+
+
+def _by_inotify(base: bytes, stop: Callable[[], bool], coverage: Coverage) -> Iterator[frozenset[bytes]]:
+    seconds = 0.0  # the first says that watching has begun
+    with FolderWatch(base, stop) as watched:
+        while not stop():
+            coverage.unwatched = len(watched.closed)
+            found = watched.changes(seconds)
+            yield frozenset(found | _gathered(watched) if found else found)
+            seconds = _WAKE_MS / 1000
+
+
+def _gathered(watched: FolderWatch) -> set[bytes]:
+    """What else comes while there is no pause, for as long as changes are gathered."""
+    found: set[bytes] = set()
+    ends = time.monotonic() + DEBOUNCE_MS / 1000
+    while time.monotonic() < ends and (more := watched.changes(_STEP_MS / 1000)):
+        found |= more
+    return found
 
 
 def _identity(root: bytes) -> tuple[int, int] | None:
@@ -83,8 +124,9 @@ def _identity(root: bytes) -> tuple[int, int] | None:
     return state.st_dev, state.st_ino
 
 
-def _changes(base: bytes, stop: Callable[[], bool]) -> Iterator[set[tuple[object, str]]]:
-    yield from watch(  # type: ignore[misc]
+def _by_watchfiles(base: bytes, stop: Callable[[], bool]) -> Iterator[frozenset[bytes]]:
+    """A name that is no UTF-8 makes it fail for good: it is begun anew, and that name is hinted with everything."""
+    for changes in watch(
         os.fsdecode(base),
         watch_filter=None,
         debounce=DEBOUNCE_MS,
@@ -95,7 +137,8 @@ def _changes(base: bytes, stop: Callable[[], bool]) -> Iterator[set[tuple[object
         raise_interrupt=False,
         force_polling=False,
         ignore_permission_denied=True,
-    )
+    ):
+        yield frozenset(_relative(base, os.fsencode(path)) for _change, path in changes)
 
 
 def _relative(base: bytes, path: bytes) -> bytes:
