@@ -1,6 +1,7 @@
 # Everything sets itself up: only Python >= 3.11, make and git are needed.
 #   make demo              publish, sync, change, sync and audit a real tree (FILES=DIR for one of yours)
 #   make test              all tests (ARGS='tests/sync -k stream' for some)
+#   make test-long         the same with many more examples, kills and power losses: an hour
 #   make lint              format, lint, types, the rooms' import contract
 #   make bench             ratios against peers and limits (ARGS='--quick', ARGS='--write')
 #   make docs              write the pages that come from the program
@@ -10,7 +11,7 @@ BIN := .venv/bin
 ARGS ?=
 FILES ?=
 
-.PHONY: demo test lint format bench docs pins clean
+.PHONY: demo test test-long lint format bench docs pins clean
 .DEFAULT_GOAL := demo
 
 demo:
@@ -21,6 +22,10 @@ test:
 	@$(PYTHON) tools/environment.py test
 	@$(BIN)/python -m compileall -q src  # tests start many a process: half of a start would be compiling
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+
+test-long:
+	@$(PYTHON) tools/environment.py test
+	HEADWATER_MANY_EXAMPLES=1 HEADWATER_POWER_LOSSES=2000 HEADWATER_KILLS=100 $(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 lint:
 	@$(PYTHON) tools/environment.py test lint

@@ -27,6 +27,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.spec.records import Link
 from headwater.storage.schema import Durability
+from tests.examples import examples
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 
@@ -281,7 +282,7 @@ def whole(origin: SqliteCatalog) -> bytes:
     return dumped(origin, "s")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_whatever_octet_is_another_nothing_is_restored(whole: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, whole.rindex(b'{"kind":"done"') - 1))

@@ -19,6 +19,7 @@ from headwater.catalog.interface import Event, Limits, Portable, Rendered, SetMo
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.storage.schema import Durability
+from tests.examples import examples
 
 
 class PortableSqlite:
@@ -79,7 +80,7 @@ def test_by_ordinary_reads_an_unknown_set_is_said_at_once(backend: PortableSqlit
         dumping.read_parts(backend.fresh(), "nowhere")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(EVENTS, st.lists(st.tuples(EVENTS, MOMENTS, st.booleans(), st.booleans()), max_size=4), EVENTS)
 def test_whatever_was_done_to_a_set_it_moves(
     loaded: list[Event], past: list[tuple[list[Event], dt.datetime, bool, bool]], following: list[Event]

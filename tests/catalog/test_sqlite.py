@@ -13,6 +13,7 @@ from headwater.catalog.contract import CatalogContract, machine_for
 from headwater.catalog.interface import Catalog, Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.storage.schema import Durability
+from tests.examples import examples
 
 
 class SqliteBackend:
@@ -61,5 +62,5 @@ def machine_backend() -> SqliteBackend:
 
 TestMachine = machine_for(machine_backend).TestCase
 TestMachine.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

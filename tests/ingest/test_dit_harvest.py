@@ -22,6 +22,7 @@ from headwater.ingest.fed.locations import Location, Locations
 from headwater.ingest.fed.notes import read_note
 from headwater.spec.records import Change, Link
 from headwater.spec.uris import quote_path
+from tests.examples import examples
 from tests.ingest.fed import PREFIX, START, Fed, change, resource
 
 EXACT, SEED = Manner(), Manner(seed_dates=True)
@@ -238,7 +239,7 @@ def live_through(fed: Fed, steps: Iterable[tuple[str, str, dict[str, Any]]]) -> 
     fed.settle()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(loaded=STEPS, steps=STEPS, sizes=st.lists(st.integers(1, 4), max_size=6), manner=st.sampled_from([EXACT, SEED]))
 def test_dit_a19_what_is_written_and_taken_again_is_the_same_set(
     loaded: list[tuple[str, str, dict[str, Any]]],

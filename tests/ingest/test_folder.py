@@ -31,6 +31,7 @@ from headwater.ingest.folder.scanner import (
 )
 from headwater.ingest.folder.walk import quote
 from headwater.ingest.guard import Reason
+from tests.examples import examples
 from tests.ingest.test_walk import ODD_NAMES
 from tests.ingest.world import SET, World, hashes, now, settle
 
@@ -807,7 +808,9 @@ STEPS = st.lists(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(STEPS)
 def test_whatever_happens_the_log_leads_to_the_folder(

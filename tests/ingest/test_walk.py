@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headwater.ingest.folder.nofollow import open_unlinked
 from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.walk import LINK_DEPTH, Found, Remark, RootFault, Unreadable, Walk, path_of, quote
+from tests.examples import examples
 
 ODD_NAMES = [
     b"plain",
@@ -83,7 +84,9 @@ NAME = st.binary(min_size=1, max_size=6).filter(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(st.lists(NAME, min_size=1, max_size=3), max_size=12))
 def test_the_walk_is_in_the_order_of_uris(tmp_path_factory: pytest.TempPathFactory, paths: list[list[bytes]]) -> None:

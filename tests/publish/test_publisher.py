@@ -17,6 +17,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Change
 from headwater.spec.writer import Profile
 from headwater.storage.folder import FolderStore, Stored
+from tests.examples import examples
 from tests.publish.world import BASE, Delete, World, put
 from tests.reading import read_bytes
 
@@ -507,7 +508,9 @@ steps = st.lists(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(count=st.integers(0, 13), steps=steps)
 def test_whatever_happens_documents_replay_to_the_catalog(

@@ -14,6 +14,7 @@ from headwater.catalog.interface import Page, Segment
 from headwater.publish import plan
 from headwater.publish.note import Note, OpenList
 from headwater.publish.site import SetSettings, change_list_name, change_segment_name, resource_list_name
+from tests.examples import examples
 from tests.publish.world import BASE, START, World, put
 from tests.reading import read_bytes
 
@@ -159,7 +160,7 @@ def test_a_rotation_survives_a_crash_right_after_the_list_was_closed(tmp_path: P
 moments = st.integers(0, 50).map(lambda hours: START + dt.timedelta(hours=hours))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     ends=st.lists(moments, max_size=6, unique=True).map(sorted),
     looks=st.lists(st.tuples(moments, moments), max_size=6).map(sorted),

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.spec.shortcut import _merged
+from tests.examples import examples
 from tests.spec.documents import CHANGES, EXAMPLES, LIST, NAMESPACES, UP, Read, urlset
 
 MD5, SHA = "md5:" + "0a" * 16, "sha-256:" + "1b" * 32
@@ -250,13 +251,13 @@ def same(data: bytes, pieces: list[int] | None) -> None:
         assert (other.version, other.counts[:2]) == (plain.version, plain.counts[:2])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(documents(), st.lists(st.integers(1, 400), max_size=4))
 def test_shortcut_changes_nothing(data: bytes, pieces: list[int]) -> None:
     same(data, pieces)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(USUAL, min_size=1, max_size=30), st.data())
 def test_damaged_usual_documents_read_the_same(entries: list[str], data: st.DataObject) -> None:
     octets = bytearray(urlset("".join(entries)))

@@ -5,16 +5,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from itertools import product
 
 import msgspec
 import pytest
 
 from headwater.errors import Exit
-from headwater.spec import limits, writer
+from headwater.spec import limits, reader, writer
 from headwater.spec.kinds import Kind
 from headwater.spec.namespaces import PATCH, RS
 from headwater.spec.records import Change, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, WriteRefused, write_document
+from tests.spec.documents import Read
 from tests.spec.test_wire import MD5, T1, T2, UP, A, head
 
 NAIVE = dt.datetime(2024, 1, 2)
@@ -191,10 +193,51 @@ def test_entries_in_the_wrong_order_are_refused(rule, kind, entries, together) -
     assert refused.value.rule == GENERAL.get(rule, rule)
 
 
-def test_equal_times_are_in_order() -> None:
+VIA = Link(rel="via", href=A)
+SLOWLY = msgspec.structs.replace(UPDATED, links=(VIA,))
+"""An entry that is looked at by itself: it has a link."""
+
+
+@pytest.mark.parametrize("blocks", list(product([UPDATED, SLOWLY], repeat=3)))
+def test_equal_times_are_in_order(blocks: tuple[Entry, ...]) -> None:
+    """RS-CL-13: by whole columns and one by one, within a block and over blocks."""
     document = DocumentWriter(head(Kind.CHANGE_LIST))
-    document.entries([UPDATED, UPDATED])  # RS-CL-13
-    document.entries([UPDATED])
+    document.entries(list(blocks[:2]))
+    document.entries([blocks[2]])
+    parts = DocumentWriter(head(Kind.CHANGE_LIST_INDEX))
+    parts.entries([Entry(loc=A, from_=T1, until=T2), Entry(loc=A, from_=T1)])
+
+
+@pytest.mark.parametrize("one", [UPDATED, SLOWLY], ids=["columns", "one by one"])
+@pytest.mark.parametrize(
+    "moments",
+    [(T2, LATER), (T1, T2, LATER), (T1 - dt.timedelta(days=1), T2)],
+    ids=["the second too late", "the third too late", "the first too early"],
+)
+def test_every_time_of_a_block_lies_within_its_document(one: Entry, moments: tuple[dt.datetime, ...]) -> None:
+    """RS-TIME-11: not only the first or the last of a block."""
+    document = DocumentWriter(changed(Kind.CHANGE_LIST, from_=T1, until=T2))
+    with pytest.raises(WriteRefused) as refused:
+        document.entries([msgspec.structs.replace(one, datetime=moment) for moment in moments])
+    assert refused.value.rule == "RS-TIME-11"
+
+
+def test_a_moment_may_be_its_own_end() -> None:
+    """RS-TIME-07, RS-TIME-10: `completed` may be `at`, and `until` `from`."""
+    DocumentWriter(changed(Kind.RESOURCE_LIST, at=T1, completed=T1))
+    DocumentWriter(changed(Kind.CHANGE_LIST, from_=T1, until=T1))
+
+
+@pytest.mark.parametrize(("most", "is_told"), [(-1, True), (0, False)], ids=["one octet beyond", "exactly"])
+def test_more_octets_than_a_document_may_have_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, most: int, is_told: bool
+) -> None:
+    """RS-LIM-02: read nevertheless."""
+    data = b"".join(write_document(head(Kind.RESOURCE_LIST), [Entry(loc=A)] * 3))
+    monkeypatch.setattr(reader, "DOCUMENT_OCTETS", len(data) + most)
+    read = Read(data, pieces=[100] * (len(data) // 100 + 1))
+    assert len(read.entries) == 3
+    assert [one.rule for one in read.warnings] == ["RS-LIM-02"] * is_told
 
 
 def test_too_many_entries_are_refused() -> None:

@@ -22,6 +22,7 @@ from headwater.sync.position import Position, is_past, mark_of, told_again
 from headwater.sync.reading.changes import Changes, Outcome
 from headwater.sync.reading.documents import Answer, Consumer, Missing, Unchanged
 from headwater.sync.state import SCHEMA, TEMPORARY, Offer, Validators
+from tests.examples import examples
 from tests.sync.copying import DONE, go, tree
 from tests.sync.torture import START, Reply, Site, Source, at, document, ln, sha, url
 
@@ -215,7 +216,7 @@ STEPS = st.sampled_from(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     steps=st.lists(STEPS, max_size=14),
     unit=st.sampled_from([SECOND, 86_400 * SECOND]),

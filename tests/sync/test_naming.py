@@ -18,6 +18,7 @@ from headwater.sync.copy.naming import (
     resources_folder,
     uri_of,
 )
+from tests.examples import examples
 
 BASE = "http://h.example/set/resources/"
 
@@ -93,7 +94,7 @@ uris = st.builds(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(uris)
 def test_contained(uri: str) -> None:
     """No name leaves the folder, none is empty, none is too long for a file system, none is ours."""
@@ -103,7 +104,7 @@ def test_contained(uri: str) -> None:
     assert parts[0] != b".headwater"
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(uris, uris)
 def test_escaped_names_are_injective_and_apart(one: str, other: str) -> None:
     """Two URIs never share an escaped name, none is the folder of another, and no natural name is an escaped one."""
@@ -115,7 +116,7 @@ def test_escaped_names_are_injective_and_apart(one: str, other: str) -> None:
     assert uri_of(first, BASE) == one
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=900))
 def test_escaped_names_of_anything_read_back(tail: str) -> None:
     uri = f"http://{tail}"
@@ -127,7 +128,7 @@ def test_escaped_names_of_anything_read_back(tail: str) -> None:
 names = st.binary(min_size=1, max_size=40).filter(lambda b: b"/" not in b and b"\0" not in b and b not in (b".", b".."))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(names, min_size=1, max_size=5).map(b"/".join))
 def test_a_served_folder_comes_back(path: bytes) -> None:
     """The names that `headwater serve` makes are undone exactly."""

@@ -25,6 +25,7 @@ from headwater.sync.position import (
     told_again,
     unprocessed,
 )
+from tests.examples import examples
 
 NOW = 1_000
 
@@ -192,7 +193,7 @@ class Log:
         )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.one_of(st.none(), st.integers(1, 30)), max_size=25),
     st.lists(st.integers(0, 25), max_size=6),
@@ -206,7 +207,7 @@ def test_a_known_list_is_done_once(times: list[int | None], stops: list[int]) ->
     assert log.done == list(range(len(times)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.one_of(st.none(), st.integers(1, 30)), max_size=25), st.lists(st.integers(0, 25), max_size=6))
 def test_a_list_that_moves_loses_nothing(times: list[int | None], stops: list[int]) -> None:
     """Under ever new addresses only the times count: nothing is lost, though it may be done again, harmlessly."""

@@ -19,11 +19,9 @@ from headwater.spec.markup import Pen, columns_of
 from headwater.spec.records import Change, Document, Entry
 from headwater.spec.strictness import Order, check_head, check_types
 
-__all__ = ["DocumentWriter", "Profile", "WriteRefused", "entry_weight", "write_document"]
+__all__ = ["DocumentWriter", "Profile", "WriteRefused", "write_document"]
 
 _BLOCK: Final = 512  # entries; about 150 KiB
-_DATED_ENTRY: Final = len("<lastmod>0000-00-00T00:00:00.000000Z</lastmod>")
-_FRACTION: Final = len(".000000")
 
 
 class Profile(Enum):
@@ -107,21 +105,6 @@ def write_document(document: Document, entries: Iterable[Entry], profile: Profil
     while block := list(islice(remaining, _BLOCK)):
         yield writer.entries(block)
     yield writer.tail()
-
-
-def entry_weight(entry: Entry) -> int:
-    """An upper bound of the octets that the entry takes in any kind of document and any profile.
-
-    Raises WriteRefused for a value that no document can hold.
-    """
-    text = Pen("sitemap").entries(columns_of([entry]))
-    moments = sum(
-        time is not None
-        for time in (entry.datetime, entry.lastmod, entry.at, entry.completed, entry.from_, entry.until)
-    )
-    moments += sum(link.modified is not None for link in entry.links)
-    bound = len(text.encode("utf-8")) + _FRACTION * moments
-    return bound if entry.lastmod is not None else bound + _DATED_ENTRY
 
 
 def _overstates(entry: Entry) -> bool:
