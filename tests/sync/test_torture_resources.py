@@ -5,6 +5,7 @@ DST-V, DST-S2, DST-S11, DST-S12, DST-F1, DST-F2, DST-F3, DST-F5, DST-F6, DST-F10
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import hashlib
 from collections.abc import Callable
@@ -137,26 +138,6 @@ def test_a_stale_cache_is_passed_by(source: Source, site: Site, dest: Path) -> N
     assert asked == [None, "no-cache"]
 
 
-def test_newer_than_listed_is_accepted_and_marked(source: Source, site: Site, dest: Path) -> None:
-    """5.3: `Last-Modified` after the list's `at`; the Change List then confirms it."""
-    late = START.replace(hour=5)
-    source.pages[PATH] = Reply(b"changed since", modified=late)
-    ran = go(source.base, dest)
-    assert ran.status == DONE
-    assert ran.one.newer_than_listed == 1
-    assert tree(dest)["f2.txt"] == b"changed since"
-    from tests.sync.copying import check
-
-    assert check(source.base, dest).verdict == "not in sync"
-    site.files["f2.txt"] = b"changed since"
-    site.changes.append((11.0, "updated", "f2.txt", b"changed since"))
-    site.publish_changes(since=10.0)
-    source.forget()
-    assert go(source.base, dest).status == DONE
-    assert source.requests(PATH) == []
-    assert check(source.base, dest).verdict == "in sync"
-
-
 # codings (AMB-16)
 
 
@@ -220,6 +201,11 @@ SHA256, SHA512 = hashlib.sha256(BODY).hexdigest(), hashlib.sha512(BODY).hexdiges
         (MD5, DONE),
         (f"sha-512:{SHA512} md5:{'0' * 32}", DONE),  # the strongest decides
         (f"md5:{MD5} sha-256:{'0' * 64}", FAILED),  # never the weaker one that fits
+        (f"sha-1:{SHA1} sha-256:{'0' * 64}", FAILED),
+        (f"sha-256:{'0' * 64} sha-1:{SHA1}", FAILED),
+        (f"sha-1:{'0' * 40} {sha(BODY)}", DONE),
+        (f"{sha(BODY)} sha-256:{'0' * 64}", DONE),  # of two of one algorithm the first
+        (f"sha-256:{'0' * 64} {sha(BODY)}", FAILED),
         ("whirlpool:abc", DONE),  # not verifiable is no failure
         ("sha-256:not-hex-at-all", DONE),
         ("", DONE),
@@ -231,6 +217,50 @@ def test_hashes(value: str, status: int, source: Source, site: Site, dest: Path)
     source.pages[PATH] = Reply(BODY, headers=early())
     assert go(source.base, dest).status == status
     assert ("f2.txt" in tree(dest)) == (status == DONE)
+
+
+# warnings
+
+
+@pytest.mark.parametrize(
+    ("listed", "sent", "told"),
+    [
+        ({"type": "text/plain"}, {"Content-Type": "text/html"}, True),
+        ({"type": "text/plain"}, {"Content-Type": "TEXT/Plain; charset=utf-8"}, False),
+        ({"type": "text/plain; charset=utf-8"}, {"Content-Type": "text/plain"}, False),
+        ({"type": "text/plain"}, {}, False),
+        ({}, {"Content-Type": "text/html"}, False),
+    ],
+)
+def test_another_media_type_is_told(
+    listed: dict[str, str], sent: dict[str, str], told: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-V3: by type and subtype alone, and no failure."""
+    site.publish_list([site.resource(n) for n in OTHERS] + [site.resource("f2.txt", **listed)])
+    source.pages[PATH] = Reply(BODY, headers=sent)
+    ran = go(source.base, dest)
+    assert (ran.status, "DST-V3" in ran.rules(), tree(dest)["f2.txt"]) == (DONE, told, BODY)
+
+
+@pytest.mark.parametrize(
+    ("modified", "told"),
+    [
+        (START, None),
+        (START + dt.timedelta(seconds=1), "later"),
+        (START - dt.timedelta(seconds=1), "older"),
+        (None, None),
+    ],
+)
+def test_another_time_is_told(
+    modified: dt.datetime | None, told: str | None, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-V4: at one-second precision, and no failure where the octets are those that are listed."""
+    site.publish_list([site.resource("f2.txt")])
+    source.pages[PATH] = Reply(BODY, modified=modified)
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    said = [notice.message for notice in ran.notices if notice.rule == "DST-V4"]
+    assert said == ([f"Last-Modified is {told} than the lastmod listed"] if told else [])
 
 
 # mirrors

@@ -27,6 +27,7 @@ class Arrears:
                    f.tries
             FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
             WHERE f.set_id = ?1 AND f.uri NOT IN (SELECT uri FROM temp.work)
+              AND f.uri NOT IN (SELECT uri FROM temp.aside)
               AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""
         rows = list(t.rows(query, (self._set.id, now, int(patient))))
         for uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, changed_at, tries in rows:

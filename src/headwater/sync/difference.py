@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from headwater.storage.database import Row, Transaction
+from headwater.sync.aside import Aside
 from headwater.sync.copy.claims import Claims
 from headwater.sync.plan import ADD_WORK, Counts
 from headwater.sync.position import is_past
@@ -177,6 +178,10 @@ class Difference:
             " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = failures.uri)",
             (self._set.id, at, int(beyond)),
         )
+
+    def again(self, t: Transaction, aside: Aside) -> None:
+        """Plan another transfer of what was newer than listed, and confirmed by nothing (5.3)."""
+        aside.plan_again(t, self._set.id, self._counts)
 
     # an increment
 

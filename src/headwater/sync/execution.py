@@ -10,6 +10,7 @@ from headwater.errors import Exit
 from headwater.progress import Progress
 from headwater.storage.database import Transaction
 from headwater.sync.arrears import Arrears
+from headwater.sync.aside import Aside
 from headwater.sync.copy.bases import fitting_base
 from headwater.sync.copy.claims import Claims, first_base
 from headwater.sync.copy.flushing import flush
@@ -39,6 +40,8 @@ class Execution:
         self._kit = standing.kit
         self._files = HeldFiles(standing.kit.tree)
         self._held_before = 0
+        self.aside = Aside(standing.kit.database, standing.kit.tree)
+        """What this run has received that is newer than listed."""
 
     def wanted_base(self, t: Transaction) -> str | None:
         """The base that the caller wants; it cannot be another than that of the names already made."""
@@ -53,18 +56,24 @@ class Execution:
             )
         return base
 
-    def carry_out(self, step: PlanStep, table: str | None = None) -> None:
-        """Plan, transfer, delete. What may not be deleted is remembered."""
+    def confirm(self) -> None:
+        """Ask once more for what no list has confirmed: what comes equal twice may have its place (5.3)."""
+        if self.aside.count:
+            self.carry_out(lambda t, difference: difference.again(t, self.aside), arrears=False)
+
+    def carry_out(self, step: PlanStep, table: str | None = None, *, arrears: bool = True) -> None:
+        """Plan, transfer, delete. What may not be deleted is remembered. `arrears`: and what earlier runs left."""
         kit, now = self._kit, self._kit.now()
         with kit.database.write() as t:
             clear(t)
             claims = Claims(self._set.row, self._set.choice, self._base(t, table))
             counts = Counts()
             step(t, Difference(self._set.row, claims, counts, self._files))
-            arrears = Arrears(self._set.row, claims, counts)
-            arrears.failures(t, now, patient=kit.options.patient)
-            arrears.skip_waiting(t, now)
-            arrears.held_back(t)
+            if arrears:
+                left = Arrears(self._set.row, claims, counts)
+                left.failures(t, now, patient=kit.options.patient)
+                left.skip_waiting(t, now)
+                left.held_back(t)
             doomed = int(t.value("SELECT count(*) FROM temp.doomed"))
             allowed = kit.options.delete and guard(doomed, self._held(t), kit.options.max_delete)
             early = allowed and claims.doomed_in_the_way(t)
@@ -80,7 +89,7 @@ class Execution:
             Transfer(
                 kit.transport, kit.database, kit.tree, kit.temp, self._set.row, kit.run, counts, kit.listener,
                 self._set.warn, now=kit.now, adopt=kit.adopt, largest=kit.options.largest,
-                objection=self._set.scope.objection,
+                aside=self.aside, objection=self._set.scope.objection,
             ).run()  # fmt: skip
             if allowed:
                 self._delete(kit.tree, counts)
@@ -205,7 +214,6 @@ class Execution:
         report.deleted += counts.deleted
         report.unchanged += counts.unchanged
         report.left_out += counts.left_out
-        report.newer_than_listed += counts.newer
         report.adopted += counts.adopted
         report.octets += counts.octets
 

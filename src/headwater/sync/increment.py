@@ -26,8 +26,11 @@ class Increment:
         self._kit = standing.kit
         self._execution = execution
 
-    def carry_out(self) -> Reading:
-        """Read what has changed, do it, and move the position over it."""
+    def carry_out(self, *, once_more: bool = False) -> Reading:
+        """Read what has changed, do it, and move the position over it.
+
+        `once_more`: only to see whether there is more by now; what earlier runs have left was done before.
+        """
         reading = self._read_changes()
         if reading.outcome in (Outcome.GAP, Outcome.MISSING):
             time.sleep(_RACE_SECONDS)  # a list named before it exists is an ordinary race (AMB-63)
@@ -41,7 +44,10 @@ class Increment:
         else:
             if reading.outcome is Outcome.READ:
                 self._set.note("increment")
-            if reading.outcome not in (Outcome.GAP, Outcome.MISSING):  # else a list may tell what of it still holds
+            if not once_more and reading.outcome not in (
+                Outcome.GAP,
+                Outcome.MISSING,
+            ):  # else a list may tell what of it still holds
                 self._execution.left_over()
         if not self._kit.options.dry_run and not self._is_kept(reading):
             self._keep_reading(reading)

@@ -6,6 +6,8 @@ found by the next run and done again without harm (DST-F7).
 
 from __future__ import annotations
 
+import time
+
 from headwater.errors import Exit, HeadwaterError, SourceFault
 from headwater.sync.baseline import Baseline
 from headwater.sync.copy.held import HeldFiles, look_for_damage
@@ -22,8 +24,11 @@ from headwater.sync.standing import Relocated, Standing
 from headwater.sync.state import SetRow
 
 _MOST_FAILURES = 100
+_ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
 _STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"
 """Tried in this run, and what came is not what was listed: the list may have been wrong, or is another by now."""
+
+_UNCONFIRMED = "SELECT count(*) FROM resources WHERE set_id = ? AND newer AND path IS NOT NULL"
 
 HELD_BACK = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
 
@@ -51,6 +56,8 @@ class OneSet:
             if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED):
                 raise
             self._set.say(fault)
+        finally:
+            self._execution.aside.clear()
         self._summarise()
         return self._set.report
 
@@ -78,11 +85,22 @@ class OneSet:
                 return
         elif offer.change_list is None:
             self._baseline.carry_out(force=False)
-            self._reconsider()
+            self._settle()
             return
         if self._set.offer.change_list is not None:
             self._increments()
-            self._reconsider()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Settle what this run has received and could not place, by lists that are read once more (5.3, DST-F6)."""
+        if self._kit.options.dry_run:
+            return
+        if self._execution.aside.count and self._set.offer.change_list is not None:
+            time.sleep(_ANNOUNCED_SECONDS)
+            self._increment.carry_out(once_more=True)
+        self._execution.confirm()
+        self._reconsider()
+        self._execution.confirm()
 
     def _first_of_all(self, *, force: bool) -> bool:
         """The baseline; a repair does what it can without one."""
@@ -140,14 +158,15 @@ class OneSet:
             raise
 
     def _reconsider(self) -> None:
-        """Let the Resource List settle what the changes do not: failures, and changes that are told no more."""
+        """Let the Resource List settle what the changes do not: failures, what is unconfirmed, changes told no more."""
         if self._kit.options.dry_run or self._set.offer.resource_list is None or self._baseline.applied:
             return
         position = self._set.row.position
         with self._kit.database.write() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
-        if failed or (position is not None and position.rewound):
-            self._baseline.reconsider(corrected=failed is not None)
+            doubtful = failed is not None or int(t.value(_UNCONFIRMED, (self._set.row.id,))) > 0
+        if doubtful or (position is not None and position.rewound):
+            self._baseline.reconsider(corrected=doubtful)
 
     def _left_as_they_were(self) -> int:
         """How many files this run can have left as they were: a baseline and the changes after it see many twice."""
@@ -161,6 +180,7 @@ class OneSet:
             report.held = int(
                 t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,))
             )
+            report.newer_than_listed = int(t.value(_UNCONFIRMED, (row.id,)))
             if not self._kit.options.dry_run:
                 report.held_back = int(t.value(HELD_BACK, (row.id,)))
             query = f"SELECT uri, reason, tries FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
@@ -175,6 +195,6 @@ class OneSet:
         undeleted = report.held_back and self._kit.options.delete
         if (report.failed or undeleted) and not self._kit.options.dry_run:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
-        if refused:
+        if refused or report.newer_than_listed:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
         report.exit_status = gravest(self._set.statuses)

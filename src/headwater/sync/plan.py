@@ -31,7 +31,6 @@ class Counts(msgspec.Struct):
     refused: int = 0
     left_out: int = 0
     held_back: int = 0
-    newer: int = 0
     adopted: int = 0
     octets: int = 0
 

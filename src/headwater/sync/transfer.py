@@ -13,6 +13,7 @@ from typing import cast
 from headwater.progress import Listener, Progress
 from headwater.spec.hashes import Digest
 from headwater.storage.database import Database
+from headwater.sync.aside import UNCONFIRMED, Aside, KeptAside
 from headwater.sync.copy.adoption import adopt
 from headwater.sync.copy.coding import CannotDecode, decode_file
 from headwater.sync.copy.naming import escaped_path
@@ -51,9 +52,13 @@ class Transfer:
         now: Callable[[], int],
         adopt: bool,
         largest: int,
+        aside: Aside,
         objection: Callable[[str], str | None],
     ) -> None:
-        """`objection`: what the scope says of a URI that is to be asked for, or of one that is redirected to."""
+        """`aside`: what the same run has put there before.
+
+        `objection`: what the scope says of a URI that is to be asked for, or of one that is redirected to.
+        """
         self._transport = transport
         self._tree = tree
         self._temp = temp
@@ -64,6 +69,7 @@ class Transfer:
         self._now = now
         self._adopt = adopt
         self._largest = largest
+        self._aside = aside
         self._objection = objection
         self._distrusted: set[str] = set()
         self._round = 0
@@ -92,6 +98,8 @@ class Transfer:
             for work in chunk:
                 if self._adopt and work.step == 0 and work.held is None and self._adopted(work):
                     continue
+                if work.step == 0 and self._from_aside(work):
+                    continue
                 fetch = self._fetch(work)
                 if work.tries is not None and work.step < 2 and (objection := self._objection(work.loc)):
                     self._settle(Fetched(fetch, uri=fetch.uri, failure=Failure(FailureKind.PROTOCOL, objection)))
@@ -104,6 +112,19 @@ class Transfer:
             return False
         self._counts.adopted += 1
         self._outcomes.placed(work, work.path, *found)
+        return True
+
+    def _from_aside(self, work: Work) -> bool:
+        """Place what came before it was listed, where it is what is listed by now (5.3)."""
+        kept = self._aside.take(work.uri)
+        if kept is None:
+            return False
+        wanted = strongest_of(work.hash)
+        if wanted is None or not self._aside.fits(kept, work):
+            self._tree.discard(kept.name)
+            return False
+        came = Fetched(self._fetch(work), status=200, headers=kept.headers)
+        self._place(work, came, kept.name, None, f"{wanted.algorithm}:{wanted.hex}", kept.octets, GOOD)
         return True
 
     def _fetch(self, work: Work) -> Fetch:
@@ -128,8 +149,11 @@ class Transfer:
         self._parts.settled(fetched)
         if failure is not None and failure.kind is FailureKind.STORE:
             raise DestinationUnusable(f"cannot write: {failure.text}", where=str(self._temp))
+        before = self._aside.take(work.uri) if work.step else None
+        if before is not None:
+            self._tree.discard(before.name)
         if failure is None and fetched.status in _GOOD:
-            self._arrived(work, wanted, fetched)
+            self._arrived(work, wanted, fetched, before)
         elif failure is None and fetched.status == 304 and (work.etag or work.last_modified) and work.held:
             self._counts.updated -= 1
             self._counts.unchanged += 1
@@ -140,7 +164,7 @@ class Transfer:
             reason = failure.text if failure is not None else f"HTTP status {fetched.status}"
             self._next(work, reason, fetched, mismatch=False)
 
-    def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched) -> None:
+    def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: KeptAside | None) -> None:
         algorithm = fetched.fetch.algorithms[0]
         octets, found = fetched.octets, fetched.digests[algorithm]
         name = work.name
@@ -164,7 +188,23 @@ class Transfer:
             return
         modified = fetched.headers.get("last-modified")
         self._advise(work, fetched.headers.get("content-type", ""), modified)
-        self._place(work, fetched, name, body, f"{algorithm}:{found}", octets, verdict)
+        digest = f"{algorithm}:{found}"
+        if verdict.judgement is Judgement.GOOD or self._may_stand(work, before, digest, modified):
+            self._place(work, fetched, name, body, digest, octets, verdict)
+            return
+        if before is None:
+            if body is not None:
+                self._tree.write(name, body, None)
+            self._aside.put(work, name, octets, digest, fetched.headers)
+        elif body is None:
+            self._tree.discard(name)
+        self._fail(work, f"{UNCONFIRMED}: {verdict.reason}", fetched)
+
+    def _may_stand(self, work: Work, before: KeptAside | None, digest: str, modified: str | None) -> bool:
+        """Whether what is newer than listed is placed unconfirmed: equal twice, and no verified copy gives way."""
+        if before is None or before.digest != digest or before.headers.get("last-modified") != modified:
+            return False
+        return not self._aside.replaces_verified(work)
 
     def _judged(self, work: Work, wanted: Digest | None, fetched: Fetched, coding: str) -> tuple[Verdict, int, str]:
         """The verdict, and of the octets that it is about their number and digest."""
@@ -240,7 +280,6 @@ class Transfer:
             tree.discard(name)
             self._fail(work, str(cause), fetched)
             return
-        self._counts.newer += newer
         self._counts.octets += octets
         told = telling(headers)
         self._outcomes.placed(work, path, found, digest, etag=headers.get("etag"), modified=told, newer=newer)

@@ -87,6 +87,17 @@ class Tree:
         except OSError as cause:
             raise _fault(cause, path) from cause
 
+    def rename(self, temp: str, other: str) -> None:
+        """Give a temporary file another name."""
+        try:
+            os.rename(temp, other, src_dir_fd=self._temp, dst_dir_fd=self._temp)
+        except OSError as cause:
+            raise _unusable(cause, os.fsencode(temp)) from cause
+
+    def open_temporary(self, temp: str) -> int:
+        """A descriptor to read a temporary file. Raises OSError."""
+        return os.open(temp, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._temp)
+
     def discard(self, temp: str) -> None:
         """Remove a temporary file, if it is there."""
         with contextlib.suppress(OSError):
