@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.spec.hashes import parse_hash
 from headwater.sync.audit.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
 from headwater.sync.filters import Choice, Refusal, Scope, origin_of
 from headwater.sync.follow import next_wait
@@ -101,6 +103,31 @@ def test_compare(listed: Listed, held: Held, same: Same) -> None:
 def test_judge_file(length, hash_, lastmod, newer, size, mtime, own, verdict) -> None:
     """DST-Q: all listed digests that can be computed; what was newer than listed is not in sync until confirmed."""
     assert judge_file(length, hash_, lastmod, newer, size, mtime, own) == verdict
+
+
+HEX = {"sha-512": 128, "sha-384": 96, "sha-256": 64, "sha-1": 40, "md5": 32}
+"""The algorithms that can be computed, strongest first, and how many hexadecimal digits each has."""
+
+
+@pytest.mark.parametrize(("stronger", "weaker"), list(itertools.combinations(HEX, 2)))
+def test_the_stronger_of_two_digests_counts(stronger: str, weaker: str) -> None:
+    """DST-V1: whichever is listed first, a weaker one never decides."""
+    strong, weak = f"{stronger}:{'a' * HEX[stronger]}", f"{weaker}:{'b' * HEX[weaker]}"
+    for text in (f"{strong} {weak}", f"{weak} {strong}"):
+        found = strongest_of(text)
+        assert found is not None
+        assert found.algorithm == stronger
+        assert [digest.algorithm for digest in digests_of(text)] == [stronger, weaker]
+
+
+def test_the_first_of_two_digests_of_one_algorithm_counts() -> None:
+    """AMB-32."""
+    first, second = "a" * 32, "b" * 32
+    for text in (f"md5:{first} md5:{second}", f"md5:{first} md5:{second} md5:{first}"):
+        assert [digest.hex for digest in digests_of(text)] == [first]
+        read = parse_hash(text)
+        assert [digest.hex for digest in read.digests] == [first]
+        assert read.contradictory == (f"md5:{second}",)
 
 
 @given(st.binary(max_size=20))
