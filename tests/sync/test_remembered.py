@@ -288,15 +288,30 @@ def test_while_a_run_is_at_work_it_is_told_and_nothing_is_changed(
         home.release()
 
 
+def _as_of_version(path: Path, version: int) -> None:
+    """Write the state as an older version would have: its tables and columns, with what is in them by now."""
+    older = path.with_name("older.sqlite")
+    with sqlite3.connect(older) as old:
+        old.executescript("\n".join(SCHEMA.migrations[:version]))
+        old.execute(f"PRAGMA application_id = {SCHEMA.application_id}")
+        old.execute(f"PRAGMA user_version = {version}")
+        old.execute("ATTACH ? AS present", (str(path),))
+        for (table,) in old.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
+            columns = ", ".join(row[1] for row in old.execute(f"PRAGMA main.table_info({table})"))
+            old.execute(f"INSERT INTO main.{table}({columns}) SELECT {columns} FROM present.{table}")
+        old.execute("DELETE FROM facts WHERE name = 'last run'")
+    old.close()
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    older.rename(path)
+
+
 def test_the_state_of_an_older_version_is_read_as_it_is_and_goes_on(
     source: Source, site: Site, dest: Path, ask: Asked
 ) -> None:
     go(source.base, dest)
     path = dest / ".headwater" / "state.sqlite"
-    old = sqlite3.connect(path)
-    old.executescript("DROP TABLE set_history; DELETE FROM facts WHERE name = 'last run'; PRAGMA user_version = 2")
-    old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    old.close()
+    _as_of_version(path, 2)
     before = path.read_bytes()
     status, told = ask("status", dest)
     assert (status, told["files"], only(told)["last"]) == (UNDETERMINED, 5, None)
