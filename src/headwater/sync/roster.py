@@ -15,6 +15,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Transaction
+from headwater.sync.faults import Unreachable
 from headwater.sync.filters import origin_of
 from headwater.sync.likeness import likeness
 from headwater.sync.matching import (
@@ -30,8 +31,9 @@ from headwater.sync.matching import (
     redirects_of,
 )
 from headwater.sync.moving import is_move, known_as
+from headwater.sync.network.politeness import RETRIED_STATUSES
 from headwater.sync.options import Options
-from headwater.sync.reading.capabilities import CAPABILITY_LISTS, Known, offer_of
+from headwater.sync.reading.capabilities import CAPABILITY_LISTS, Known, offer_of, unusable
 from headwater.sync.reading.discover import Discovery, Found
 from headwater.sync.reading.documents import Documents, Look
 from headwater.sync.reading.labels import Names
@@ -55,6 +57,7 @@ from headwater.sync.state import (
 _OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
 _UNREAD, _SOME = "unread", "only some were read"  # facts: Capability Lists that failed, and whether all were tried
 _PAGES = "descriptions of the index"
+_DETOUR = "found around a broken document"
 _REFUSED = (401, 403)
 
 
@@ -106,11 +109,12 @@ class Roster:
             same = fact(t, "url") == self._url
             self.final = (fact(t, "final") if same else None) or self._url
             description = fact(t, "description") if same else None
+            detour = bool(fact(t, _DETOUR)) and same
             held = validators(t, SOURCE, description) if description else None
         if not (known and same):
             return self._discover(known)
         if description is None:
-            return None
+            return self._discover(known) if detour else None
         if self._wants_more(known):
             held = None
         try:
@@ -119,11 +123,21 @@ class Roster:
             self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
             return None
         self._tell_refused(look.uri, look.final, look.status in _REFUSED)
+        if look.document is None and (look.status == 200 or look.status in RETRIED_STATUSES):
+            self._keep_to_what_is_known(known, look)
+            return None
         if look.status == 304 and origin_of(look.final) != origin_of(description):
             self.final = look.final  # the same document, which by now is elsewhere
         if look.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
             return None
         return self._discover(known, look)
+
+    def _keep_to_what_is_known(self, known: list[SetRow], look: Look) -> None:
+        """There is no Source Description where there was one: what is remembered stays as it is (DST-F4)."""
+        why = f"the Source Description cannot be read: {unusable(look)}"
+        self._make_do(known, Unreachable(why, where=look.uri, rule="DST-F4"), "DST-F4", why, look.uri)
+        if look.status == 200:
+            self._unreadable("DST-F4", why, look.uri)
 
     def _wants_more(self, known: list[SetRow]) -> bool:
         """Whether only some sets were read so far, and others are wanted."""
@@ -180,6 +194,8 @@ class Roster:
         self.final = found.final
         for where, what in found.faults:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
+        for where, what in found.detours:
+            self._unreadable("DST-F4", f"{what}; gone around, which may not lead to all there is", where)
         self._tell_refused_sets(known, found.faults)
         return self._remember(known, found)
 
@@ -278,6 +294,7 @@ class Roster:
         keep_fact(t, _SOME, "yes" if some else "")
         keep_fact(t, _OFFERED, msgspec.json.encode([row.id for row in rows]).decode())
         keep_fact(t, _GONE, "yes" if found.description else "")
+        keep_fact(t, _DETOUR, "yes" if found.detours else "")
 
     def _keep_source(self, t: Transaction, found: Found) -> None:
         """Remember the address, and where it has led to."""

@@ -112,7 +112,9 @@ class _Audit:
         held.wait()
         self._report.sets += [one for one in map(self._not_offered, self._gone) if one is not None]
         self._report.requests = self._documents.requests
-        judge_copy(self._report, whole=not found.faults)
+        for where, what in found.detours:
+            self._documents.warn("DST-F4", f"{what}; gone around, which may not lead to all there is", where)
+        judge_copy(self._report, whole=not found.faults and not found.detours)
         return self._report
 
     def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:

@@ -110,6 +110,11 @@ def no_document(look: Look) -> str:
     return look.fault.what if look.fault is not None else "it is not a ResourceSync document"
 
 
+def unusable(look: Look) -> str:
+    """Why what is there cannot be used."""
+    return no_document(look) if look.status == 200 else f"HTTP status {look.status}"
+
+
 def offer_of(look: Look, description: str | None, documents: Documents) -> Offer:
     """What a Capability List offers. Of several entries of one kind the first counts (AMB-54)."""
     first: dict[str, str] = {}

@@ -19,7 +19,9 @@ from headwater.storage.database import Database
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.filters import Scope
 from headwater.sync.moments import micros
+from headwater.sync.network.politeness import RETRIED_STATUSES
 from headwater.sync.position import Interval, Part, Position, is_gap, select
+from headwater.sync.reading.capabilities import unusable
 from headwater.sync.reading.documents import Answer, Documents, Missing, Unchanged
 from headwater.sync.reading.folding import fold, set_apart
 from headwater.sync.reading.intake import Intake
@@ -288,15 +290,20 @@ class Changes:
         return True
 
     def _named_by(self, capability_list: str) -> str | None:
-        """The Change List that a Capability List now names; the one we know when it cannot be read."""
+        """The Change List that a Capability List now names; None when it cannot be read: then that is told (DST-C2)."""
         if self._scope.refusal(capability_list) is not None:
             return None
         with self._database.write() as t:
             held = validators(t, self._set_id, capability_list)
         try:
             look = self._documents.look(capability_list, validators=held)
-        except SourceFault:
-            return self._offer.change_list
+        except SourceFault as fault:
+            self._broken(capability_list, fault)
+            return None
+        if look.document is None and (look.status == 200 or look.status in RETRIED_STATUSES):
+            why = f"the Capability List cannot be read: {unusable(look)}"
+            self._broken(capability_list, Unreachable(why, where=capability_list, rule="DST-C2"))
+            return None
         if look.status == 304 or look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
             return self._offer.change_list
         self._reading.documents.append((capability_list, look.etag, look.last_modified))

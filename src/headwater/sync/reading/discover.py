@@ -19,6 +19,7 @@ from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise
 from headwater.sync.addresses import CUSTOMARY_NAMES, is_host, starting_uri
 from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, Unreachable
+from headwater.sync.network.politeness import RETRIED_STATUSES
 from headwater.sync.reading.capabilities import (
     CAPABILITY_LISTS,
     NOTHING,
@@ -26,6 +27,7 @@ from headwater.sync.reading.capabilities import (
     Known,
     no_document,
     refused,
+    unusable,
     validated,
 )
 from headwater.sync.reading.choosing import Wanted
@@ -63,6 +65,9 @@ class Found(msgspec.Struct, frozen=True):
 
     pages: tuple[tuple[str, Validators], ...] = ()
     """The Source Descriptions below the one that was seen, where that is an index of them."""
+
+    detours: tuple[tuple[str, str], ...] = ()
+    """Source Descriptions and Capability Lists that are none, or do not answer, and were gone around (DST-F4)."""
 
     left_out: int = 0
     """How many more are listed than were to be looked at."""
@@ -107,6 +112,8 @@ class Discovery:
         self._visited: set[str] = set()
         self._faults: list[SourceFault] = []
         self.set_faults: list[tuple[str, str]] = []
+        self._unusable: dict[str, str] = {}
+        self._detours: dict[str, str] = {}
         self._plain: str | None = None
         self._description: Look | None = None
         self._final = ""
@@ -119,6 +126,7 @@ class Discovery:
             self._final = self._final or look.final
             offers = list(self._from(look, whole=is_host(url)))
             if offers or self._shortlist or self._left_out:
+                self._go_around(*() if self._description or look.uri == _well_known(url) else (_well_known(url),))
                 break
         chosen, description = self._shortlist, self._description
         if not offers and chosen is None and not self._left_out:
@@ -133,6 +141,7 @@ class Discovery:
             tuple(self.set_faults) if chosen is None else chosen.faults,
             tuple(self._lists.read),
             tuple(self._lists.pages),
+            tuple(self._detours.items()),
             self._left_out,
             None if chosen is None else chosen.listed,
         )
@@ -182,7 +191,10 @@ class Discovery:
             look = self._lists.take(uri)
         except SourceFault as fault:
             self._faults.append(fault)
+            self._unusable[normalise(uri)] = fault.what
             return
+        if look.document is None and (look.status == 200 or look.status in RETRIED_STATUSES):
+            self._unusable[normalise(uri)] = unusable(look)
         if look.status == 200 or look.link_header:
             yield look
         else:
@@ -192,6 +204,10 @@ class Discovery:
         for look in self._look(f"{origin}/robots.txt"):
             return list(robots_sitemaps(look.body, look.final))[:_MOST_SITEMAPS]
         return []
+
+    def _go_around(self, *uris: str) -> None:
+        """Note which of these documents were looked for, and are no ResourceSync or do not answer (DST-F4)."""
+        self._detours |= {uri: why for uri in uris if (why := self._unusable.get(normalise(uri))) is not None}
 
     # from what is there
 
@@ -297,6 +313,7 @@ class Discovery:
                         yield from self._offer(look, above.uri)
                         yield from self._listed_in(above, 0)
                     return
+            self._go_around(up.href)
         yield from self._offer(look, up.href if up is not None else None)
 
     def _from_sitemap(self, look: Look) -> Iterator[Offer]:
@@ -314,6 +331,7 @@ class Discovery:
                 return  # its set has been found already
             target = next(self._look(up.href), None) if up is not None else None
             if target is None or target.document is None:
+                self._go_around(*(up.href,) if up is not None else ())
                 break
             if target.document.kind in CAPABILITY_LISTS:
                 offers = list(self._from_capability_list(target, whole=whole))
@@ -363,6 +381,11 @@ class Discovery:
             return telling[0]
         reasons = "; ".join(dict.fromkeys(str(fault) for fault in self._faults)) or "nothing there"
         return NotResourceSync(f"no ResourceSync document was found: {reasons[:1000]}", where=url, rule="DST-A2")
+
+
+def _well_known(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}"
 
 
 def named(offers: Iterable[Offer]) -> list[Offer]:
