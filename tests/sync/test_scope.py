@@ -181,6 +181,39 @@ def test_what_was_allowed_once_stays(source: Source, site: Site, cdn: Source, de
     assert (proof.exit_status, proof.sets[0].extra) == (UNDETERMINED, 0)
 
 
+def test_what_is_held_and_deleted_elsewhere_stays_and_is_told(
+    source: Source, site: Site, cdn: Source, dest: Path
+) -> None:
+    """A host that is not allowed any more deletes nothing, and the copy is not called complete meanwhile."""
+    site.publish_list([*(site.resource(name) for name in FILES), *far(cdn, "f1.txt")])
+    assert go(source.base, dest, any_host=True).status == DONE
+    site.publish_changes(10, entries=[url(f"{cdn.base}/f1.txt", change="deleted", datetime=at(20))])
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.refused, len(tree(dest))) == (FAILED, 1, 6)
+    assert check(source.base, dest).exit_status == UNDETERMINED
+    ran = go(source.base, dest, any_host=True)
+    assert (ran.status, ran.one.refused, ran.one.deleted, len(tree(dest))) == (DONE, 0, 1, 5)
+
+
+def test_it_is_told_once_for_each_cause(source: Source, site: Site, cdn: Source, dest: Path) -> None:
+    """However many they are: one sentence for the hosts, one for each other reason, each with an example of its own."""
+    strange = ["ftp://h/x", "ftp://h/y", "http://u:p@h/", "http://[::1/x"]
+    hosts = [f"http://h{number}.example/x" for number in range(6)]
+    entries = [*far(cdn, *FILES), *map(url, strange), *map(url, hosts), "<url></url>", "<url></url>"]
+    site.publish_list([*(site.resource(name) for name in FILES), *entries])
+    ran = go(source.base, dest)
+    assert (ran.one.refused, ran.one.skipped) == (15, 2)
+    said = [(" ".join(notice.message.split()[:4]), notice.where) for notice in ran.notices if notice.rule == "DST-S12"]
+    assert said == [
+        ("11 resources are refused,", f"{cdn.base}/f0.txt"),
+        ("1 resource is refused:", "http://[::1/x"),
+        ("2 resources are refused:", "ftp://h/x"),
+        ("1 resource is refused:", "http://u:p@h/"),
+    ]
+    assert f"on {host_of(cdn)}, h0.example, h1.example, h2.example and other hosts" in told(ran)
+    assert "2 entries name no resource" in told(ran)
+
+
 def test_a_list_with_skipped_entries_is_not_whole(source: Source, lists: Site, dest: Path) -> None:
     """DST-F5: an entry without `loc` may be anything, so what is missing in its list may be there."""
     assert go(source.base, dest).status == DONE

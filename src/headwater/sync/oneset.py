@@ -28,7 +28,7 @@ _ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
 _STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"
 """Tried in this run, and what came is not what was listed: the list may have been wrong, or is another by now."""
 
-_UNCONFIRMED = "SELECT count(*) FROM resources WHERE set_id = ? AND newer AND path IS NOT NULL"
+UNCONFIRMED = "SELECT count(*) FROM resources WHERE set_id = ? AND newer AND path IS NOT NULL"
 
 HELD_BACK = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
 
@@ -164,7 +164,7 @@ class OneSet:
         position = self._set.row.position
         with self._kit.database.write() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
-            doubtful = failed is not None or int(t.value(_UNCONFIRMED, (self._set.row.id,))) > 0
+            doubtful = failed is not None or int(t.value(UNCONFIRMED, (self._set.row.id,))) > 0
         if doubtful or (position is not None and position.rewound):
             self._baseline.reconsider(corrected=doubtful)
 
@@ -180,7 +180,7 @@ class OneSet:
             report.held = int(
                 t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,))
             )
-            report.newer_than_listed = int(t.value(_UNCONFIRMED, (row.id,)))
+            report.newer_than_listed = int(t.value(UNCONFIRMED, (row.id,)))
             if not self._kit.options.dry_run:
                 report.held_back = int(t.value(HELD_BACK, (row.id,)))
             query = f"SELECT uri, reason, tries FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608

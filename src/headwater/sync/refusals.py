@@ -24,68 +24,73 @@ Takes = Callable[[str], bool]
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """What is refused of one set by now: how many resources, of which hosts, and why else; and entries skipped."""
+    """What is refused of one set by now: how many resources, of which hosts, and why else; and entries skipped.
 
-    refused: int
-    skipped: int
-    hosts: tuple[tuple[str, int], ...]
-    more_hosts: int
-    reasons: tuple[tuple[str, int], ...]
-    examples: tuple[str, ...]
+    `hosts` and `reasons` are each told with how many they are and an example; of many hosts those with most.
+    """
+
+    refused: int = 0
+    skipped: int = 0
+    hosts: tuple[tuple[str, int, str], ...] = ()
+    more_hosts: int = 0
+    """How many resources are on further hosts."""
+
+    reasons: tuple[tuple[str, int, str], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.refused or self.skipped)
 
     def sentences(self) -> Iterator[tuple[str, str, str | None]]:
         """What a person is told: the rule, what is refused and what to do, and an example."""
-        example = self.examples[0] if self.examples else None
         if self.hosts:
-            yield "DST-S12", self._of_hosts(), example
-        for reason, count in self.reasons:
-            told = f"{_entries(count)} refused: {Refusal[reason].value}. --exclude leaves out what it matches"
+            yield "DST-S12", self._of_hosts(), self.hosts[0][2]
+        for reason, count, example in self.reasons:
+            told = f"{_resources(count)} refused: {Refusal[reason].value}. --exclude leaves out what it matches"
             yield "DST-S12", told, example
         if self.skipped:
-            yield "DST-F5", f"{_entries(self.skipped)} skipped, as they name no resource: the list is not whole", None
+            entries = f"{self.skipped:,} entries name" if self.skipped != 1 else "1 entry names"
+            yield "DST-F5", f"{entries} no resource: the list is not whole, and nothing is deleted by it", None
 
     def _of_hosts(self) -> str:
-        count = sum(number for _, number in self.hosts) + self.more_hosts
-        names = [name for name, _ in self.hosts]
+        count = sum(number for _, number, _ in self.hosts) + self.more_hosts
+        names = [name for name, _, _ in self.hosts]
         where = ", ".join(names) + (" and other hosts" if self.more_hosts else "")
         allow, skip = (" ".join(f"--{verb}-host {name}" for name in names) for verb in ("allow", "skip"))
         return (
-            f"{_entries(count)} refused: its resources are on {where}, and not on a host of the source's documents. "
-            f"{allow} fetches them, {skip} leaves them out; until then nothing is deleted for being absent from a list"
+            f"{_resources(count)} refused, being on {where}, where the source has no documents: {allow} fetches them,"
+            f" {skip} leaves them out; until then nothing is deleted for being absent from a list"
         )
 
 
-NOTHING_REFUSED = Refused(0, 0, (), 0, (), ())
+NOTHING_REFUSED = Refused()
 
 
-def _entries(count: int) -> str:
-    return f"{count:,} entries are" if count != 1 else "1 entry is"
+def _resources(count: int) -> str:
+    return f"{count:,} resources are" if count != 1 else "1 resource is"
 
 
 def refused_of(t: Transaction, set_id: int) -> Refused:
     """What is refused of a set by now."""
-    total = "SELECT coalesce(sum(count), 0) FROM refusals WHERE set_id = ? AND reason "
+    if not any_refused(t, set_id):
+        return NOTHING_REFUSED
+    example = "substr(min(uri), 1, 300)"
     by_host = (
-        "SELECT host, count(*) FROM refusals WHERE set_id = ? AND host IS NOT NULL"
+        f"SELECT host, count(*), {example} FROM refusals WHERE set_id = ? AND host IS NOT NULL"  # noqa: S608
         " GROUP BY host ORDER BY count(*) DESC, host LIMIT ?"
     )
-    hosts = tuple((host, count) for host, count in t.rows(by_host, (set_id, _MOST_HOSTS)))
-    on_hosts = int(t.value("SELECT count(*) FROM refusals WHERE set_id = ? AND host IS NOT NULL", (set_id,)))
     by_reason = (
-        "SELECT reason, count(*) FROM refusals WHERE set_id = ? AND host IS NULL AND reason != ?"
+        f"SELECT reason, sum(count), {example}, count(host) FROM refusals WHERE set_id = ?"  # noqa: S608
         " GROUP BY reason ORDER BY reason"
     )
-    examples = "SELECT substr(uri, 1, 300) FROM refusals WHERE set_id = ? AND reason != ? LIMIT 1"
+    hosts = tuple((host, count, uri) for host, count, uri in t.rows(by_host, (set_id, _MOST_HOSTS)))
+    counts = list(t.rows(by_reason, (set_id,)))
+    skipped = sum(count for reason, count, _, _ in counts if reason == SKIPPED)
     return Refused(
-        refused=int(t.value(total + "!= ?", (set_id, SKIPPED))),
-        skipped=int(t.value(total + "= ?", (set_id, SKIPPED))),
+        refused=sum(count for _, count, _, _ in counts) - skipped,
+        skipped=skipped,
         hosts=hosts,
-        more_hosts=on_hosts - sum(count for _, count in hosts),
-        reasons=tuple((reason, count) for reason, count in t.rows(by_reason, (set_id, SKIPPED))),
-        examples=tuple(uri for (uri,) in t.rows(examples, (set_id, SKIPPED))),
+        more_hosts=sum(on_hosts for _, _, _, on_hosts in counts) - sum(count for _, count, _ in hosts),
+        reasons=tuple((r, count, uri) for r, count, uri, on_hosts in counts if r != SKIPPED and not on_hosts),
     )
 
 
@@ -117,12 +122,18 @@ def keep_changed(
 ) -> int:
     """Remember what the changes in `temp.refused` have that is refused; how many of them the user has left out.
 
-    A change that is let in, or a deletion, settles what was refused before. `reached`: how far the lists have led.
+    A change that is let in settles what was refused before; so does a deletion, unless something is held that was
+    allowed once. `reached`: how far the lists have led.
     """
     t.run("DELETE FROM refusals WHERE set_id = ? AND uri IN (SELECT uri FROM temp.changed WHERE pending)", (set_id,))
     t.run("DELETE FROM refusals WHERE set_id = ? AND uri IN (SELECT uri FROM temp.refused)", (set_id,))
     found = _Found(takes)
-    t.many(_KEEP, found.rows(set_id, t.rows("SELECT uri, refused, at FROM temp.refused WHERE change != 'deleted'")))
+    rows = t.rows(
+        "SELECT uri, refused, at FROM temp.refused WHERE change != 'deleted'"
+        " OR uri IN (SELECT uri FROM resources WHERE set_id = ? AND path IS NOT NULL)",
+        (set_id,),
+    )
+    t.many(_KEEP, found.rows(set_id, rows))
     t.many("DELETE FROM refusals WHERE set_id = ? AND uri = ?", [(set_id, uri) for uri, count in skipped if not count])
     t.many(_KEEP, [(set_id, uri, None, SKIPPED, count, reached) for uri, count in skipped if count])
     return found.left_out

@@ -14,7 +14,7 @@ from headwater.spec.moments import from_optional
 from headwater.storage.database import Transaction
 from headwater.sync.copy.home import Home, seen_state
 from headwater.sync.history import LastRun, last_run, set_history
-from headwater.sync.oneset import HELD_BACK
+from headwater.sync.oneset import HELD_BACK, UNCONFIRMED
 from headwater.sync.options import SetReport, gravest
 from headwater.sync.refusals import refused_of
 from headwater.sync.run import utcnow
@@ -52,6 +52,7 @@ class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How one set stands. `position` is a time of the source; ages are in seconds, by the local clock.
 
     `sound_at`: when a run last brought it up to date without any fault; `unsound_since`: since when runs do not.
+    `newer_than_listed`: how many files no list has confirmed (5.3).
     `refusals` says what of the lists is refused, or cannot be read, and why; `refused` is how many that are.
     `last`: the report of the last run, `exit_status`: what a run would end with as things stand.
     """
@@ -70,6 +71,7 @@ class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
     octets: int
     failed: int
     refused: int
+    newer_than_listed: int
     held_back: int
     refusals: tuple[str, ...]
     failures: tuple[Failure, ...]
@@ -178,6 +180,7 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
     failed = int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (row.id,)))
     held_back = int(t.value(HELD_BACK, (row.id,)))
     refused = refused_of(t, row.id)
+    unconfirmed = int(t.value(UNCONFIRMED, (row.id,)))
     position = from_optional(row.position.time) if row.position else None
     sound_at = from_optional(history.sound_at) if history else None
     last = history.report if history else None
@@ -196,13 +199,14 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
         octets=octets,
         failed=failed,
         refused=refused.refused + refused.skipped,
+        newer_than_listed=unconfirmed,
         held_back=held_back,
         refusals=tuple(what for _, what, _ in refused.sentences()),
         failures=_failures(t, row.id),
         deletions=_deletions(t, row.id),
         lists_are_cut=max(failed, held_back) > _MOST,
         last=last,
-        exit_status=_set_verdict(last, failed or bool(refused), held_back),
+        exit_status=_set_verdict(last, failed or unconfirmed or bool(refused), held_back),
     )
 
 
