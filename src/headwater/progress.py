@@ -26,6 +26,23 @@ class Notice(msgspec.Struct, frozen=True):
     """The set of resources that it is about, where a source has several."""
 
 
+class Done(msgspec.Struct, frozen=True):
+    """One resource that a run has dealt with: `action` is created, adopted, updated, deleted or failed.
+
+    `path` is relative to the copy, `octets` what was transferred, `reason` why it failed.
+    """
+
+    action: str
+    uri: str
+    path: str
+    octets: int = 0
+    reason: str = ""
+
+
+def ignored(_done: Done) -> None:
+    """What hears of each resource for a caller that does not want to."""
+
+
 Listener = Callable[[Progress | Notice], None]
 
 

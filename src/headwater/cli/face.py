@@ -6,12 +6,10 @@ Standard output carries results only; everything else goes to standard error. Te
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import click
@@ -19,12 +17,11 @@ import click
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
-    from headwater.progress import Listener, Notice, Progress
+    from headwater.cli.telling import Teller
+    from headwater.progress import Notice
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 JSON_BEGUN = "headwater.json begun"
-_MOST_BARS = 8
-_REDRAW_SECONDS = 0.1  # a bar that moves more often only costs time
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON on standard output.")
 
@@ -52,60 +49,17 @@ def tell(notice: Notice) -> None:
     click.echo(f"note: {printable(notice.message)}{where} [{printable(notice.rule)}]", err=True)
 
 
-@contextmanager
-def listening() -> Iterator[Listener]:
-    """A listener for the time of one job: bars and notices on a terminal, plain notices otherwise."""
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        with _bars() as listener:
-            yield listener
-        return
-    from headwater.progress import Notice
+def listening(
+    *, quiet: bool = False, bars: bool = True, under_way: Callable[[], int] | None = None
+) -> AbstractContextManager[Teller]:
+    """A listener for the time of one job: notes, and bars on a terminal, or one line a minute.
 
-    yield lambda event: tell(event) if isinstance(event, Notice) else None
+    `quiet`: nothing, unless the job ends by an error; `bars=False`: also on a terminal only lines. `under_way` tells
+    the octets of transfers that are not complete.
+    """
+    from headwater.cli.telling import listening
 
-
-@contextmanager
-def _bars() -> Iterator[Listener]:
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    from headwater.progress import Notice
-
-    columns = (
-        TextColumn("{task.description:<12}"),
-        BarColumn(),
-        TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
-    )
-    tasks: dict[str, TaskID] = {}
-    drawn_at: dict[str, float] = {}
-    console = Console(stderr=True)
-
-    with Bars(*columns, console=console, transient=True) as bars:
-
-        def show(event: Progress | Notice) -> None:
-            if isinstance(event, Notice):
-                tell(event)
-                return
-            now = time.monotonic()
-            finished = event.total is not None and event.done >= event.total
-            if not finished and now - drawn_at.get(event.phase, 0.0) < _REDRAW_SECONDS:
-                return
-            drawn_at[event.phase] = now
-            if event.phase not in tasks:
-                tasks[event.phase] = bars.add_task(event.phase, total=event.total, count="")
-            bars.update(tasks[event.phase], completed=event.done, total=event.total, count=_count(event))
-            if finished and len(tasks) > _MOST_BARS:
-                bars.remove_task(tasks.pop(event.phase))
-
-        yield show
-
-
-def _count(event: Progress) -> str:
-    total = f" of {event.total:,}" if event.total is not None else ""
-    octets = f", {human_octets(event.octets)}" if event.octets else ""
-    return f"{event.done:,}{total}{octets}"
+    return listening(quiet=quiet, bars=bars, under_way=under_way)
 
 
 def json_line(value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,13 @@ from headwater.cli.face import (
     listening,
     printable,
 )
+from headwater.cli.hook import Hook
 from headwater.cli.share import Share, dest_argument
+from headwater.errors import Exit
 
 if TYPE_CHECKING:
-    from headwater.progress import Listener
+    from headwater.cli.telling import Teller
+    from headwater.progress import Done
     from headwater.sync.options import Options, Report, SetReport
 
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
@@ -78,8 +82,26 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     metavar="SECONDS",
     help="With --follow: look this seldom while nothing changes, and never more seldom, whatever Cache-Control says.",
 )
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something is wrong.")
+@click.option("-v", "--verbose", is_flag=True, help="Say each resource that was dealt with, on one line.")
+@click.option(
+    "--exec",
+    "hook_command",
+    metavar="COMMAND",
+    help="After changes, run COMMAND (words, not read by a shell) with the report as JSON on its standard input.",
+)
 @json_option
-def command(url: str, dest: Path, follow: float | None, longest: float | None, as_json: bool, **wanted: Any) -> int:
+def command(
+    url: str,
+    dest: Path,
+    follow: float | None,
+    longest: float | None,
+    quiet: bool,
+    verbose: bool,
+    hook_command: str | None,
+    as_json: bool,
+    **wanted: Any,
+) -> int:
     """Copy the source behind URL into the folder DEST, verified, and keep it current.
 
     URL may be a host, a Source Description, a Capability List, any other ResourceSync document, or a page that links to
@@ -87,18 +109,59 @@ def command(url: str, dest: Path, follow: float | None, longest: float | None, a
     """
     if longest is not None and longest < (follow or longest + 1):
         raise click.UsageError("--longest goes with --follow, and is not shorter")
+    if quiet and verbose:
+        raise click.UsageError("--quiet and --verbose exclude each other")
     options = _options(wanted, patient=follow is not None)
+    hook = Hook(hook_command) if hook_command is not None else None
+    voice = _Voice(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose)
     if follow is not None:
-        return _follow(url, dest, options, follow, longest, as_json=as_json)
+        return _follow(url, dest, options, follow, longest, voice)
     from headwater.sync.run import sync
 
-    with listening() as listener:
-        report = sync(url, dest, options, listener=listener)
-    if as_json:
-        json_document(report)
-    else:
-        _show(report)
-    return report.exit_status
+    with voice.listening() as teller:
+        report = sync(url, dest, options, listener=teller, each=voice.each, stopped=teller.beat)
+        teller.close(report.exit_status)
+    voice.tell(report)
+    return report.exit_status or (Exit.DONE if voice.told_on(report) else Exit.FINDINGS)
+
+
+class _Voice:
+    """How a run is told: to whom, how much, and to the command of `--exec`."""
+
+    def __init__(self, dest: Path, hook: Hook | None, *, as_json: bool, quiet: bool, verbose: bool) -> None:
+        self._dest = dest
+        self._hook = hook
+        self.as_json = as_json
+        self.quiet = quiet
+        self._verbose = verbose
+
+    def listening(self) -> AbstractContextManager[Teller]:
+        """What listens for the time of the run; resource by resource there is no room for bars."""
+        return listening(quiet=self.quiet, bars=not self._verbose, under_way=self._under_way)
+
+    def _under_way(self) -> int:
+        from headwater.sync.survey import partial_files
+
+        return partial_files(self._dest)[1]
+
+    def each(self, done: Done) -> None:
+        """Tell of one resource, if that is wanted; standard output is for the result when that is JSON."""
+        if self._verbose:
+            octets = human_octets(done.octets) if done.octets else ""
+            more = f": {printable(done.reason or octets)}" if done.reason or octets else ""
+            click.echo(f"{done.action} {printable(done.path)}{more}", err=self.as_json)
+
+    def tell(self, report: Report) -> None:
+        """Tell the result; of a quiet run only when something is wrong."""
+        if self.as_json:
+            json_document(report)
+            sys.stdout.flush()
+        elif report.exit_status or not self.quiet:
+            _show(report)
+
+    def told_on(self, report: Report) -> bool:
+        """Tell the command of `--exec`; False when that has failed."""
+        return self._hook is None or report.dry_run or self._hook.tell(report, self._dest)
 
 
 def _options(wanted: dict[str, Any], *, patient: bool) -> Options:
@@ -110,21 +173,25 @@ def _options(wanted: dict[str, Any], *, patient: bool) -> Options:
     return Options(**given, authorization=f"Bearer {token}" if token else None, patient=patient)
 
 
-def _follow(url: str, dest: Path, options: Options, seconds: float, longest: float | None, *, as_json: bool) -> int:
+def _follow(url: str, dest: Path, options: Options, seconds: float, longest: float | None, voice: _Voice) -> int:
     from headwater.sync.follow import follow
 
-    def tell(report: Report) -> None:
-        if as_json:
-            json_line(report)
-            sys.stdout.flush()
-        elif any(report.total(name) for name in ("created", "updated", "deleted", "failed", "held_back")):
-            _show(report)
+    with voice.listening() as teller:
 
-    def run(listener: Listener) -> int:
-        return follow(url, dest, options, seconds, tell, listener=listener, longest=longest)
+        def tell(report: Report) -> None:
+            teller.close(report.exit_status)
+            if voice.as_json:
+                json_line(report)
+                sys.stdout.flush()
+            elif report.exit_status or (not voice.quiet and _is_news(report)):
+                _show(report)
+            voice.told_on(report)
 
-    with listening() as listener:
-        return run(listener)
+        return follow(url, dest, options, seconds, tell, listener=teller, each=voice.each, longest=longest)
+
+
+def _is_news(report: Report) -> bool:
+    return any(report.total(name) for name in ("created", "updated", "deleted", "failed", "held_back"))
 
 
 def _show(report: Report) -> None:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 
 from headwater.errors import Exit
-from headwater.progress import Progress
+from headwater.progress import Done, Progress
 from headwater.storage.database import Transaction
 from headwater.sync.arrears import Arrears
 from headwater.sync.aside import Aside
@@ -16,7 +16,7 @@ from headwater.sync.copy.claims import Claims, first_base
 from headwater.sync.copy.flushing import flush
 from headwater.sync.copy.held import HeldFiles
 from headwater.sync.copy.naming import base_folder
-from headwater.sync.copy.place import Tree
+from headwater.sync.copy.place import Tree, shown
 from headwater.sync.difference import Difference
 from headwater.sync.faults import FixedBase
 from headwater.sync.options import Action
@@ -89,7 +89,7 @@ class Execution:
             Transfer(
                 kit.transport, kit.database, kit.tree, kit.temp, self._set.row, kit.run, counts, kit.listener,
                 self._set.warn, now=kit.now, adopt=kit.adopt, largest=kit.options.largest,
-                aside=self.aside, objection=self._set.scope.objection,
+                aside=self.aside, objection=self._set.scope.objection, each=kit.each,
             ).run()  # fmt: skip
             if allowed:
                 self._delete(kit.tree, counts)
@@ -172,8 +172,9 @@ class Execution:
                 if not rows:
                     break
                 notes.append(intend(t, self._set.row.id, [(uri, path) for _, path, _, uri in rows], removal=True))
-            for _, path, _, _ in rows:
+            for _, path, _, uri in rows:
                 tree.remove(path)
+                self._kit.each(Done("deleted", uri, shown(path)))
             last = rows[-1][0]
             with database.write() as t:
                 t.many(
@@ -227,16 +228,12 @@ class Execution:
         with self._kit.database.write() as t:
             work = t.rows(f"SELECT held, uri, path FROM temp.work ORDER BY n LIMIT {_MOST_ACTIONS + 1}")  # noqa: S608
             for held, uri, path in work:
-                report.plan.append(Action("create" if held is None else "update", uri, _shown(path)))
+                report.plan.append(Action("create" if held is None else "update", uri, shown(path)))
             gone = t.rows(
                 "SELECT r.uri, r.path FROM temp.doomed d JOIN resources r ON r.id = d.id ORDER BY r.path LIMIT ?",
                 (_MOST_ACTIONS + 1,),
             )
             for uri, path in gone:
-                report.plan.append(Action("delete" if allowed else "hold back", uri, _shown(path)))
+                report.plan.append(Action("delete" if allowed else "hold back", uri, shown(path)))
         report.plan_is_cut = len(report.plan) > _MOST_ACTIONS
         del report.plan[_MOST_ACTIONS:]
-
-
-def _shown(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headwater.errors import Exit, Interrupted, SourceFault
-from headwater.progress import Listener, Notice, silent
+from headwater.progress import Done, Listener, Notice, ignored, silent
 from headwater.sync.options import Options, Report
 from headwater.sync.reading.wishes import Wishes
 from headwater.sync.run import sync
@@ -59,6 +59,7 @@ def follow(
     tell: Callable[[Report], None],
     *,
     listener: Listener = silent,
+    each: Callable[[Done], None] = ignored,
     longest: float | None = None,
     stop: threading.Event | None = None,
 ) -> int:
@@ -75,7 +76,9 @@ def follow(
         while not ended.is_set():
             wishes = Wishes()
             try:
-                report = sync(url, destination, options, listener=listener, stopped=ended.is_set, wishes=wishes)
+                report = sync(
+                    url, destination, options, listener=listener, each=each, stopped=ended.is_set, wishes=wishes
+                )
             except SourceFault as fault:
                 listener(Notice(fault.rule or fault.code, f"{fault.what}; it is tried again", fault.where))
                 failures += 1

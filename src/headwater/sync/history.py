@@ -12,7 +12,7 @@ from headwater.storage.faults import DatabaseFault
 from headwater.sync.options import Report, SetReport
 from headwater.sync.state import fact, keep_fact
 
-_LAST_RUN = "last run"
+_LAST_RUN, _UNTOLD = "last run", "changes not told"
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +45,14 @@ def last_run(t: Transaction) -> LastRun | None:
 
 
 def keep_report(t: Transaction, began_at: int, now: int, report: Report) -> None:
-    """Remember what a run has done."""
+    """Remember what a run has done, and put into its report whether anybody is to be told of changes."""
     numbers: dict[str, int] = dict(t.rows("SELECT name, id FROM sets"))
     _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=report.exit_status))
+    changed = any(report.total(name) for name in ("created", "updated", "deleted", "adopted"))
+    cut_short = t.one("SELECT 1 FROM runs WHERE ended_at IS NULL LIMIT 1") is not None  # nobody knows what it did
+    if changed or cut_short:
+        keep_fact(t, _UNTOLD, str(now))
+    report.untold = fact(t, _UNTOLD) or None
     t.many(
         "INSERT INTO set_history(set_id, checked_at, sound_at, unsound_since_at, report) VALUES (?1, ?2, ?3, ?4, ?5)"
         " ON CONFLICT(set_id) DO UPDATE SET checked_at = ?2, sound_at = coalesce(?3, sound_at),"
@@ -57,6 +62,11 @@ def keep_report(t: Transaction, began_at: int, now: int, report: Report) -> None
             for one in report.sets
         ],
     )
+
+
+def keep_told(t: Transaction, mark: str) -> None:
+    """Remember that somebody has been told of the changes up to a report's `untold`."""
+    t.run("DELETE FROM facts WHERE name = ? AND value = ?", (_UNTOLD, mark))
 
 
 def keep_fault(database: Database, began_at: int, now: int, fault: HeadwaterError) -> None:

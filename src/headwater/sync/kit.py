@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headwater.progress import Listener
+from headwater.progress import Done, Listener
 from headwater.storage.database import Database
 from headwater.sync.copy.place import Tree
 from headwater.sync.network.transport import Transport
@@ -27,5 +27,6 @@ class Kit(msgspec.Struct, kw_only=True):
     source: str
     destination: str
     listener: Listener
+    each: Callable[[Done], None]
     now: Callable[[], int]
     adopt: bool

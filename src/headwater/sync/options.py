@@ -132,6 +132,9 @@ class Report(msgspec.Struct, kw_only=True):
     max_age_seconds: float | None = None
     """How long the polled documents stay fresh by their `Cache-Control` (DST-C6)."""
 
+    untold: str | None = None
+    """A mark as long as there are changes, of this run or of earlier ones, that no command of `--exec` was told of."""
+
     exit_status: int = Exit.DONE
 
     def total(self, name: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 import msgspec
 
 from headwater.storage.database import Transaction
+from headwater.sync.copy.place import shown
 from headwater.sync.faults import NotRemembered
 from headwater.sync.oneset import HELD_BACK
 from headwater.sync.selection import pick
@@ -68,7 +69,7 @@ def forget(t: Transaction, uris: Sequence[str]) -> Forgotten:
             f" WHERE {_OF_ANY_SET} AND doomed_at IS NOT NULL",
             (uri,),
         )
-    released = [_shown(path) for path in kept.values()]
+    released = [shown(path) for path in kept.values()]
     return Forgotten(
         failures=sum(known.values()),
         deletions=len(kept),
@@ -88,8 +89,8 @@ def forget_sets(t: Transaction, names: Sequence[str], where: str) -> Forgotten:
         held = "FROM resources WHERE set_id = ? AND path IS NOT NULL"
         files += int(t.value(f"SELECT count(*) {held}", (row.id,)))
         for (path,) in t.rows(f"SELECT path {held} ORDER BY path LIMIT {_MOST_SHOWN}", (row.id,)):
-            released.append(_shown(path))
-        for table in ("resources", "failures", "documents", "intents", "refusals", "set_history"):
+            released.append(shown(path))
+        for table in ("resources", "failures", "documents", "intents", "refusals", "partials", "set_history"):
             t.run(f"DELETE FROM {table} WHERE set_id = ?", (row.id,))  # noqa: S608  our own names
         t.run("DELETE FROM sets WHERE id = ?", (row.id,))
     t.run("DELETE FROM documents WHERE set_id = 0")  # what the source offers is looked at anew
@@ -127,7 +128,3 @@ def _all_known(uris: Sequence[str], known: Container[str]) -> None:
     for uri in uris:
         if uri not in known:
             raise NotRemembered("no failure and no deletion held back is remembered of it", where=uri)
-
-
-def _shown(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headwater.errors import Exit, HeadwaterError
-from headwater.progress import Listener, silent
+from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
 from headwater.sync.addresses import starting_uri
 from headwater.sync.copy.backup import backup_of
@@ -47,6 +47,7 @@ def sync(
     options: Options | None = None,
     *,
     listener: Listener = silent,
+    each: Callable[[Done], None] = ignored,
     transport: Transport | None = None,
     now: Callable[[], dt.datetime] = utcnow,
     stopped: Callable[[], bool] | None = None,
@@ -57,8 +58,8 @@ def sync(
     Faults of the source and failed transfers are in the report (`exit_status`); a fault that leaves nothing to report
     on is raised as a HeadwaterError: no ResourceSync there (SourceFault), a wrong call (UsageFault), our own disk or
     another run on the same folder (StoreFault). Killed at any moment, the next call continues; so it does after this
-    one was `stopped`, which ends it with Interrupted. `wishes` learns how long the source does not want to be asked
-    again, also when a fault is raised.
+    one was `stopped`, which ends it with Interrupted. `each` hears of every resource that was dealt with. `wishes`
+    learns how long the source does not want to be asked again, also when a fault is raised.
     """
     options = options or Options()
     began = time.monotonic()
@@ -72,7 +73,7 @@ def sync(
         wire.heard = wishes.hear
         began_at = micros(now()) or 0
         try:
-            report = _Run(url, root, options, listener, wire, database, now, wishes).go()
+            report = _Run(url, root, options, listener, each, wire, database, now, wishes).go()
         except HeadwaterError as fault:
             if not options.dry_run:
                 keep_fault(database, began_at, micros(now()) or 0, fault)
@@ -115,6 +116,7 @@ class _Run:
         root: Path,
         options: Options,
         listener: Listener,
+        each: Callable[[Done], None],
         transport: Transport,
         database: Database,
         now: Callable[[], dt.datetime],
@@ -125,6 +127,7 @@ class _Run:
         self._root = root
         self._options = options
         self._listener = listener
+        self._each = each
         self._transport = transport
         self._database = database
         self._now = now
@@ -207,6 +210,7 @@ class _Run:
             source=self._url,
             destination=str(self._root),
             listener=self._listener,
+            each=self._each,
             now=lambda: micros(self._now()) or 0,
             adopt=adopt,
         )

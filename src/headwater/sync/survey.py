@@ -13,6 +13,7 @@ from headwater.errors import Exit
 from headwater.spec.moments import from_optional
 from headwater.storage.database import Transaction
 from headwater.sync.copy.home import Home, seen_state
+from headwater.sync.copy.place import shown
 from headwater.sync.history import LastRun, last_run, set_history
 from headwater.sync.oneset import HELD_BACK, UNCONFIRMED
 from headwater.sync.options import SetReport, gravest
@@ -136,7 +137,7 @@ def survey(
         rows = pick(rows, wanted, str(root)) if wanted else rows
         told = tuple(_set_status(t, row, moment) for row in rows)
         run, source = last_run(t), fact(t, "url")
-    partial_files, partial_octets = _partial(root / FOLDER)
+    partial_count, partial_octets = partial_files(root)
     return CopyStatus(
         source=source,
         destination=str(root),
@@ -145,7 +146,7 @@ def survey(
         last_run=None if run is None else _run_status(run),
         files=sum(one.files for one in told),
         octets=sum(one.octets for one in told),
-        partial_files=partial_files,
+        partial_files=partial_count,
         partial_octets=partial_octets,
         failed=sum(one.failed for one in told),
         refused=sum(one.refused for one in told),
@@ -245,7 +246,7 @@ def _deletions(t: Transaction, set_id: int) -> tuple[HeldBack, ...]:
         " AND path IS NOT NULL ORDER BY path LIMIT ?"
     )
     return tuple(
-        HeldBack(uri=uri, path=path.decode("utf-8", "backslashreplace"), deleted_at=from_optional(at))
+        HeldBack(uri=uri, path=shown(path), deleted_at=from_optional(at))
         for uri, path, at in t.rows(query, (set_id, _MOST))
     )
 
@@ -271,11 +272,14 @@ def _age(moment: dt.datetime | None, now: dt.datetime) -> float | None:
     return None if moment is None else round((now - moment).total_seconds(), 3)
 
 
-def _partial(folder: Path) -> tuple[int, int]:
-    """Files and octets below the folders of `.headwater`: what is half transferred."""
+def partial_files(destination: Path) -> tuple[int, int]:
+    """How many files, and octets of them, are half transferred: what lies below the folders of `.headwater`."""
     files = octets = 0
-    with os.scandir(folder) as entries:
-        inside = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    try:
+        with os.scandir(destination / FOLDER) as entries:
+            inside = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return 0, 0
     for path in inside:
         for where, _, names in os.walk(path):
             for name in names:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import cast
 
-from headwater.progress import Listener, Progress
+from headwater.progress import Done, Listener, Progress, ignored
 from headwater.spec.hashes import Digest
 from headwater.storage.database import Database
 from headwater.sync.aside import UNCONFIRMED, Aside, KeptAside
@@ -18,7 +18,7 @@ from headwater.sync.copy.adoption import adopt
 from headwater.sync.copy.coding import CannotDecode, decode_file
 from headwater.sync.copy.naming import escaped_path
 from headwater.sync.copy.parts import Parts
-from headwater.sync.copy.place import InTheWay, Tree
+from headwater.sync.copy.place import InTheWay, Tree, shown
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
 from headwater.sync.http_dates import http_micros, telling
@@ -54,6 +54,7 @@ class Transfer:
         largest: int,
         aside: Aside,
         objection: Callable[[str], str | None],
+        each: Callable[[Done], None] = ignored,
     ) -> None:
         """`aside`: what the same run has put there before.
 
@@ -71,6 +72,7 @@ class Transfer:
         self._largest = largest
         self._aside = aside
         self._objection = objection
+        self._each = each
         self._distrusted: set[str] = set()
         self._round = 0
         self._outcomes = Outcomes(database, row, run, self._told)
@@ -112,6 +114,7 @@ class Transfer:
             return False
         self._counts.adopted += 1
         self._outcomes.placed(work, work.path, *found)
+        self._each(Done("adopted", work.uri, shown(work.path)))
         return True
 
     def _from_aside(self, work: Work) -> bool:
@@ -283,6 +286,7 @@ class Transfer:
         self._counts.octets += octets
         told = telling(headers)
         self._outcomes.placed(work, path, found, digest, etag=headers.get("etag"), modified=told, newer=newer)
+        self._each(Done("created" if work.held is None else "updated", work.uri, shown(path), octets))
 
     # what did not come
 
@@ -301,6 +305,7 @@ class Transfer:
         else:
             self._counts.updated -= 1
         self._outcomes.failed(work, reason, fetched.status, fetched.retry_after_seconds, self._now())
+        self._each(Done("failed", work.uri, shown(work.path), reason=reason))
 
 
 def _headers(work: Work) -> tuple[tuple[str, str], ...]:

@@ -121,7 +121,7 @@ class Tree:
             pass
         except OSError as cause:
             if cause.errno not in (errno.EISDIR, errno.EPERM, errno.ELOOP):
-                raise DestinationUnusable(f"cannot remove a file: {cause.strerror}", where=_show(path)) from cause
+                raise DestinationUnusable(f"cannot remove a file: {cause.strerror}", where=shown(path)) from cause
         self._prune(folder)
 
     def stat(self, path: bytes) -> os.stat_result | None:
@@ -192,8 +192,9 @@ def _fault(cause: OSError, path: bytes) -> Exception:
 
 
 def _unusable(cause: OSError, path: bytes) -> DestinationUnusable:
-    return DestinationUnusable(f"cannot write to the copy: {cause.strerror}", where=_show(path))
+    return DestinationUnusable(f"cannot write to the copy: {cause.strerror}", where=shown(path))
 
 
-def _show(path: bytes) -> str:
+def shown(path: bytes) -> str:
+    """A relative path as text."""
     return path.decode("utf-8", "backslashreplace")

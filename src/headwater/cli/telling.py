@@ -1,0 +1,229 @@
+"""What a person hears while a command works: each note once, bars on a terminal, and otherwise a line a minute."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from headwater.cli.face import human_octets, human_seconds, tell
+from headwater.progress import Notice, Progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+MINUTE = 60.0
+_MOST_EXAMPLES = 3
+_MOST_LINES = 20  # different notes of one rule; more of them are counted
+_MOST_KEYS = 2_000
+_LONGEST_PAUSE = 3_600.0
+_MOST_BARS = 8
+_MOST_KEPT = 1_000
+_REDRAW_SECONDS = 0.1  # a bar that moves more often only costs time
+
+
+class _Told(msgspec.Struct):
+    """One note: what it is about, how often it came, and when it may be told again."""
+
+    notice: Notice
+    places: list[str]
+    count: int
+    due_at: float
+    pause: float
+
+
+class Notes:
+    """Tells each note when it first comes. `close` tells how many more there were, and of what.
+
+    One that goes on coming with nothing new is told again after a minute, after two more, and so on up to an hour.
+    """
+
+    def __init__(self, say: Callable[[Notice], None] = tell, clock: Callable[[], float] = time.monotonic) -> None:
+        self._say = say
+        self._clock = clock
+        self._told: dict[tuple[str, str], _Told] = {}
+        self._lines: dict[str, int] = {}
+        self._untold: dict[str, int] = {}
+
+    def hear(self, notice: Notice) -> None:
+        """Tell the note, or count it."""
+        told = self._told.get((notice.rule, notice.message))
+        if told is None:
+            self._first(notice)
+            return
+        place = notice.where or ""
+        if place not in told.places:
+            told.count += 1
+            if len(told.places) < _MOST_EXAMPLES:
+                told.places.append(place)
+        elif self._clock() >= told.due_at:
+            told.pause = min(told.pause * 2, _LONGEST_PAUSE)
+            told.due_at = self._clock() + told.pause
+            self._say(notice)
+
+    def _first(self, notice: Notice) -> None:
+        lines = self._lines.get(notice.rule, 0)
+        if lines >= _MOST_LINES or len(self._told) >= _MOST_KEYS:
+            self._untold[notice.rule] = self._untold.get(notice.rule, 0) + 1
+            return
+        self._lines[notice.rule] = lines + 1
+        due_at = self._clock() + MINUTE
+        self._told[notice.rule, notice.message] = _Told(notice, [notice.where or ""], 1, due_at, MINUTE)
+        self._say(notice)
+
+    def close(self) -> None:
+        """Tell, of notes that came for several things, how many there were and the first three."""
+        for told in self._told.values():
+            if told.count > 1:
+                examples = ", ".join(place for place in told.places if place)
+                more = " …" if told.count > len(told.places) else ""
+                where = f"{told.count:,} times in all: {examples}{more}"
+                self._say(msgspec.structs.replace(told.notice, where=where))
+                told.count = 1
+        for rule, count in self._untold.items():
+            self._say(Notice(rule, f"{count:,} more notes like these"))
+        self._untold.clear()
+        self._lines.clear()
+
+
+class Minutes:
+    """One line a minute of how far the work has got, for a log. Nothing is said of what is over sooner."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None] = lambda line: click.echo(line, err=True),
+        clock: Callable[[], float] = time.monotonic,
+        under_way: Callable[[], int] | None = None,
+    ) -> None:
+        self._say = say
+        self._clock = clock
+        self._under_way = under_way
+        self._began_at = self._said_at = clock()
+        self._last: Progress | None = None
+
+    def hear(self, event: Progress) -> None:
+        """Take note of progress, and say it when it is time."""
+        self._last = event
+        self.beat()
+
+    def beat(self) -> bool:
+        """Say how far the work has got when it is time; always False: it can stand where a stop is asked for."""
+        now = self._clock()
+        if now - self._said_at >= MINUTE:
+            self._said_at = now
+            self._say(f"progress: {self._state()}, after {human_seconds(now - self._began_at)}")
+        return False
+
+    def _state(self) -> str:
+        if self._last is None:
+            return "reading what the source offers"
+        under_way = self._under_way() if self._under_way is not None else 0
+        more = f", {human_octets(under_way)} under way" if under_way else ""
+        return f"{self._last.phase} {count(self._last)}{more}"
+
+
+class Teller:
+    """The listener of a command. `beat` may be called at any time, and keeps a log alive; see `Minutes`.
+
+    With `kept`, notes are withheld, and told only when something is wrong in the end.
+    """
+
+    def __init__(
+        self,
+        progress: Callable[[Progress], object] = lambda _event: None,
+        beat: Callable[[], bool] = lambda: False,
+        kept: list[Notice] | None = None,
+    ) -> None:
+        self._kept = kept
+        self._notes = Notes(tell if kept is None else self._keep)
+        self._progress = progress
+        self.beat = beat
+
+    def __call__(self, event: Progress | Notice) -> None:
+        if isinstance(event, Notice):
+            self._notes.hear(event)
+        else:
+            self._progress(event)
+
+    def _keep(self, notice: Notice) -> None:
+        if self._kept is not None and len(self._kept) < _MOST_KEPT:
+            self._kept.append(notice)
+
+    def close(self, status: int) -> None:
+        """The work, or one run of it, is over: tell what was counted, and what was withheld, if `status` is not 0."""
+        self._notes.close()
+        for notice in self._kept or () if status else ():
+            tell(notice)
+        if self._kept is not None:
+            self._kept.clear()
+
+
+@contextmanager
+def listening(*, quiet: bool, bars: bool, under_way: Callable[[], int] | None) -> Iterator[Teller]:
+    """A listener for the time of one job; see `face.listening`."""
+    with contextlib.ExitStack() as stack:
+        if quiet:
+            teller = Teller(kept=[])
+        elif bars and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            teller = Teller(stack.enter_context(_bars()))
+        else:
+            minutes = Minutes(under_way=under_way)
+            teller = Teller(minutes.hear, minutes.beat)
+        try:
+            yield teller
+        except BaseException:
+            teller.close(1)
+            raise
+        teller.close(0)
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description:<12}"),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield _Drawing(bars).show
+
+
+class _Drawing:
+    """One bar for each phase."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+        self._drawn_at: dict[str, float] = {}
+
+    def show(self, event: Progress) -> None:
+        now = time.monotonic()
+        finished = event.total is not None and event.done >= event.total
+        if not finished and now - self._drawn_at.get(event.phase, 0.0) < _REDRAW_SECONDS:
+            return
+        self._drawn_at[event.phase] = now
+        if event.phase not in self._tasks:
+            self._tasks[event.phase] = self._bars.add_task(event.phase, total=event.total, count="")
+        self._bars.update(self._tasks[event.phase], completed=event.done, total=event.total, count=count(event))
+        if finished and len(self._tasks) > _MOST_BARS:
+            self._bars.remove_task(self._tasks.pop(event.phase))
+
+
+def count(event: Progress) -> str:
+    """How far a phase has got: `3,148 of 20,004, 154 MiB`."""
+    total = f" of {event.total:,}" if event.total is not None else ""
+    octets = f", {human_octets(event.octets)}" if event.octets else ""
+    return f"{event.done:,}{total}{octets}"

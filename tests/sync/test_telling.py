@@ -1,0 +1,203 @@
+"""`sync` as it speaks: `--quiet`, `--verbose`, and `--exec`, a command that is told of changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.cli import run
+from headwater.errors import Interrupted
+from headwater.progress import Done
+from headwater.storage.database import Transaction
+from headwater.sync.copy.home import Home, kept_state
+from headwater.sync.run import sync
+from tests.sync.copying import DONE, FAILED, FINDINGS, USAGE, go
+from tests.sync.torture import Reply, Site, Source
+
+Said = pytest.CaptureFixture[str]
+
+
+def test_quiet_says_nothing_when_all_is_well(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    assert run(["sync", "-q", source.base, str(dest)]) == DONE
+    assert capsys.readouterr() == ("", "")
+
+
+def test_quiet_says_what_is_wrong(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    assert run(["sync", "-q", source.base, str(dest)]) == FAILED
+    out, err = capsys.readouterr()
+    assert "1 failed" in out
+    assert "HTTP status 404" in err
+
+
+def test_verbose_says_each_resource(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    dest.mkdir()
+    (dest / "f3.txt").write_bytes(b"body 3\n")
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    assert run(["sync", "-v", source.base, str(dest)]) == FAILED
+    out = capsys.readouterr().out
+    assert "adopted f3.txt\n" in out
+    assert "created f0.txt: 7 B\n" in out
+    assert "failed f1.txt: HTTP status 404\n" in out
+    site.put("f0.txt", b"new")
+    site.drop("f2.txt")
+    site.publish_changes(10)
+    run(["sync", "-v", "--json", source.base, str(dest)])
+    told = capsys.readouterr()
+    assert json.loads(told.out)["sets"][0]["deleted"] == 1
+    assert "updated f0.txt: 3 B\n" in told.err
+    assert "deleted f2.txt\n" in told.err
+
+
+def test_verbose_steers_no_terminal(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    site.put("red%1B%5B31m", b"x")
+    site.publish()
+    assert run(["sync", "-v", source.base, str(dest)]) == DONE
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_each_hears_of_every_resource(source: Source, site: Site, dest: Path) -> None:
+    heard: list[Done] = []
+    sync(source.base, dest, each=heard.append)
+    assert sorted((one.action, one.path, one.octets) for one in heard) == [
+        ("created", f"f{n}.txt", 7) for n in range(5)
+    ]
+
+
+def test_quiet_and_verbose_exclude_each_other(dest: Path, capsys: Said) -> None:
+    assert run(["sync", "-q", "-v", "http://127.0.0.1:1/", str(dest)]) == USAGE
+
+
+# the command that is told
+
+
+class Told:
+    """A command that keeps what it was told, and ends as the file `status` says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.script = folder / "hook.py"
+        self.script.write_text(
+            "import os, sys\n"
+            f"folder = {str(folder)!r}\n"
+            "number = len([name for name in os.listdir(folder) if name.startswith('told')])\n"
+            "open(f'{folder}/told{number}', 'wb').write(sys.stdin.buffer.read())\n"
+            "print('said by the command', *sys.argv[1:])\n"
+            "sys.exit(int(open(f'{folder}/status').read()))\n"
+        )
+        self.ends(0)
+
+    def ends(self, status: int) -> None:
+        (self.folder / "status").write_text(str(status))
+
+    @property
+    def command(self) -> str:
+        return f"{sys.executable} {self.script} 'two words' '$(touch {self.folder}/bad)'"
+
+    @property
+    def times(self) -> int:
+        return len(list(self.folder.glob("told*")))
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    (tmp_path / "hook").mkdir()
+    return Told(tmp_path / "hook")
+
+
+def test_the_command_is_told_after_changes_and_only_then(
+    source: Source, site: Site, dest: Path, told: Told, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sync", "--exec", told.command, "--json", source.base, str(dest)]
+    assert run([*arguments, "--dry-run"]) == DONE
+    assert told.times == 0
+    capfd.readouterr()
+    assert run(arguments) == DONE
+    out, err = capfd.readouterr()
+    report = json.loads((told.folder / "told0").read_bytes())
+    assert report == json.loads(out)  # and what the command says does not stand in it
+    assert report["sets"][0]["created"] == 5
+    assert f"said by the command two words $(touch {told.folder}/bad)" in err
+    assert not (told.folder / "bad").exists()  # no shell has read it
+    assert run(arguments) == DONE
+    assert told.times == 1
+    site.put("f0.txt", b"new")
+    site.publish_changes(10)
+    assert run(arguments) == DONE
+    assert json.loads((told.folder / "told1").read_bytes())["sets"][0]["updated"] == 1
+
+
+def test_a_command_that_fails_is_told_again(
+    source: Source, site: Site, dest: Path, told: Told, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sync", "--exec", told.command, source.base, str(dest)]
+    told.ends(3)
+    assert run(arguments) == FINDINGS
+    err = capfd.readouterr().err
+    assert "ended with exit status 3" in err
+    assert "HW-CLI-03" in err
+    assert run(arguments) == FINDINGS  # nothing has changed since, and nobody has been told
+    told.ends(0)
+    assert run(arguments) == DONE
+    assert run(arguments) == DONE
+    assert told.times == 3
+
+
+def test_the_status_of_the_run_goes_before_that_of_the_command(
+    source: Source, site: Site, dest: Path, told: Told, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    told.ends(3)
+    assert run(["sync", "--exec", told.command, source.base, str(dest)]) == FAILED
+
+
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+def test_changes_of_a_run_that_was_cut_short_are_told_by_the_next(
+    how: str, source: Source, site: Site, dest: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "killed":
+        go(source.base, dest)
+        with kept_state(Home(dest)) as database, database.write() as t:
+            t.run("DELETE FROM facts WHERE name = 'changes not told'")
+            t.run("UPDATE runs SET ended_at = NULL")
+    else:
+        placed: list[str] = []
+        with pytest.raises(Interrupted):
+            sync(source.base, dest, each=lambda done: placed.append(done.path), stopped=lambda: len(placed) == 5)
+    assert len(list(dest.glob("*.txt"))) == 5
+    assert run(["sync", "--exec", told.command, source.base, str(dest)]) == DONE
+    assert told.times == 1
+    assert run(["sync", "--exec", told.command, source.base, str(dest)]) == DONE
+    assert told.times == 1
+
+
+def test_changes_that_come_while_the_command_works_are_not_lost(
+    source: Source, site: Site, dest: Path, told: Told
+) -> None:
+    """Another run may change the copy before the command has ended: what that did is told, too."""
+
+    def marks(t: Transaction) -> None:
+        t.run("UPDATE facts SET value = 'later' WHERE name = 'changes not told'")
+
+    report = sync(source.base, dest)
+    with kept_state(Home(dest)) as database, database.write() as t:
+        marks(t)
+    from headwater.cli.hook import Hook
+
+    assert Hook(told.command).tell(report, dest)
+    assert run(["sync", "--exec", told.command, source.base, str(dest)]) == DONE
+    assert told.times == 2
+
+
+@pytest.mark.parametrize("command", ["", "'open"])
+def test_a_command_that_is_none(command: str, source: Source, site: Site, dest: Path) -> None:
+    assert run(["sync", "--exec", command, source.base, str(dest)]) == USAGE
+    assert not dest.exists()
+
+
+def test_a_command_that_is_not_there(source: Source, site: Site, dest: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["sync", "--exec", "/nowhere/hook", source.base, str(dest)]) == FINDINGS
+    assert "cannot be run" in capfd.readouterr().err
