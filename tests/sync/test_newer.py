@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.errors import Exit
 from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
 from tests.sync.torture import START, Handler, Reply, Site, Source, at, coded, redirect, sha, sometimes, url
 
@@ -215,3 +216,26 @@ def test_a_redirect_to_another_origin_is_not_kept(source: Source, site: Site, de
         tell(site, (20, NEWEST))
         ran = go(source.base, dest, any_host=True)
         assert (ran.status, ran.one.failed, "f2.txt" in tree(dest)) == (FAILED, 1, False)
+
+
+def test_a_damaged_copy_gives_way(source: Source, site: Site, dest: Path) -> None:
+    """What is not there any more, or was changed, is no verified copy."""
+    assert go(source.base, dest).status == DONE
+    source.pages[PATH] = Reply(NEW, modified=late(500))
+    (dest / "f2.txt").unlink()
+    ran = go(source.base, dest, repair=True)
+    assert (ran.status, ran.one.newer_than_listed, tree(dest)["f2.txt"]) == (FAILED, 1, NEW)
+
+
+def test_a_run_that_breaks_off_remembers_it(source: Source, site: Site, dest: Path) -> None:
+    """What lay aside is gone with the run, and the resource is fetched again by the next one."""
+    source.pages[PATH] = Reply(NEW, modified=late(20))
+    tell(site, (20, NEW))
+    changes = source.pages.pop("/set/changelist.xml")
+    source.pages["/set/changelist.xml"] = Reply(b"<urlset", 200)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.failed, "f2.txt" in tree(dest)) == (Exit.SOURCE, 1, False)
+    assert is_clean(dest)
+    source.pages["/set/changelist.xml"] = changes
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.failed, tree(dest)["f2.txt"]) == (DONE, 0, NEW)

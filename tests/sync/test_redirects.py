@@ -116,6 +116,23 @@ def test_a_list_is_not_read_from_another_host(name: str, source: Source, other: 
     assert go(source.base, dest, allow_hosts=(host_of(other),)).status == DONE
 
 
+def test_lists_that_are_asked_for_ahead_pass_the_scope_too(source: Source, other: Source, dest: Path) -> None:
+    """The first requests of many sets are sent together."""
+    names = ("one", "two", "three")
+    sites = [Site(source, name) for name in names]
+    for site in sites:
+        site.put("f.txt", b"f")
+        site.publish()
+    sites[0].publish_description(*names)
+    assert go(source.base, dest).status == DONE
+    source.pages["/two/changelist.xml"] = redirect(f"{other.base}/x")
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    assert ran.report is not None
+    assert [one.fault is None for one in ran.report.sets] == [True, False, True]
+    assert other.requests() == []
+
+
 def test_a_component_is_not_read_from_another_host(source: Source, other: Source, site: Site, dest: Path) -> None:
     """Nor is one of an index; the list is then not whole."""
     assert go(source.base, dest).status == DONE

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from headwater.cli import run
 from tests.sync.copying import DONE, FAILED, UNDETERMINED, Ran, check, go, tree
-from tests.sync.torture import Reply, Site, Source, at, sha, url
+from tests.sync.torture import Reply, Site, Source, at, document, sha, url
 
 FILES = {f"f{number}.txt": b"body %d\n" % number for number in range(5)}
 FAR = b"elsewhere"
@@ -97,6 +98,10 @@ def test_nothing_but_refused_is_no_success(source: Source, site: Site, cdn: Sour
     assert (proof.exit_status, proof.sets[0].verdict, proof.sets[0].refused) == (UNDETERMINED, "undetermined", 5)
     assert proof.sets[0].reason is not None
     assert "5 refused" in proof.sets[0].reason
+    other = dest.parent / "by another tool"
+    other.mkdir()
+    assert check(source.base, other).exit_status == UNDETERMINED
+    assert check(source.base, other, skip_hosts=(host_of(cdn),)).exit_status == DONE
 
 
 def test_a_dry_run_tells_it_too(source: Source, site: Site, cdn: Source, dest: Path) -> None:
@@ -227,6 +232,36 @@ def test_a_list_with_skipped_entries_is_not_whole(source: Source, lists: Site, d
     lists.publish_list(some, when=30)
     ran = go(source.base, dest)
     assert (ran.status, ran.one.deleted, ran.one.skipped) == (DONE, 1, 0)
+
+
+def test_an_index_with_skipped_entries_is_not_whole(lists: Site, source: Source, dest: Path) -> None:
+    """DST-F5: an entry of an index that names no component may be any."""
+    assert go(source.base, dest).status == DONE
+    lists.publish_list([lists.resource(name) for name in list(FILES)[:4]], when=20)
+    source.pages["/set/part.xml"] = source.pages["/set/resourcelist.xml"]
+    parts = ["<sitemap></sitemap>", url(f"{lists.root}/part.xml", tag="sitemap")]
+    index = document(parts, "sitemapindex", lists.up(), capability="resourcelist", at=at(20))
+    lists.serve("/set/resourcelist.xml", index)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.deleted, ran.one.skipped, tree(dest)) == (FAILED, 0, 1, FILES)
+
+
+def test_the_commands_tell_it(
+    source: Source, site: Site, cdn: Source, dest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person reads it in the line of the set, at both commands; the option is there at both."""
+    site.publish_list([*(site.resource(name) for name in FILES), *far(cdn, "f1.txt")])
+    assert run(["sync", source.base, str(dest)]) == FAILED
+    said = capsys.readouterr()
+    assert "1 refused" in said.out
+    assert f"--allow-host {host_of(cdn)}" in said.err
+    assert run(["audit", source.base, str(dest)]) == UNDETERMINED
+    assert "set: undetermined; 5 same, " in (out := capsys.readouterr().out)
+    assert "1 refused" in out.splitlines()[0]
+    assert run(["sync", "--skip-host", host_of(cdn), source.base, str(dest)]) == DONE
+    assert "1 left out" in capsys.readouterr().out
+    assert run(["audit", "--skip-host", host_of(cdn), source.base, str(dest)]) == DONE
+    assert "1 left out" in capsys.readouterr().out
 
 
 def test_a_change_that_was_skipped_is_remembered(source: Source, site: Site, dest: Path) -> None:

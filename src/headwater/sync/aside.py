@@ -16,6 +16,7 @@ import msgspec
 
 from headwater.storage.database import Database, Transaction
 from headwater.sync.copy.digest import digest_of_descriptor
+from headwater.sync.copy.held import HeldFiles
 from headwater.sync.copy.place import Tree
 from headwater.sync.plan import ADD_WORK, Counts
 from headwater.sync.verify import strongest_of
@@ -90,11 +91,12 @@ class Aside:
             os.close(descriptor)
 
     def replaces_verified(self, work: Work) -> bool:
-        """Whether a copy that a list has confirmed would give way."""
+        """Whether a copy that a list has confirmed would give way; none that is missing or damaged is one."""
         if work.held is None:
             return False
         with self._database.write() as t:
-            return t.one("SELECT 1 FROM resources WHERE id = ? AND newer = 0", (work.held,)) is not None
+            row = t.one("SELECT path, size, mtime_ns FROM resources WHERE id = ? AND newer = 0", (work.held,))
+        return row is not None and HeldFiles(self._tree).intact(*row)
 
     def plan_again(self, t: Transaction, set_id: int, counts: Counts) -> None:
         """Plan what is kept for another transfer, past all caches, unless a list has settled it as deleted."""
