@@ -56,7 +56,7 @@ def test_a_certificate_that_is_not_trusted_is_told_apart(tmp_path: Path, capsys:
     made = Authority(tmp_path / "tls").issue(("DNS:localhost",))
     with answering(404, made.certificate, made.key) as port:
         assert cli.run(["explore", f"https://localhost:{port}/"]) == Exit.SOURCE
-    assert "CURL_CA_BUNDLE" in capsys.readouterr().err
+    assert "by --ca" in capsys.readouterr().err
 
 
 def test_anything_else_is_the_address_or_the_network(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.access import asks_a_source, said
 from headwater.cli.face import human_seconds, json_document, json_option, listening, printable
 from headwater.cli.share import dest_argument
 
@@ -26,19 +27,13 @@ _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so 
 @click.option("--any-host", is_flag=True, help="Expect resources of whatever host the source lists.")
 @click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Expect nothing of this host.")
 @click.option("--sitemap", is_flag=True, help="Take a plain Sitemap for a Resource List.")
-@click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
+@asks_a_source
 @json_option
 def command(
     url: str,
     dest: Path,
-    sets: tuple[str, ...],
-    base: str | None,
-    allow_hosts: tuple[str, ...],
-    any_host: bool,
-    skip_hosts: tuple[str, ...],
-    sitemap: bool,
-    token: str | None,
     as_json: bool,
+    **wanted: Any,
 ) -> int:
     """Compare the copy in DEST with what the source behind URL lists, every file by its hash; nothing is modified.
 
@@ -48,15 +43,7 @@ def command(
     from headwater.sync.audit.proof import audit
     from headwater.sync.options import Options
 
-    options = Options(
-        sets=sets,
-        base=base,
-        allow_hosts=allow_hosts,
-        any_host=any_host,
-        skip_hosts=skip_hosts,
-        sitemap=sitemap,
-        authorization=f"Bearer {token}" if token else None,
-    )
+    options = Options(**said(wanted))
     with listening() as listener:
         report = audit(url, dest, options, listener=listener)
     if as_json:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.access import asks_a_source, said
 from headwater.cli.face import human_octets, json_document, json_option, listening, printable
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 @click.option(
     "--parts", type=click.IntRange(0), default=10, show_default=True, help="How many documents of an index are opened."
 )
-@click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
+@asks_a_source
 @json_option
-def command(url: str, sets: tuple[str, ...], most: int, parts: int, token: str | None, as_json: bool) -> int:
+def command(url: str, sets: tuple[str, ...], most: int, parts: int, as_json: bool, **wanted: Any) -> int:
     """Show what the source behind URL offers: sets, capabilities, documents, with times, counts and oddities.
 
     Reads documents only. Exit status 1: something that is offered cannot be read.
@@ -31,7 +32,7 @@ def command(url: str, sets: tuple[str, ...], most: int, parts: int, token: str |
     from headwater.sync.explore import explore
     from headwater.sync.options import Options
 
-    options = Options(sets=sets, authorization=f"Bearer {token}" if token else None)
+    options = Options(sets=sets, **said(wanted))
     with listening() as listener:
         found = explore(url, options, parts=parts, most=most, listener=listener)
     if as_json:

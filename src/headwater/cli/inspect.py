@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
+from headwater.cli.access import asks_a_source, said
 from headwater.cli.face import json_option
-from headwater.errors import Exit, SourceFault, UsageFault
+from headwater.errors import Exit, UsageFault
 
 _CHUNK = 1 << 17
 _WEB = ("http://", "https://")
@@ -22,7 +24,8 @@ _LARGEST_BODY = 1 << 40  # the reader's own limits come first; the transport onl
 @click.option("--ndjson", "as_lines", is_flag=True, help="Write one line of JSON for each entry; warnings go aside.")
 @click.option("--all", "show_all", is_flag=True, help="Show every entry, not only the first 20.")
 @click.option("--base", metavar="URI", help="The document's own URI, to resolve relative ones in a file.")
-def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: str | None) -> Exit:
+@asks_a_source
+def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: str | None, **wanted: Any) -> Exit:
     """Read the document at TARGET (a URL, a file, or - for standard input) and show what is in it.
 
     Kind, version, attributes, links and entries are shown, and what the reader had to forgive, with the rule's number.
@@ -34,7 +37,7 @@ def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: st
     from headwater.spec.faults import DocumentFault
     from headwater.spec.reader import Reader
 
-    with _opened(target) as (uri, chunks):
+    with _opened(target, wanted) as (uri, chunks):
         reader = Reader(base or uri)
         shown = uri or target
         view: View = PeopleView(shown, reader, show_all=show_all)
@@ -58,10 +61,10 @@ def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: st
 
 
 @contextmanager
-def _opened(target: str) -> Iterator[tuple[str | None, Iterable[bytes]]]:
+def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, Iterable[bytes]]]:
     """The document's own URI, if it has one, and its octets as they come."""
     if target.lower().startswith(_WEB):
-        with _fetched(target) as opened:
+        with _fetched(target, wanted) as opened:
             yield opened
     elif target == "-":
         yield None, iter(lambda: sys.stdin.buffer.read(_CHUNK), b"")
@@ -80,22 +83,21 @@ def _opened(target: str) -> Iterator[tuple[str | None, Iterable[bytes]]]:
 
 
 @contextmanager
-def _fetched(uri: str) -> Iterator[tuple[str, Iterable[bytes]]]:
+def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, Iterable[bytes]]]:
     from headwater.sync.faults import Unreachable
-    from headwater.sync.network.transport import Fetch, Transport, TransportOptions
+    from headwater.sync.network.transport import Fetch
+    from headwater.sync.options import Options
+    from headwater.sync.reading.refusal import sign_in_refused
+    from headwater.sync.run import open_transport
 
     with (
-        Transport(TransportOptions(source=uri)) as transport,
+        open_transport(uri, Options(**said(wanted)), None) as transport,
         transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as answer,
     ):
         if answer.failure is not None:
             raise Unreachable(answer.failure.text, where=uri)
+        if refused := sign_in_refused(uri, answer):
+            raise refused
         if not 200 <= answer.status < 300:
-            raise _refused(answer.status, uri)
+            raise Unreachable(f"the server answers with status {answer.status}", where=uri)
         yield answer.uri, answer
-
-
-def _refused(status: int, uri: str) -> SourceFault:
-    from headwater.sync.faults import Unreachable
-
-    return Unreachable(f"the server answers with status {status}", where=uri)

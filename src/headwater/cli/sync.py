@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.access import asks_a_source, said
 from headwater.cli.face import (
     counted,
     human_octets,
@@ -51,8 +52,6 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option("--include", multiple=True, metavar="GLOB", help="Only what matches, by URI or relative path.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out what matches, by URI or relative path.")
-@click.option("--concurrency", type=click.IntRange(1, 256), default=64, show_default=True, help="Requests in flight.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N requests a second.")
 @click.option("--base", metavar="URI", help="The folder whose rest of the path names the files (first run only).")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also fetch from this host.")
 @click.option("--any-host", is_flag=True, help="Fetch from whatever host the source lists.")
@@ -64,15 +63,7 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 @click.option(
     "--max-size", "largest", type=click.IntRange(1), metavar="OCTETS", help="The largest resource without a length."
 )
-@click.option(
-    "--timeout",
-    "stall_seconds",
-    type=click.IntRange(1),
-    default=30,
-    show_default=True,
-    help="Seconds that an answer may stand still.",
-)
-@click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only.")
+@asks_a_source
 @click.option(
     "--follow", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stay, and look for changes so often."
 )
@@ -168,9 +159,7 @@ def _options(wanted: dict[str, Any], *, patient: bool) -> Options:
     """What the options of the command line come to: most have the names of `Options`."""
     from headwater.sync.options import Options
 
-    token = wanted.pop("token")
-    given = {name: value for name, value in wanted.items() if value is not None}
-    return Options(**given, authorization=f"Bearer {token}" if token else None, patient=patient)
+    return Options(**said(wanted), patient=patient)
 
 
 def _follow(url: str, dest: Path, options: Options, seconds: float, longest: float | None, voice: _Voice) -> int:

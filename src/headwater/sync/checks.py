@@ -19,6 +19,9 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
 }
 """The least and the largest value of options that are numbers (None: no bound)."""
 
+SECRETS = frozenset({"authorization", "password", "headers", "proxy"})
+"""Options whose values are never shown."""
+
 _ABOVE_ZERO = frozenset({"rate"})
 _WORDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
@@ -30,7 +33,8 @@ def checked(options: msgspec.Struct) -> None:
         try:
             taken = msgspec.convert(value, field.type)
         except (msgspec.ValidationError, TypeError):
-            raise UsageFault(f"{field.name} is {_kind(field.type)}, not {value!r:.200}", advice=_ADVICE) from None
+            found = "what was given" if field.name in SECRETS else f"{value!r:.200}"
+            raise UsageFault(f"{field.name} is {_kind(field.type)}, not {found}", advice=_ADVICE) from None
         _check_bounds(field.name, taken)
         if taken is not value:
             msgspec.structs.force_setattr(options, field.name, taken)

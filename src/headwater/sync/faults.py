@@ -6,11 +6,12 @@ from typing import ClassVar
 
 from headwater.errors import SourceFault, StoreFault, Undetermined, UsageFault
 
-_SIGN_IN = "The source wants to know who asks: give a bearer token by --token or HEADWATER_TOKEN."
+_CERTIFICATE = "Check the files of --cert and --key: they belong together, in PEM form, without a passphrase."
 _SPECIAL = {
-    "certificate": "Name the source as its certificate does; the file of an authority of your own by CURL_CA_BUNDLE.",
-    "HTTP status 401": _SIGN_IN,
-    "HTTP status 403": _SIGN_IN,
+    "client certificate": _CERTIFICATE,
+    "private key": _CERTIFICATE,
+    "certificate": "Name the source as its certificate does; the file of an authority of your own by --ca.",
+    "HTTP status 407": "Name the proxy with the user and password that it knows, by HTTPS_PROXY or --proxy.",
 }
 """What to do in cases that the network's answer tells apart."""
 
@@ -27,6 +28,13 @@ class Unreachable(SourceFault):
 
     def __init__(self, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None):
         super().__init__(what, where=where, rule=rule, advice=advice or _special(what))
+
+
+class SignInRefused(Unreachable):
+    """The source does not let us in: it wants to know who asks, or does not accept who we say that we are (DST-F2)."""
+
+    code: ClassVar[str] = "HW-SYN-15"
+    advice: ClassVar[str] = "Say who asks, as the source wants to know it; it is told to this origin only."
 
 
 class RedirectRefused(Unreachable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater.errors import Exit
-from headwater.sync.checks import checked
+from headwater.sync.checks import SECRETS, checked
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +55,39 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How often what may pass is tried again before it is remembered as failed."""
 
     authorization: str | None = None
-    """Value of an `Authorization` header for the origin of the address, and for no other."""
+    """Value of an `Authorization` header for the origin of the address, and for no other; so are the next five."""
+
+    user: str | None = None
+    password: str | None = None
+    """Name and password (Basic, RFC 7617), in place of `authorization`."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further headers, each as name and value."""
+
+    cert: str | None = None
+    key: str | None = None
+    """Files of a client certificate and its key (PEM); without the latter both are in the former."""
+
+    netrc: bool = True
+    """Where none of these say who asks, the file that `NETRC` names, or ~/.netrc, may."""
+
+    ca: str | None = None
+    """A file of certificate authorities (PEM) that are believed beside those of the machine."""
+
+    proxy: str | None = None
+    """The URI of a proxy for all requests, in place of those of the environment."""
 
     patient: bool = False
     """Keep each failure's own retry clock, as a service that follows does (DST-F6)."""
 
     def __post_init__(self) -> None:
         checked(self)
+
+    def __repr__(self) -> str:
+        """The fields that are not as they are by themselves; nothing that is secret."""
+        said = ((f.name, getattr(self, f.name), f.default) for f in msgspec.structs.fields(self))
+        told = (f"{name}={'***' if name in SECRETS else repr(value)}" for name, value, usual in said if value != usual)
+        return f"SyncOptions({', '.join(told)})"
 
 
 class Action(msgspec.Struct, frozen=True):

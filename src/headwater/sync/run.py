@@ -12,6 +12,7 @@ from pathlib import Path
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
+from headwater.sync.access import checked_proxy, credentials_of
 from headwater.sync.addresses import starting_uri
 from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.home import Home, borrowed_state, own_state
@@ -23,7 +24,7 @@ from headwater.sync.filters import Scope, bare_host, hosts_of
 from headwater.sync.history import keep_fault, keep_report
 from headwater.sync.kit import Kit
 from headwater.sync.moments import micros
-from headwater.sync.network.transport import Credentials, Transport, TransportOptions
+from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.oneset import OneSet
 from headwater.sync.options import Options, Report, SetReport, gravest
 from headwater.sync.polling import asked_first, polled_by
@@ -93,14 +94,15 @@ def open_transport(
     if given is not None:
         yield given
         return
-    credentials = Credentials(url, options.authorization) if options.authorization else None
     settings = TransportOptions(
         concurrency=options.concurrency,
         per_host=options.concurrency,
         rate_per_second=options.rate,
         stall_timeout_seconds=options.stall_seconds,
         retries=options.retries,
-        credentials=credentials,
+        credentials=credentials_of(url, options),
+        authorities=options.ca,
+        proxy=checked_proxy(options.proxy),
         source=url,
         named_hosts=tuple(map(bare_host, options.allow_hosts)),
         stopped=stopped,

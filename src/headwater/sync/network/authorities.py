@@ -5,21 +5,48 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from headwater.errors import UsageFault
+
 _RED_HAT = "/etc/pki/tls/certs/ca-bundle.crt"
+_MOST_OCTETS = 16 << 20
 
 
 class Authorities(NamedTuple):
-    """A file and a folder of certificates; None where there is none (libcurl's own default then holds)."""
+    """A file and a folder of certificates; None where there is none (libcurl's own default then holds).
+
+    `octets` is the content of a file, in its place.
+    """
 
     file: str | None
     folder: str | None
+    octets: bytes | None = None
 
 
-def trusted_authorities() -> Authorities:
-    """The authorities of the environment (`CURL_CA_BUNDLE`, `SSL_CERT_FILE`, `SSL_CERT_DIR`) or of the machine."""
+def trusted_authorities(more: str | None = None) -> Authorities:
+    """The authorities of the environment (`CURL_CA_BUNDLE`, `SSL_CERT_FILE`, `SSL_CERT_DIR`) or of the machine.
+
+    Those of the file `more` are believed beside them. Raises UsageFault when it cannot be read.
+    """
     import ssl  # imported here: only https needs it
 
     paths = ssl.get_default_verify_paths()
     file = os.environ.get("CURL_CA_BUNDLE") or paths.cafile or _RED_HAT
     folder = paths.capath
-    return Authorities(file if os.path.isfile(file) else None, folder if folder and os.path.isdir(folder) else None)
+    known = file if os.path.isfile(file) else None
+    return Authorities(
+        known, folder if folder and os.path.isdir(folder) else None, None if more is None else _joined(known, more)
+    )
+
+
+def _joined(known: str | None, more: str) -> bytes:
+    try:
+        with open(more, "rb") as given:
+            octets = given.read(_MOST_OCTETS)
+        if b"-----BEGIN " not in octets:
+            raise UsageFault("there is no certificate in PEM form", where=more)
+        if known is not None:
+            with open(known, "rb") as machine:
+                octets += b"\n" + machine.read(_MOST_OCTETS)
+    except OSError as cause:
+        raise UsageFault(f"the certificate authorities cannot be read: {cause.strerror}", where=more) from cause
+    return octets

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.sync.network.internal_addresses import Level, level_of
+from headwater.sync.network.signing_in import Credentials, Presented
 from headwater.version import __version__
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Fetched(msgspec.Struct):
     failure: Failure | None = None
     retry_after_seconds: float | None = None
     moved_to: str | None = None
+    presented: Presented = Presented.NOTHING
     tries: int = 1
 
     @property
@@ -96,21 +98,16 @@ class Fetched(msgspec.Struct):
         return self.failure is None and 200 <= self.status < 300
 
 
-class Credentials(msgspec.Struct, frozen=True):
-    """An `Authorization` header's value, and any URI of the one origin that may see it."""
-
-    origin: str
-    authorization: str
-
-
 class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How hard, how long and as whom a transport tries.
 
     `concurrency` bounds the requests in flight in all, `per_host` those to one host, `rate_per_second` their number.
-    `source`, a URI, is that by whose addresses others are judged (`internal_addresses`), save those of `named_hosts`.
-    A failed request is tried `retries` times more; a `Retry-After` beyond `longest_wait_seconds` is not waited for but
-    returned. Once `stopped` says so, whatever is under way is given up (`Interrupted`). The last five are for tests:
-    time that passes, time of day, sleep, chance (0 to 1), and how far inside an address lies.
+    `authorities` is a file of certificate authorities that are believed beside those of the machine, `proxy` the URI of
+    the proxy that all requests take, in place of those of the environment. `source`, a URI, is that by whose addresses
+    others are judged (`internal_addresses`), save those of `named_hosts`. A failed request is tried `retries` times
+    more; a `Retry-After` beyond `longest_wait_seconds` is not waited for but returned. Once `stopped` says so, whatever
+    is under way is given up (`Interrupted`). The last five are for tests: time that passes, time of day, sleep, chance
+    (0 to 1), and how far inside an address lies.
     """
 
     concurrency: int = 64
@@ -123,6 +120,8 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait_seconds: float = 60.0
     user_agent: str = f"headwater/{__version__} (ResourceSync destination)"
     credentials: Credentials | None = None
+    authorities: str | None = None
+    proxy: str | None = None
     source: str | None = None
     named_hosts: tuple[str, ...] = ()
     stopped: Callable[[], bool] | None = None

@@ -20,6 +20,7 @@ from headwater.sync.network.dispatch import Job, host_of
 from headwater.sync.network.fetch import Failure, FailureKind, TransportOptions
 from headwater.sync.network.internal_addresses import AddressGuard
 from headwater.sync.network.reception import Reception
+from headwater.sync.network.signing_in import Credentials
 
 SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
 RECEIVE_OCTETS = 128 * 1024
@@ -69,13 +70,19 @@ class _Socket(socket.socket):
 class Handle:
     """One easy handle with its reception, used for one request after another."""
 
-    __slots__ = ("barred", "curl", "exact", "guard", "job", "method", "plain", "reception")
+    __slots__ = ("barred", "certified", "curl", "exact", "guard", "job", "method", "plain", "reception")
 
     def __init__(self, reception: Reception, options: TransportOptions, guard: AddressGuard) -> None:
         self.reception = reception
         self.guard = guard
         self.barred: str | None = None
         self.job: Job | None = None
+        self._renew(options)
+
+    def _renew(self, options: TransportOptions) -> None:
+        """A handle of libcurl, of which nothing is set that belongs to one request."""
+        reception = self.reception
+        self.certified = False
         self.method = "GET"
         self.plain = True
         self.exact = False
@@ -109,6 +116,18 @@ class Handle:
             self.exact = True  # for good: pycurl cannot unset the option, so the handle says its target from now on
             self.curl.setopt(pycurl.REQUEST_TARGET, dispatch.request_target(uri))
 
+    def identify(self, credentials: Credentials | None, options: TransportOptions) -> None:
+        """Show a client certificate, or none: libcurl cannot forget one, so that the handle is exchanged then."""
+        if credentials is None or credentials.certificate is None:
+            if self.certified:
+                self.curl.close()
+                self._renew(options)
+        elif not self.certified:
+            self.certified = True
+            self.curl.setopt(pycurl.SSLCERT, credentials.certificate)
+            self.curl.setopt(pycurl.SSLKEY, credentials.key or credentials.certificate)
+            self.curl.setopt(pycurl.SSLKEYPASSWD, "")  # else OpenSSL would ask the terminal for one
+
     def use_method(self, method: str) -> None:
         """HEAD or GET."""
         if method == self.method:
@@ -128,7 +147,9 @@ class Handle:
 
     def trust(self, authorities: Authorities) -> None:
         """The authorities whose certificates are believed."""
-        if authorities.file:
+        if authorities.octets is not None:
+            self.curl.setopt(pycurl.CAINFO_BLOB, authorities.octets)
+        elif authorities.file:
             self.curl.setopt(pycurl.CAINFO, authorities.file)
         if authorities.folder:
             self.curl.setopt(pycurl.CAPATH, authorities.folder)
@@ -173,6 +194,10 @@ def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:
     yield pycurl.LOW_SPEED_TIME, options.stall_timeout_seconds
     yield pycurl.BUFFERSIZE, RECEIVE_OCTETS
     excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if options.proxy is not None:
+        yield pycurl.PROXY, options.proxy
+        yield pycurl.NOPROXY, excepted
+        return
     yield pycurl.NOPROXY, excepted if excepted.strip() == "*" else f"{excepted},{_LOOPBACK}".lstrip(",")
 
 

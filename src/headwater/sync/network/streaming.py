@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from headwater.errors import SourceFault
 from headwater.sync.network.dispatch import Job
 from headwater.sync.network.reception import HASHERS, Reception
+from headwater.sync.network.signing_in import Presented
 
 PAUSE_OCTETS = 256 * 1024
 """A stream whose reader is this far behind is paused."""
@@ -82,6 +83,7 @@ class StreamedAnswer:
         self.headers = done.headers if done else reception.headers
         self.failure = done.failure if done and not reception.delivering else None  # one in the body comes in its place
         self.body = done.body if done else b""
+        self.presented = done.presented if done else Presented.NOTHING
         self.retry_after_seconds = done.retry_after_seconds if done else None
         self.moved_to = job.moved_to
         self.octets = 0

@@ -8,21 +8,22 @@ It speaks HTTP/1.1 only: over loopback HTTP/2 measured slower, and every bound h
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from headwater.errors import Interrupted, UsageFault
 from headwater.sync.network import dispatch
 from headwater.sync.network.authorities import Authorities, trusted_authorities
 from headwater.sync.network.dispatch import Dispatcher, Job, Run
-from headwater.sync.network.fetch import Credentials, Failure, FailureKind, Fetch, Fetched, TransportOptions
+from headwater.sync.network.fetch import Failure, FailureKind, Fetch, Fetched, TransportOptions
 from headwater.sync.network.handles import NOT_TAKEN, PAUSE, PLAIN_HEADERS, CurlError, Handle, Multi
-from headwater.sync.network.internal_addresses import AddressGuard
+from headwater.sync.network.internal_addresses import AddressGuard, proxy_hosts
 from headwater.sync.network.partial import Part
 from headwater.sync.network.politeness import retry_after_seconds
 from headwater.sync.network.reception import HASHERS, Reception
+from headwater.sync.network.signing_in import FIELD_NAME, Credentials, Presented
 from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReception
 
 __all__ = [
@@ -39,8 +40,6 @@ __all__ = [
 
 MAX_CONCURRENCY = 256  # select(2) holds 1,024 descriptors; 256 connections hide 20 ms of latency altogether
 TURN_SECONDS = 0.25  # how long it may take until a wish to stop is seen
-
-_FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 
 
 class Transport:
@@ -59,8 +58,11 @@ class Transport:
         self._queue = Dispatcher(self.options, self._most)
         credentials = self.options.credentials
         self._trusted = dispatch.site_of(credentials.origin) if credentials else None
-        self._proxied = any(os.environ.get(name) for name in ("http_proxy", "all_proxy", "ALL_PROXY"))
-        self._authorities: Authorities | None = None
+        self._proxied = self.options.proxy is not None or any(
+            os.environ.get(name) for name in ("http_proxy", "all_proxy", "ALL_PROXY")
+        )
+        more = self.options.authorities
+        self._authorities: Authorities | None = trusted_authorities(more) if more else None
         self._guard = _guard_of(self.options)
 
     def __enter__(self) -> Transport:
@@ -214,6 +216,8 @@ class Transport:
         handle.reception.begin(job.fetch, job.part)
         self._flying[handle] = None
         try:
+            if handle.certified or (self.options.credentials and self.options.credentials.certificate):
+                handle.identify(self.options.credentials if job.site == self._trusted else None, self.options)
             handle.aim(dispatch.wire_uri(job.uri), proxied=self._proxied)
             handle.use_method(job.fetch.method)
             if job.fetch.headers or not handle.plain or job.site == self._trusted or job.part is not None:
@@ -247,13 +251,13 @@ class Transport:
         fields = [(name, value) for name, value in job.fetch.headers if name.lower() not in secret]
         fields += job.part.headers() if job.part is not None else ()
         names = {name.lower() for name, _ in fields}
-        if not all(map(_FIELD_NAME.match, names)) or any(c in value for _, value in fields for c in "\r\n\0"):
+        if not all(map(FIELD_NAME.match, names)) or any(c in value for _, value in fields for c in "\r\n\0"):
             raise ValueError("a header that cannot be sent")
         lines = [f"{name}: {value}".encode("latin-1") for name, value in fields]
         if "accept-encoding" not in names:
             lines.extend(PLAIN_HEADERS)
-        if self.options.credentials and job.site == self._trusted and "authorization" not in names:
-            lines.append(f"Authorization: {self.options.credentials.authorization}".encode("latin-1"))
+        if self.options.credentials and job.site == self._trusted:
+            lines += self.options.credentials.lines(names)
         handle.send_headers(lines)
 
     def _collect(self) -> bool:
@@ -321,10 +325,17 @@ class Transport:
         if job.part is not None:
             job.part.drop()
             job.part = None
+        answer.presented = self._presented(job)
         answer.tries = job.tries
         answer.moved_to = job.moved_to
         job.run.open -= 1
         job.run.done.append(answer)
+
+    def _presented(self, job: Job) -> Presented:
+        """What the last request said of who asks."""
+        if self.options.credentials is None:
+            return Presented.NOTHING
+        return self.options.credentials.presented if job.site == self._trusted else Presented.WITHHELD
 
     def _ground(self, handle: Handle, *, lasting: bool = False) -> None:
         """Take a transfer off libcurl; what its file holds without having been completed is removed, or kept."""
@@ -357,4 +368,6 @@ class Transport:
 
 def _guard_of(options: TransportOptions) -> AddressGuard:
     site = dispatch.site_of(options.source) if options.source else None
-    return AddressGuard(site and dispatch.host_of(site), options.named_hosts, level=options.level_of)
+    own = urlsplit(options.proxy).hostname if options.proxy else None
+    proxies = proxy_hosts if own is None else lambda: (own, *proxy_hosts())
+    return AddressGuard(site and dispatch.host_of(site), options.named_hosts, level=options.level_of, proxies=proxies)

@@ -102,7 +102,7 @@ def validated(look: Look) -> tuple[str, Validators]:
 
 def refused(look: Look) -> SourceFault:
     """What an answer that is not 200 comes to."""
-    return SourceFault(f"HTTP status {look.status}", where=look.uri, rule="DST-A1")
+    return look.refused or SourceFault(f"HTTP status {look.status}", where=look.uri, rule="DST-A1")
 
 
 def no_document(look: Look) -> str:

@@ -18,7 +18,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise
 from headwater.sync.addresses import CUSTOMARY_NAMES, is_host, starting_uri
-from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, Unreachable
+from headwater.sync.faults import NothingToCopy, Unreachable
 from headwater.sync.network.politeness import RETRIED_STATUSES
 from headwater.sync.reading.capabilities import (
     CAPABILITY_LISTS,
@@ -33,6 +33,7 @@ from headwater.sync.reading.capabilities import (
 from headwater.sync.reading.choosing import Wanted
 from headwater.sync.reading.documents import Documents, Look
 from headwater.sync.reading.labels import names_of
+from headwater.sync.reading.nothing_found import nothing_found
 from headwater.sync.reading.shortlist import MOST_SETS, Shortlist, shortlist
 from headwater.sync.state import Offer, Validators
 
@@ -130,7 +131,7 @@ class Discovery:
                 break
         chosen, description = self._shortlist, self._description
         if not offers and chosen is None and not self._left_out:
-            raise self._nothing(url)
+            raise nothing_found(url, self._faults, self._plain, self._description)
         return Found(
             url,
             tuple(named(offers)) if chosen is None else chosen.offers,
@@ -365,22 +366,6 @@ class Discovery:
             return
         self._offered.add(normalise(offer.identity))
         yield offer
-
-    def _nothing(self, url: str) -> SourceFault:
-        if self._plain is not None:
-            return PlainSitemap("only a plain Sitemap was found, no ResourceSync", where=self._plain, rule="DST-A3")
-        if self._description is not None and not self._description.entries:
-            return NothingToCopy("the Source Description lists no set", where=self._description.uri)
-        telling = [f for f in self._faults if type(f) is not SourceFault]
-        documents = [f for f in telling if f.code.startswith("HW-DOC") and f.code != "HW-DOC-07"]
-        named_first = [f for f in telling if isinstance(f, NothingToCopy)]
-        answered = len(telling) < len(self._faults) or documents
-        if named_first:
-            return named_first[0]
-        if telling and not answered:
-            return telling[0]
-        reasons = "; ".join(dict.fromkeys(str(fault) for fault in self._faults)) or "nothing there"
-        return NotResourceSync(f"no ResourceSync document was found: {reasons[:1000]}", where=url, rule="DST-A2")
 
 
 def _well_known(url: str) -> str:

@@ -27,6 +27,7 @@ from headwater.sync.network.politeness import backoff_seconds
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, StreamedAnswer, Transport
 from headwater.sync.reading.looking import Look as Look
 from headwater.sync.reading.looking import is_torn, look_at, may_pass
+from headwater.sync.reading.refusal import sign_in_refused
 from headwater.sync.state import Validators
 
 LARGEST_DOCUMENT = 4 << 30
@@ -181,8 +182,10 @@ class Documents:
                 return Unchanged(uri)
             if answer.status in _GONE:
                 return Missing(uri, answer.status)
+            if refused := sign_in_refused(uri, answer):
+                raise refused
             if answer.status != 200:
-                raise Unreachable(f"cannot be fetched: HTTP status {answer.status}", where=uri, rule=_rule(answer))
+                raise Unreachable(f"cannot be fetched: HTTP status {answer.status}", where=uri, rule="DST-F1")
             reader = Reader(base_uri=answer.uri)
             digest = self._feed(reader, chunks, answer.uri, consumer)
             self.octets += answer.octets
@@ -330,10 +333,6 @@ class Documents:
 def _headers(validators: Validators | None, *, fresh: bool = False) -> tuple[tuple[str, str], ...]:
     past_caches = (("Cache-Control", "no-cache"),) if fresh else ()
     return (("Accept-Encoding", "gzip"), *(validators.headers() if validators else ()), *past_caches)
-
-
-def _rule(answer: StreamedAnswer | Fetched) -> str:
-    return "DST-F2" if answer.status in (401, 403) else "DST-F1"
 
 
 def _max_age(value: str | None) -> int | None:

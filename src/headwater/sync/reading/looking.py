@@ -10,8 +10,10 @@ from headwater.errors import SourceFault
 from headwater.spec.faults import NotXml
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
+from headwater.sync.faults import SignInRefused
 from headwater.sync.http_dates import telling
 from headwater.sync.network.transport import Fetched, StreamBroken, StreamedAnswer
+from headwater.sync.reading.refusal import sign_in_refused
 
 PAGE_OCTETS = 1 << 20
 """How much of a page that is no ResourceSync document is kept to look for links."""
@@ -33,6 +35,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     moved_to: str | None = None
     etag: str | None = None
     last_modified: str | None = None
+    refused: SignInRefused | None = None
 
 
 def look_at(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Look:
@@ -57,6 +60,7 @@ def look_at(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes],
         moved_to=answer.moved_to,
         etag=answer.headers.get("etag"),
         last_modified=telling(answer.headers),
+        refused=sign_in_refused(uri, answer),
     )
 
 

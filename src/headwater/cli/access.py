@@ -1,0 +1,117 @@
+"""Options of all commands that ask a source: who asks, whom to believe, by which proxy, and how hard to try."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from headwater.errors import UsageFault
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PASSWORD = "HEADWATER_PASSWORD"  # noqa: S105  the name of a variable
+_MOST_HEADER_OCTETS = 1 << 16
+_FILE = click.Path(exists=True, dir_okay=False)
+
+_ASKING = (
+    click.option(
+        "--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only."
+    ),
+    click.option(
+        "--user",
+        envvar="HEADWATER_USER",
+        metavar="NAME[:PASSWORD]",
+        help="Who asks, told to URL's origin only; the password rather by HEADWATER_PASSWORD, or ~/.netrc has both.",
+    ),
+    click.option(
+        "--header",
+        "headers",
+        multiple=True,
+        metavar="'NAME: VALUE'",
+        help="A header sent to URL's origin only, or @FILE with one on each line (may be repeated).",
+    ),
+    click.option("--cert", type=_FILE, metavar="FILE", help="A client certificate (PEM), shown to URL's origin only."),
+    click.option("--key", type=_FILE, metavar="FILE", help="Its key, where that is not in the same file."),
+    click.option("--ca", type=_FILE, metavar="FILE", help="Believe these authorities too (PEM), beside the machine's."),
+    click.option("--proxy", metavar="URL", help="Ask by this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]"),
+)
+_PACE = (
+    click.option(
+        "--concurrency", type=click.IntRange(1, 256), default=64, show_default=True, help="Requests in flight."
+    ),
+    click.option(
+        "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N requests a second."
+    ),
+    click.option(
+        "--timeout",
+        "stall_seconds",
+        type=click.IntRange(1),
+        default=30,
+        show_default=True,
+        help="Seconds that an answer may stand still.",
+    ),
+)
+
+
+def asks_a_source(command: Command) -> Command:
+    """Give a command the options that say who asks a source, and how; `said` makes `Options` of them."""
+    for option in reversed((*_PACE, *_ASKING)):
+        command = option(command)
+    return command
+
+
+def said(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Fields of `Options` for what a command was given: all of it, but for what was left away."""
+    given = {name: value for name, value in wanted.items() if value is not None}
+    token, user = _one_of(given.pop("token", None), given.pop("user", None))
+    if token:
+        given["authorization"] = f"Bearer {token}"
+    if user:
+        given["user"], given["password"] = _signing_in(user)
+    given["headers"] = tuple(field for text in given.get("headers", ()) for field in _fields(text))
+    return given
+
+
+def _one_of(token: str | None, user: str | None) -> tuple[str | None, str | None]:
+    """A token or a user: what stands in the command counts before what stands in the environment."""
+    if not token or not user:
+        return token, user
+    context = click.get_current_context()
+    spoken = [name for name in ("token", "user") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if len(spoken) != 1:
+        raise click.UsageError("--token (HEADWATER_TOKEN) and --user (HEADWATER_USER) exclude each other")
+    return (token, None) if spoken == ["token"] else (None, user)
+
+
+def _signing_in(user: str) -> tuple[str, str]:
+    name, colon, password = user.partition(":")
+    if colon:
+        return name, password
+    if (kept := os.environ.get(PASSWORD)) is not None:
+        return name, kept
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return name, click.prompt(f"Password of {name}", hide_input=True, err=True)
+    raise click.UsageError(f"--user is without a password: {PASSWORD} may have it, or ~/.netrc both")
+
+
+def _fields(text: str) -> list[tuple[str, str]]:
+    if not text.startswith("@"):
+        return [_field(text)]
+    try:
+        with open(text[1:], encoding="latin-1") as file:
+            lines = file.read(_MOST_HEADER_OCTETS).splitlines()
+    except OSError as cause:
+        raise UsageFault(f"the file of headers cannot be read: {cause.strerror}", where=text[1:]) from cause
+    return [_field(line) for line in lines if line.strip()]
+
+
+def _field(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise click.UsageError("--header is 'NAME: VALUE', or @FILE with one on each line")
+    return name.strip(), value.strip()
