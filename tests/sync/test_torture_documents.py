@@ -442,6 +442,24 @@ def test_the_guard_of_a_first_copy(gone: int, consent: float | None, status: int
     assert len(tree(dest)) == (30 - gone if status == DONE else 30)
 
 
+def test_what_was_held_back_is_not_let_go_by_what_came_since(source: Source, site: Site, dest: Path) -> None:
+    """DST-B4: all files replaced by others are held back until somebody consents, in every run."""
+    assert go(source.base, dest).status == DONE
+    for n in range(5):
+        site.drop(f"f{n}.txt")
+        site.put(f"g{n}.txt", b"g%d" % n)
+    site.publish_changes()
+    for _ in range(3):
+        ran = go(source.base, dest)
+        assert (ran.status, ran.one.deleted, ran.one.held_back) == (FAILED, 0, 5)
+        assert len(tree(dest)) == 10
+    ran = go(source.base, dest, max_delete=0.5)
+    assert (ran.status, ran.one.deleted, ran.one.held_back) == (DONE, 5, 0)
+    site.drop("g0.txt")
+    site.publish_changes()
+    assert (go(source.base, dest).one.deleted, len(tree(dest))) == (1, 4)
+
+
 def test_what_comes_back_is_not_deleted(source: Source, dest: Path) -> None:
     site = many(source, 3)
     go(source.base, dest)

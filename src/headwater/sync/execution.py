@@ -23,7 +23,7 @@ from headwater.sync.options import Action
 from headwater.sync.plan import Counts, clear, guard
 from headwater.sync.refusals import any_refused
 from headwater.sync.standing import Standing
-from headwater.sync.state import former_bases, intend, one_set
+from headwater.sync.state import forget_measure, former_bases, intend, keep_measure, measure, one_set
 from headwater.sync.transfer import Transfer
 
 _MOST_ACTIONS = 10_000
@@ -75,7 +75,9 @@ class Execution:
                 left.skip_waiting(t, now)
                 left.held_back(t)
             doomed = int(t.value("SELECT count(*) FROM temp.doomed"))
-            allowed = kit.options.delete and guard(doomed, self._held(t), kit.options.max_delete)
+            allowed = kit.options.delete and guard(doomed, self._measure(t), kit.options.max_delete)
+            if allowed or not doomed:
+                forget_measure(t, self._set.row.id)
             early = allowed and claims.doomed_in_the_way(t)
         if kit.options.dry_run:
             self._show_plan(counts, doomed, allowed)
@@ -153,6 +155,14 @@ class Execution:
         self._held_before = max(self._held_before, int(t.value(sql, (self._set.row.id,))))
         return self._held_before
 
+    def _measure(self, t: Transaction) -> int:
+        """What the guard measures deletions by: without consent, what was held when some were first held back.
+
+        Files that came since, from another place perhaps, let none of them go.
+        """
+        held, before = self._held(t), measure(t, self._set.row.id)
+        return held if before is None or self._kit.options.max_delete is not None else min(before, held)
+
     def _delete(self, tree: Tree, counts: Counts) -> None:
         """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm).
 
@@ -196,6 +206,8 @@ class Execution:
                 " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.doomed)"
             )
             refused = any_refused(t, self._set.row.id)
+            if self._kit.options.delete and measure(t, self._set.row.id) is None:
+                keep_measure(t, self._set.row.id, self._held_before)
         if self._kit.options.delete and refused:
             told = f"{doomed} deletions are held back: other entries are refused, and may be what was deleted"
             self._set.warn("DST-B4", told, self._set.row.name)

@@ -243,6 +243,22 @@ def former_bases(transaction: Transaction, set_id: int) -> list[str]:
     return msgspec.json.decode(fact(transaction, f"former bases {set_id}") or "[]", type=list[str])
 
 
+def measure(transaction: Transaction, set_id: int) -> int | None:
+    """How many files a set held when deletions were first held back (DST-B4); None where none are."""
+    value = fact(transaction, f"held when held back {set_id}")
+    return None if value is None else int(value)
+
+
+def keep_measure(transaction: Transaction, set_id: int, held: int) -> None:
+    """Remember how many files a set holds while deletions are held back."""
+    keep_fact(transaction, f"held when held back {set_id}", str(held))
+
+
+def forget_measure(transaction: Transaction, set_id: int) -> None:
+    """No deletions are held back any more."""
+    transaction.run("DELETE FROM facts WHERE name = ?", (f"held when held back {set_id}",))
+
+
 class Validators(msgspec.Struct, frozen=True):
     """What a conditional request for a document says (DST-C1)."""
 
