@@ -15,7 +15,7 @@ from headwater.sync.network.transport import Credentials, Transport
 from headwater.sync.options import Options
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
-from tests.sync.torture import Handler, Page, Reply, Site, Source, redirect
+from tests.sync.torture import Handler, Page, Reply, Site, Source, document, redirect, url
 
 BODIES = {f"d{n % 4}/f{n}.txt": b"body %d\n" % n for n in range(30)}
 
@@ -467,3 +467,110 @@ def test_killed_at_any_commit_of_a_move(
         pytest.fail("the run never came to its end")
     assert cut > 5
     assert_settled(new.base, tmp_path / "cut")
+
+
+# sets that are told by what they list
+
+
+def rename_set(source: Source, old: str, new: str, bodies: dict[str, bytes]) -> None:
+    source.pages = {path: page for path, page in source.pages.items() if not path.startswith(f"/{old}/")}
+    publish(source, new, bodies)
+
+
+def test_another_name_and_nearly_all_of_the_content(source: Source, copied: Site, dest: Path) -> None:
+    """The only set of a source under another name at the same host: it is the same if nearly all is the same."""
+    rename_set(source, "set", "other", dict(list(BODIES.items())[:29]) | {"new.txt": b"new"})
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.name, ran.one.created, ran.one.deleted, ran.one.octets) == (DONE, "set", 1, 1, 3)
+
+
+def test_another_name_and_half_of_the_content_is_another_set(source: Source, copied: Site, dest: Path) -> None:
+    """The volume of another year does not take the place of the last one."""
+    rename_set(source, "set", "other", dict(list(BODIES.items())[:15]) | {f"n{n}.txt": b"%d" % n for n in range(15)})
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert {name: body for name, body in tree(dest).items() if not name.startswith("other/")} == BODIES
+    assert (dest / "other/n1.txt").exists()
+
+
+def test_sets_under_other_names_by_the_users_word(source: Source, new: Source, dest: Path) -> None:
+    """Which is which is told by what they list."""
+    contents = {"one": {"a.txt": b"a", "b.txt": b"b"}, "two": {"c.txt": b"c", "d.txt": b"d"}}
+    for name, bodies in contents.items():
+        publish(source, name, bodies).publish_description(*contents)
+    assert go(source.base, dest).status == DONE
+    before = tree(dest)
+    for name, other in (("two", "x"), ("one", "y")):
+        publish(new, other, contents[name]).publish_description("x", "y")
+    ran = go(new.base, dest, moved=True)
+    assert ran.report is not None
+    assert (ran.status, sorted((one.name, one.octets) for one in ran.report.sets)) == (DONE, [("one", 0), ("two", 0)])
+    assert tree(dest) == before
+
+
+def test_an_old_host_that_is_gone_is_not_asked_for_every_set(source: Source, new: Source, dest: Path) -> None:
+    names = [f"s{n}" for n in range(8)]
+    for where in (source, new):
+        for name in names:
+            publish(where, name, {"a.txt": name.encode()})
+        Site(where, "s0").publish_description(*names)
+        if where is source:
+            assert go(source.base, dest).status == DONE
+    source.pages = {f"/{name}/capabilitylist.xml": Reply(script=lambda _handler: None) for name in names}
+    source.forget()
+    assert go(new.base, dest).status == USAGE
+    asked = {path for path in source.requests() if path.endswith("/capabilitylist.xml")}
+    assert len(asked) == 2
+    ran = go(new.base, dest, moved=True)
+    assert ran.status == DONE
+    assert ran.report is not None
+    assert [one.octets for one in ran.report.sets] == [0] * 8
+
+
+def test_a_list_on_a_foreign_host_is_not_looked_at(source: Source, new: Source, copied: Site, dest: Path) -> None:
+    """DST-S12: to find out whether sets are alike nothing is asked of hosts that are not those of the documents."""
+    with Source() as inner:
+        publish(inner)
+        entries = [url(f"{inner.base}/set/resourcelist.xml", capability="resourcelist")]
+        source.pages["/files/capabilitylist.xml"] = Reply(document(entries, capability="capabilitylist"))
+        entries = [url(f"{source.base}/files/capabilitylist.xml", capability="capabilitylist")]
+        source.pages["/.well-known/resourcesync"] = Reply(document(entries, capability="description"))
+        go(source.base, dest)
+        assert inner.requests() == []
+    assert {name: body for name, body in tree(dest).items() if name in BODIES} == BODIES
+
+
+# back again
+
+
+def test_who_answered_once_does_not_keep_the_copy(source: Source, new: Source, dest: Path) -> None:
+    """Somebody in between redirected once to a mirror of the same content: the address given goes on being asked."""
+    site = publish(source)
+    start = f"{source.base}/set/capabilitylist.xml"
+    assert go(start, dest).status == DONE
+    mirror = publish(new)
+    mirror.put("d1/f1.txt", b"evil\n")
+    mirror.publish_changes()
+    pages = source.pages
+    source.pages = Elsewhere(new.base)
+    go(start, dest)
+    source.pages = pages
+    site.put("d1/f1.txt", b"good\n")
+    site.clock = 50.0
+    site.publish()
+    ran = go(start, dest)
+    assert ran.status == DONE
+    assert tree(dest) == BODIES | {"d1/f1.txt": b"good\n"}
+    new.forget()
+    assert go(start, dest).status == DONE
+    assert new.requests() == []
+
+
+def test_a_move_and_back(source: Source, new: Source, copied: Site, dest: Path) -> None:
+    pages = source.pages
+    publish(new)
+    source.pages = Elsewhere(new.base)
+    assert_taken_along(go(source.base, dest), dest)
+    source.pages, new.pages = pages, Elsewhere(source.base)
+    assert_taken_along(go(source.base, dest), dest)
+    assert_settled(source.base, dest)

@@ -11,7 +11,7 @@ from headwater.storage.database import Database
 from headwater.sync.filters import Scope
 from headwater.sync.moving import LISTED, agreement
 from headwater.sync.reading.documents import Documents
-from headwater.sync.reading.intake import Intake
+from headwater.sync.reading.intake import Intake, Staged, scope_origins
 from headwater.sync.state import Offer, SetRow
 
 _MOST = 2_000
@@ -21,28 +21,36 @@ _STAGE = (
 )
 
 
-def likeness(documents: Documents, database: Database) -> Callable[[SetRow, Offer], bool]:
-    """A function that says whether at least half of what is looked at is held, with the same hash."""
+def likeness(documents: Documents, database: Database, *given: str) -> Callable[[SetRow, Offer], float]:
+    """A function that says how much of what is listed first is held, with the same hash.
 
-    def alike(row: SetRow, offer: Offer) -> bool:
-        intake = Intake(Scope(frozenset(), any_host=True))
-        rows = [intake.row(entry) for entry in _beginning(documents, offer)]
+    Only lists on the hosts of the source's documents are asked for: the addresses `given`, and the Capability List.
+    """
+    listed: dict[str, list[Staged]] = {}
+
+    def alike(row: SetRow, offer: Offer) -> float:
+        if offer.identity not in listed:
+            listed.clear()
+            scope = Scope(scope_origins(*given, offer.capability_list))
+            everything = Intake(Scope(frozenset(), any_host=True))
+            listed[offer.identity] = [everything.row(entry) for entry in _beginning(documents, offer, scope)]
+        rows = listed[offer.identity]
         with database.write() as t:
             t.run("DELETE FROM temp.listed")
             t.many(_STAGE, rows)
             found = agreement(t, row, offer, LISTED)
             t.run("DELETE FROM temp.listed")
         compared = min(found.held, len(rows))
-        return compared > 0 and 2 * found.same >= compared
+        return found.same / compared if compared else 0.0
 
     return alike
 
 
-def _beginning(documents: Documents, offer: Offer) -> list[Entry]:
+def _beginning(documents: Documents, offer: Offer, scope: Scope) -> list[Entry]:
     """The first entries of what an offer's Resource List lists; nothing where it cannot be read."""
     uri = offer.resource_list
     for _ in range(3):  # an index, and an index in it (AMB-65)
-        if uri is None:
+        if uri is None or scope.refusal(uri) is not None:
             break
         try:
             look = documents.look(uri, most_entries=_MOST)

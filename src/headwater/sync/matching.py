@@ -14,7 +14,7 @@ from headwater.errors import SourceFault
 from headwater.spec.uris import normalise
 from headwater.storage.database import Transaction
 from headwater.sync.faults import AnotherSource
-from headwater.sync.filters import origin_of
+from headwater.sync.filters import Origin, origin_of
 from headwater.sync.moving import is_move
 from headwater.sync.reading.documents import Documents
 from headwater.sync.state import Move, Offer, SetRow
@@ -22,8 +22,12 @@ from headwater.sync.state import Move, Offer, SetRow
 Moved = Callable[[str], str | None]
 """Says where a document's URI permanently redirects to; None when it does not, or when nothing answers there."""
 
-Alike = Callable[[SetRow, Offer], bool]
-"""Says whether what an offer lists is what is held of a set."""
+Alike = Callable[[SetRow, Offer], float]
+"""Says how much of what an offer lists first is held of a set, with the same hash: 0 to 1."""
+
+_HALF, _NEARLY_ALL = 0.5, 0.9
+_MOST_TRIED = 1_000
+_DEAD = 2  # an origin where so many requests in a row come to nothing is asked for nothing more
 
 
 class Matches(msgspec.Struct, frozen=True):
@@ -38,20 +42,23 @@ def match(
 ) -> Matches:
     """Match by identity; what is left by a list that both name and nobody else does, then by a permanent redirect.
 
-    `moved` is asked only where sets and offers are both left over; what then still is, is matched by name (or as the
-    only ones) where `alike` says that they are the same, or the user does (`said`). A set whose lists are elsewhere by
-    now has a `move`.
+    What then still is left on both sides is matched by what is listed (`alike`): half is enough where the names are the
+    same, nearly everything where these are the only ones. Where the user says that the source has moved (`said`) the
+    name is enough, or that these are the only ones; nothing is asked of the old address then but for the others.
+    A set whose lists are elsewhere by now has a `move`.
     """
     by_identity = {row.offer.identity: row for row in known}
     rows = {offer.identity: by_identity[offer.identity] for offer in offers if offer.identity in by_identity}
     taken = {row.id for row in rows.values()}
     left = {row.id: row for row in known if row.id not in taken}
     new = [offer for offer in offers if offer.identity not in rows]
-    if said:
-        alike = _as_said
     ways = [_by_list(left, new, known, offers), _by_redirect(left, moved)]
+    if said:
+        ways.insert(1, _by_name(left, new, rows, None))
     if alike is not None:
         ways.append(_by_name(left, new, rows, alike))
+    if said and alike is not None:
+        ways.append(_by_content(left, alike))
     for same in ways:
         for offer in new:
             row = same(offer) if left and offer.identity not in rows else None
@@ -62,18 +69,33 @@ def match(
     return Matches(rows, tuple(left.values()))
 
 
-def _as_said(_row: SetRow, _offer: Offer) -> bool:
-    return True
-
-
 def _by_name(
-    left: dict[int, SetRow], new: Sequence[Offer], rows: Mapping[str, SetRow], alike: Alike
+    left: dict[int, SetRow], new: Sequence[Offer], rows: Mapping[str, SetRow], alike: Alike | None
 ) -> Callable[[Offer], SetRow | None]:
     def same(offer: Offer) -> SetRow | None:
         named = [row for row in left.values() if row.name == offer.name]
-        if not named and len(left) == 1 and sum(one.identity not in rows for one in new) == 1:
-            named = list(left.values())
-        return named[0] if named and alike(named[0], offer) else None
+        if named:
+            return named[0] if alike is None or alike(named[0], offer) >= _HALF else None
+        if len(left) > 1 or sum(one.identity not in rows for one in new) > 1:
+            return None
+        only = next(iter(left.values()))
+        return only if alike is None or alike(only, offer) >= _NEARLY_ALL else None
+
+    return same
+
+
+def _by_content(left: dict[int, SetRow], alike: Alike) -> Callable[[Offer], SetRow | None]:
+    tried = 0
+
+    def same(offer: Offer) -> SetRow | None:
+        nonlocal tried
+        for row in list(left.values()):
+            tried += 1
+            if tried > _MOST_TRIED:
+                return None
+            if alike(row, offer) >= _HALF:
+                return row
+        return None
 
     return same
 
@@ -167,13 +189,20 @@ def _lists(offer: Offer) -> set[str]:
 
 
 def redirects_of(documents: Documents) -> Moved:
-    """Asks the source where a document has moved to."""
+    """Asks the source where a document has moved to; of an origin where nobody answers nothing more is asked."""
+    failures: Counter[Origin | None] = Counter()
 
     def moved(uri: str) -> str | None:
-        try:
-            return documents.look(uri, most_entries=1).moved_to
-        except SourceFault:
+        origin = origin_of(uri)
+        if failures[origin] >= _DEAD:
             return None
+        try:
+            target = documents.look(uri, most_entries=1).moved_to
+        except SourceFault:
+            failures[origin] += 1
+            return None
+        failures[origin] = 0
+        return target
 
     return moved
 

@@ -30,6 +30,7 @@ from headwater.sync.verify import Held, Listed, Same, compare
 _SAMPLE = 500
 _MOST_PAIRS = 5_000
 _CANDIDATES = 6
+_COMPARED = 5_000  # of so many files the best prefixes are told; the best ones are then compared as a whole
 
 LISTED = "SELECT n, uri, hash, length, lastmod, type, encoding FROM temp.listed WHERE NOT refused"
 CHANGED = (
@@ -56,7 +57,7 @@ SELECT l.hash, l.length, l.lastmod, l.type, l.encoding, r.digest, r.size, r.last
 FROM resources r JOIN temp.there l ON l.uri = CASE
   WHEN EXISTS (SELECT 1 FROM temp.there x WHERE x.uri = r.uri) THEN r.uri
   WHEN substr(r.uri, 1, :size) = :old THEN :new || substr(r.uri, :size + 1) END
-WHERE r.set_id = :set AND r.path IS NOT NULL"""
+WHERE r.set_id = :set AND r.path IS NOT NULL AND r.id % :step = 0"""
 
 _RENAMED = """
 INSERT INTO temp.renamed(id, uri) SELECT r.id, :new || substr(r.uri, :size + 1) FROM resources r
@@ -133,15 +134,17 @@ def agreement(t: Transaction, row: SetRow, offer: Offer, listed: str) -> Agreeme
     t.run("DELETE FROM temp.there")
     t.run("INSERT OR REPLACE INTO temp.there(n, uri, hash, length, lastmod, type, encoding) " + listed)
     held = int(t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,)))
-    found = [_agreement(t, row, held, prefixes) for prefixes in (None, *_candidates(t, row, offer))]
-    return max(found, key=lambda one: (one.same, one.open))
+    step = max(1, held // _COMPARED)
+    found = [_agreement(t, row, held, prefixes, step) for prefixes in (None, *_candidates(t, row, offer))]
+    best = max(found, key=lambda one: (one.same, one.open))
+    return best if step == 1 else _agreement(t, row, held, best.prefixes)
 
 
-def _agreement(t: Transaction, row: SetRow, held: int, prefixes: Prefixes | None) -> Agreement:
+def _agreement(t: Transaction, row: SetRow, held: int, prefixes: Prefixes | None, step: int = 1) -> Agreement:
     counts: Counter[Same] = Counter()
     old, new = (prefixes.old, prefixes.new) if prefixes else ("\0", "\0")
     for hash_, length, lastmod, type_, coding, digest, size, held_lastmod, listed_hash, newer in t.rows(
-        _COUNTERPARTS, {"set": row.id, "old": old, "new": new, "size": len(old)}
+        _COUNTERPARTS, {"step": step, "set": row.id, "old": old, "new": new, "size": len(old)}
     ):
         listed = Listed(hash_, length, lastmod, type_, coding)
         same = Same.YES if hash_ and hash_ == listed_hash and not newer else None

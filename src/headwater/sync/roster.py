@@ -17,6 +17,7 @@ from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Transaction
 from headwater.sync.faults import Unreachable
 from headwater.sync.filters import origin_of
+from headwater.sync.fresh_offers import FreshOffers
 from headwater.sync.likeness import likeness
 from headwater.sync.matching import (
     Alike,
@@ -30,24 +31,21 @@ from headwater.sync.matching import (
     moved_command,
     redirects_of,
 )
-from headwater.sync.moving import is_move, known_as
 from headwater.sync.network.politeness import RETRIED_STATUSES
 from headwater.sync.options import Options
-from headwater.sync.reading.capabilities import CAPABILITY_LISTS, Known, offer_of, unusable
+from headwater.sync.reading.capabilities import Known, unusable
 from headwater.sync.reading.discover import Discovery, Found
 from headwater.sync.reading.documents import Documents, Look
 from headwater.sync.reading.labels import Names
 from headwater.sync.selection import pick, wanted_of
 from headwater.sync.state import (
     SOURCE,
-    Move,
     Offer,
     SetRow,
     add_set,
     all_validators,
     fact,
     keep_fact,
-    keep_offer,
     keep_validators,
     moved_documents,
     sets,
@@ -271,7 +269,8 @@ class Roster:
         """How sets that are left over are told by what they list; None where the address alone tells another source."""
         url = None if self._is_same_url() else self._url
         may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
-        return likeness(self._documents, self._database) if may else None
+        may = may or self._options.moved
+        return likeness(self._documents, self._database, self._url, found.final) if may else None
 
     def _is_unread(self, offer: Offer) -> bool:
         return offer.capability_list in self._unread or offer.description in self._unread
@@ -360,33 +359,5 @@ class Roster:
                 )
 
     def with_fresh_offer(self, row: SetRow) -> SetRow:
-        """Where there is no Change List to poll, the Capability List is polled: it may name one by now."""
-        uri = row.offer.capability_list
-        if row.position is None or row.offer.change_list is not None or uri is None or uri in self._unread:
-            return row
-        if row.move is not None:
-            return row  # it was just read
-        with self._database.write() as t:
-            held = validators(t, SOURCE, uri)
-        try:
-            look = self._documents.look(uri, validators=held)
-        except SourceFault as fault:
-            self._unreadable(fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}", uri)
-            return row
-        if look.status == 304:
-            return row
-        if look.document is None or look.document.kind not in CAPABILITY_LISTS:
-            why = look.fault.what if look.fault is not None else f"HTTP status {look.status}"
-            self._unreadable("DST-A6", f"the Capability List cannot be read: {why}", uri)
-            return row
-        fresh = offer_of(look, row.offer.description, self._documents)
-        return self._with_offer(row, fresh, look)
-
-    def _with_offer(self, row: SetRow, fresh: Offer, look: Look) -> SetRow:
-        offer = known_as(fresh, row.offer, look.moved_to)
-        if look.moved_to is not None and is_move(row.offer, offer):
-            return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
-        with self._database.write() as t:
-            keep_offer(t, row.id, offer)
-            keep_validators(t, SOURCE, look.uri, look.etag, look.last_modified, self._documents.moved.get(look.uri))
-        return msgspec.structs.replace(row, offer=offer)
+        """What is offered of one set just now, where that has to be asked for."""
+        return FreshOffers(self._documents, self._database, self._unread, self._unreadable).of(row)

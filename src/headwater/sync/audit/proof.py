@@ -173,7 +173,7 @@ class _Audit:
         with self._database.write() as t:
             url = None if fact(t, "url") == self._url else self._url
         may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
-        return likeness(self._documents, self._database) if may else None
+        return likeness(self._documents, self._database, self._url, found.final) if may else None
 
     def _not_offered(self, row: SetRow) -> SetAudit | None:
         """The verdict on a set that is held and not offered now; None where the user asked for another."""

@@ -1,0 +1,80 @@
+"""What the Capability List of one set offers just now, where no Source Description and no Change List tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.storage.database import Database
+from headwater.sync.moving import is_move, known_as
+from headwater.sync.reading.capabilities import CAPABILITY_LISTS, offer_of
+from headwater.sync.reading.documents import Documents, Look
+from headwater.sync.state import SOURCE, Move, Offer, SetRow, keep_offer, keep_validators, validators
+
+
+class FreshOffers:
+    """Asks for Capability Lists. `unread` are those that failed before in this run, `unreadable` hears of others."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        database: Database,
+        unread: Collection[str],
+        unreadable: Callable[[str, str, str], None],
+    ) -> None:
+        self._documents = documents
+        self._database = database
+        self._unread = unread
+        self._unreadable = unreadable
+
+    def of(self, row: SetRow) -> SetRow:
+        """Where there is no Change List to poll, the Capability List is polled: it may name one by now."""
+        if row.move is None and row.offer.capability_list not in (None, row.offer.identity):
+            row = self._at_its_address(row)
+        if row.move is not None:
+            return row  # it was just read
+        uri = row.offer.capability_list
+        if row.position is None or row.offer.change_list is not None or uri is None or uri in self._unread:
+            return row
+        with self._database.write() as t:
+            held = validators(t, SOURCE, uri)
+        try:
+            look = self._documents.look(uri, validators=held)
+        except SourceFault as fault:
+            self._unreadable(fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}", uri)
+            return row
+        if look.status == 304:
+            return row
+        if look.document is None or look.document.kind not in CAPABILITY_LISTS:
+            why = look.fault.what if look.fault is not None else f"HTTP status {look.status}"
+            self._unreadable("DST-A6", f"the Capability List cannot be read: {why}", uri)
+            return row
+        fresh = offer_of(look, row.offer.description, self._documents)
+        return self._with_offer(row, fresh, look)
+
+    def _at_its_address(self, row: SetRow) -> SetRow:
+        """Whether the address that the user gave for a set still redirects to where the set is said to be (DST-F10).
+
+        Who could answer in the source's place once, over plain http perhaps, does not keep the copy for good.
+        """
+        try:
+            look = self._documents.look(row.offer.identity)
+        except SourceFault:
+            return row
+        if look.document is None or look.document.kind not in CAPABILITY_LISTS:
+            return row
+        if look.moved_to == row.offer.capability_list:
+            return row
+        offer = known_as(offer_of(look, row.offer.description, self._documents), row.offer, look.moved_to)
+        return msgspec.structs.replace(row, offer=offer, move=Move(row.offer)) if is_move(row.offer, offer) else row
+
+    def _with_offer(self, row: SetRow, fresh: Offer, look: Look) -> SetRow:
+        offer = known_as(fresh, row.offer, look.moved_to)
+        if look.moved_to is not None and is_move(row.offer, offer):
+            return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
+        with self._database.write() as t:
+            keep_offer(t, row.id, offer)
+            keep_validators(t, SOURCE, look.uri, look.etag, look.last_modified, self._documents.moved.get(look.uri))
+        return msgspec.structs.replace(row, offer=offer)
