@@ -188,16 +188,9 @@ def test_undated_entries_of_other_kinds_tell_nothing() -> None:
     assert Read(urlset(url(""))).version is None
 
 
-def test_any_prefix_and_encoding() -> None:
-    # RS-DOC-02, AMB-10; H 14: a prefix on the root element
-    text = (
-        '<?xml version="1.0" encoding="{}"?><s:urlset xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9" '
-        'xmlns:q="http://www.openarchives.org/rs/terms/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
-        'xsi:schemaLocation="a b"><q:ln rel="up" href="http://example.com/c"/>'
-        '<q:md capability="resourcelist" at="2024-01-01T00:00:00Z"/>'
-        "<s:url><s:loc>http://example.com/r?{}</s:loc><q:md length='5'/></s:url></s:urlset>"
-    )
-    for encoding, extra in (
+@pytest.mark.parametrize(
+    ("encoding", "extra"),
+    [
         ("utf-8", "é"),
         ("utf-8-sig", "é"),
         ("utf-16", "é"),
@@ -207,13 +200,24 @@ def test_any_prefix_and_encoding() -> None:
         ("gb18030", "汉"),
         ("euc-jp", "日本"),
         ("utf-32", "é"),
-    ):
-        declared = encoding.removesuffix("-sig")
-        for pieces in (None, [1], [100]):
-            read = Read(text.format(declared, extra).encode(encoding), pieces=pieces)
-            assert read.fault is None, (encoding, read.fault)
-            assert read.entries == [Entry(loc=f"http://example.com/r?{extra}", length=5)]
-            assert read.rules == {"AMB-08"}
+    ],
+    ids=lambda name: f"RS-DOC-02 {name}",
+)
+def test_any_prefix_and_encoding(encoding: str, extra: str) -> None:
+    """AMB-10; H14: a prefix on the root element."""
+    text = (
+        '<?xml version="1.0" encoding="{}"?><s:urlset xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9" '
+        'xmlns:q="http://www.openarchives.org/rs/terms/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
+        'xsi:schemaLocation="a b"><q:ln rel="up" href="http://example.com/c"/>'
+        '<q:md capability="resourcelist" at="2024-01-01T00:00:00Z"/>'
+        "<s:url><s:loc>http://example.com/r?{}</s:loc><q:md length='5'/></s:url></s:urlset>"
+    )
+    declared = encoding.removesuffix("-sig")
+    for pieces in (None, [1], [100]):
+        read = Read(text.format(declared, extra).encode(encoding), pieces=pieces)
+        assert read.fault is None, (encoding, read.fault)
+        assert read.entries == [Entry(loc=f"http://example.com/r?{extra}", length=5)]
+        assert read.rules == {"AMB-08"}
 
 
 def test_relative_links_are_resolved() -> None:
