@@ -204,6 +204,47 @@ def test_what_cannot_be_read_stays_as_published(
     assert world.held() == world.truth()
 
 
+@pytest.mark.parametrize("error", [13, 5, 116], ids=["EACCES", "EIO", "ESTALE"])
+def test_nothing_is_deleted_when_the_second_look_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """The folder was listed without the file, and cannot be looked at a moment later: that proves nothing."""
+    world.put("dir/file", b"old")
+    world.put("dir/other")
+    world.scan()
+    world.remove("dir/file")
+    looks = []
+    real = os.lstat
+
+    def refusing(path: bytes) -> os.stat_result:
+        if path == world.full("dir"):
+            looks.append(path)
+            if len(looks) > 1:
+                raise OSError(error, os.strerror(error), path)
+        return real(path)
+
+    monkeypatch.setattr("headwater.ingest.folder.walk.os.lstat", refusing)
+    done = world.scan()
+    assert len(looks) == 2
+    assert (done.deleted, done.kept) == (0, 1)
+    assert world.held()["dir/file"] == hashes(b"old")
+    monkeypatch.undo()
+    assert world.scan().deleted == 1
+
+
+def test_a_first_load_is_of_the_time_when_it_began(world: World) -> None:
+    """RS-TIME-05: what changes while files are read is not said to be shown."""
+    moments: list[dt.datetime] = []
+    world.breathe = lambda: moments.append(dt.datetime.now(dt.UTC))
+    world.put("a")
+    done = world.scan()
+    assert moments
+    assert done.opened
+    assert done.at is not None
+    assert done.at <= moments[0]
+    assert world.catalog.state(SET).opened_at == done.at
+
+
 # What is exchanged for a link while we look
 
 

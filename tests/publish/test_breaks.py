@@ -40,6 +40,19 @@ def _is_gap(world: World, position: dt.datetime) -> bool:
     return since > position
 
 
+def _last_stated(world: World) -> dt.datetime:
+    """The latest time in any document: a destination may stand there, and nowhere later."""
+    times: list[dt.datetime | None] = []
+    for name in world.store.names("files/"):
+        head, entries = _read(world, name)
+        times += [head.at, head.from_, head.until, *(one.datetime for one in entries)]
+    return max(one for one in times if one is not None)
+
+
+def _numbers(world: World) -> set[int]:
+    return {int(name[-9:-4]) for name in world.store.names("files/changelist/0")}
+
+
 def _closed(world: World) -> dict[str, bytes]:
     return {
         name: data
@@ -118,14 +131,24 @@ def test_an_older_catalog_is_a_gap(world: World, gone: int, is_closed: bool) -> 
     if is_closed:
         world.catalog.close_segment("files", world.now())
     world.publish()
-    position, closed = _position(world), _closed(world)
+    position, closed = _last_stated(world), _closed(world)
+    assert position >= _position(world)
+    numbers, told = _numbers(world), {name: _read(world, name)[1] for name in _open(world)}
     world.catalog = SqliteCatalog(older, limits=LIMITS)
     world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
     assert world.publisher.breaks.is_overtaken("files")
+    world.publisher.breaks.mend("files")  # before anything is looked at: no later time is known to the catalog yet
     world.clock.sleep(60)
     world.publish()
     assert _is_gap(world, position)
     assert closed.items() <= _closed(world).items(), "RS-TIME-09: their numbers are not given again"
+    named = {int(one.loc[-9:-4]) for one in _read(world, change_list_name("files"))[1]}
+    assert min(named) > max(numbers), "nor is that of the list that was open, which a cache may keep once it is closed"
+    for name, entries in told.items():
+        head, now = _read(world, name)
+        assert now == entries
+        assert head.until is not None
+        assert _is_gap(world, head.until), "nor does it lead to the new one"
     assert _open(world) == _open_named(world), "RS-DST-09: who polls the list that was open is sent on"
     assert world.look().state == world.truth()
     assert not world.publisher.breaks.is_overtaken("files")

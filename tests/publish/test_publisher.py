@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog.interface import Event, Rendered
+from headwater.publish.note import read_note
 from headwater.publish.publisher import NotReady, Published, Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
@@ -462,9 +463,12 @@ def test_killed_anywhere_the_tree_is_consistent_and_the_next_run_mends_it(tmp_pa
     raise AssertionError("the publication never came to its end")
 
 
-def _die(world: World, step: int, bookkeeping: str) -> bool:
+def _die(
+    world: World, step: int, bookkeeping: str, stated: dict[str, dt.datetime] | None = None, *, force: bool = True
+) -> bool:
     """Publish in a process that dies after `step` steps; whether it got through."""
-    store = Mortal(world.folder / "documents", durable=False)
+    store = Timed(world.folder / "documents", durable=False)
+    store.stated = {} if stated is None else stated
     publisher = Publisher(world.catalog, store, world.site, world.now)
     rendered, note = world.catalog.rendered, world.catalog.note
     calls = 0
@@ -490,12 +494,75 @@ def _die(world: World, step: int, bookkeeping: str) -> bool:
     else:
         world.catalog.note = failing_note  # type: ignore[method-assign]
     try:
-        publisher.publish("files", world.catalog.mark("files", world.now()), force_pages=True)
+        publisher.publish("files", world.catalog.mark("files", world.now()), force_pages=force)
     except Killed:
         return False
     finally:
         world.catalog.rendered, world.catalog.note = rendered, note  # type: ignore[method-assign]
     return True
+
+
+class Timed(Mortal):
+    """A store that holds every Resource List, and every part that an index names, to the times that it stated before.
+
+    `stated` outlives the process.
+    """
+
+    stated: dict[str, dt.datetime]
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> Stored:
+        octets: list[bytes] = []
+        stored = FolderStore.write(self, name, self._chunks(_kept(chunks, octets)))
+        if "/resourcelist" in name:
+            document, entries, _ = read_bytes(b"".join(octets))
+            times = {name: document.at} | {f"{name} {entry.loc}": entry.at for entry in entries if entry.at}
+            for what, at in times.items():
+                assert at is not None
+                assert at >= self.stated.get(what, at), f"{what} goes back, RS-TIME-05"
+                self.stated[what] = at
+        self._step()
+        return stored
+
+
+def _kept(chunks: Iterable[bytes], octets: list[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        octets.append(chunk)
+        yield chunk
+
+
+@pytest.mark.parametrize("bookkeeping", ["documents", "rendered", "note"])
+@pytest.mark.parametrize("again", [None, 3], ids=["once", "twice"])
+def test_killed_anywhere_the_at_of_a_list_never_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bookkeeping: str, again: int | None
+) -> None:
+    """RS-TIME-05: the next process knows of no scan yet, and renders a page at a time, none of which is due."""
+    monkeypatch.setattr("headwater.publish.plan.SLICE_SECONDS", 0.0001)
+    for step in range(80):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        world = World(folder)
+        world.begin(7)
+        world.publish()
+        stated: dict[str, dt.datetime] = {}
+        world.clock.sleep(10)
+        world.record(*(put(f"n{n}", n) for n in range(3)), put("r0", 9), put("r5", 9))
+        done = _die(world, step, bookkeeping, stated)
+        if again is not None:
+            _die(world, again, bookkeeping, stated, force=False)
+        store = Timed(world.folder / "documents", durable=False)
+        store.stated = stated
+        publisher = Publisher(world.catalog, store, world.site, world.now)
+        opened_at = world.catalog.state("files").opened_at
+        assert opened_at is not None
+        for number in range(6):
+            world.clock.sleep(1 if number < 3 else 4000)
+            publisher.publish("files", opened_at, check=number == 0)
+            assert world.look().state == world.truth()
+        assert read_note(world.catalog.state("files").notes).pending == ()
+        world.catalog.close()
+        if done:
+            return
+    raise AssertionError("the publication never came to its end")
 
 
 names = st.integers(0, 14).map("k{}".format)

@@ -1,7 +1,8 @@
 """What the publisher remembers of a set between two runs: which documents lie in the store, and from which state.
 
 It is kept in the catalog, beside what it is about. It is written after the documents, and before that the pages that
-are about to be replaced are noted as `pending`: whatever the moment of a crash, the next run repeats harmlessly.
+are about to be replaced are noted with the `at` that they will state: whatever the moment of a crash, the next run
+repeats harmlessly.
 """
 
 from __future__ import annotations
@@ -39,13 +40,16 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The mark of what shapes the URIs; empty where an older version has published."""
     open: OpenList = OpenList()
     at: dt.datetime | None = None
-    """The newest `at` of a page."""
+    """The newest `at` of a page, noted before the page is written: no later one is earlier, whatever is killed."""
     listed: tuple[int, ...] = ()
     """The pages that the Resource List, or its index, consists of."""
     indexed: bool = False
     """Whether the Resource List is an index."""
     pending: tuple[int, ...] = ()
-    """Pages whose documents may already be newer than the catalog's rows say."""
+    """Pages that are to be rendered, whatever their rows say."""
+    writing: tuple[int, ...] = ()
+    """Those of them whose documents may already be newer than the catalog's rows say: these are rendered first, all at
+    once, because an index that was put together from the rows could state an earlier `at` than before."""
     refreshed_at: dt.datetime | None = None
     page_seconds: float = 0.0
     """What rendering a page took when it was last measured."""

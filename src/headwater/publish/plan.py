@@ -9,9 +9,10 @@ Pages are expensive and can wait, because the open Change List carries what they
    URI that was deleted on one page and created again on another would else be listed twice (RS-RL-08, AMB-89).
    A publication renders a slice of a round, so that changes never wait for long; the rest is `pending`.
 
-Whatever a crash leaves `pending` is rendered as well. Two rules hold always. A page that is not in the list yet is
-rendered whenever any other is: else the list's `at` could pass the creation of resources that it does not name. And a
-list that becomes an index, or stops being one, has all its pages rendered: their names and `index` links change.
+Whatever a crash leaves `pending` is rendered as well, and what it may have written (`writing`) all at once. Two rules
+hold always. A page that is not in the list yet is rendered whenever any other is: else the list's `at` could pass the
+creation of resources that it does not name. And a list that becomes an index, or stops being one, has all its pages
+rendered: their names and `index` links change.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def plan_pages(
         due = {page.number for page in pages if is_stale(page)} | set(note.pending)
     else:
         due = set(note.pending) or _round(pages, note, settings, now)
-        due, left = _slice(due, filled - listed, note)
+        due, left = _slice(due, (filled - listed) | set(note.writing), note)
     due &= filled | listed
     if not due and not everything:
         return PagePlan(listed=note.listed, indexed=note.indexed)
@@ -116,13 +117,13 @@ def _round(pages: Sequence[Page], note: Note, settings: SetSettings, now: dt.dat
     return {page.number for page in (*stale, *oldest[: allowed - len(stale)])}
 
 
-def _slice(due: set[int], unlisted: set[int], note: Note) -> tuple[set[int], set[int]]:
-    """What of a round fits into one slice, and what is left: pages that are not in the list yet first, and all."""
+def _slice(due: set[int], first: set[int], note: Note) -> tuple[set[int], set[int]]:
+    """What of a round fits into one slice, and what is left; the `first` are pages that may not be left."""
     if not due or note.page_seconds <= 0:
         return due, set()
-    room = max(1, int(SLICE_SECONDS / note.page_seconds)) - len(unlisted)
-    others = sorted(due - unlisted)
-    return unlisted | set(others[: max(0, room)]), set(others[max(0, room) :])
+    room = max(1, int(SLICE_SECONDS / note.page_seconds)) - len(first)
+    others = sorted(due - first)
+    return first | set(others[: max(0, room)]), set(others[max(0, room) :])
 
 
 def is_stale(page: Page) -> bool:

@@ -78,7 +78,7 @@ class ResourceLists:
             plan = PagePlan(listed=note.listed, indexed=note.indexed)
             stale = _stale(pages, plan, ())
             return PagesDone(note=note, rendered=(), names=self._names(plan), stale_count=stale, left=left)
-        self._intend(note, plan)
+        self._intend(note, plan, at)
         touched = {page.number: page.touched for page in pages}
         done = []
         for one in self._pages(plan, pages, at, catch_up):
@@ -94,6 +94,7 @@ class ResourceLists:
             listed=plan.listed,
             indexed=plan.indexed,
             pending=plan.left,
+            writing=(),
             refreshed_at=ended,
             page_seconds=max(seconds, 0.0),
         )
@@ -106,10 +107,12 @@ class ResourceLists:
             left=len(plan.left),
         )
 
-    def _intend(self, note: Note, plan: PagePlan) -> None:
-        """Say which documents may be newer than their rows, before they are: after a crash they are rendered again."""
-        pending = tuple(sorted({*note.pending, *plan.render, *plan.drop, *plan.left}))
-        self._catalog.note(self._name, write_note(msgspec.structs.replace(note, pending=pending)))
+    def _intend(self, note: Note, plan: PagePlan, at: dt.datetime) -> None:
+        """Say which documents may be newer than their rows, and their `at`, before they are: the next run goes on."""
+        writing = tuple(sorted({*note.writing, *plan.render}))
+        pending = tuple(sorted({*note.pending, *writing, *plan.drop, *plan.left}))
+        intended = msgspec.structs.replace(note, pending=pending, writing=writing, at=at)
+        self._catalog.note(self._name, write_note(intended))
 
     def _pages(
         self, plan: PagePlan, pages: Sequence[Page], at: dt.datetime, catch_up: Callable[[], None]
