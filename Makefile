@@ -46,6 +46,7 @@ bench:
 docs:
 	@$(PYTHON) tools/environment.py test
 	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.library
 
 pins:
 	tools/pin.sh

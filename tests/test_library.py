@@ -1,17 +1,24 @@
 """The library: `__all__` is what is exposed, everything is typed and documented, and importing it costs nothing."""
 
 import ast
+import asyncio
+import contextlib
 import datetime as dt
 import inspect
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import library
 
 import headwater
+from headwater.progress import PHASES
+from tests.sync.torture import Handler, Reply, Site, Source
 
 SOURCE = Path(headwater.__file__)
 
@@ -100,6 +107,65 @@ def test_importing_the_library_imports_nothing_else() -> None:
     ours = [name for name in loaded if name.startswith("headwater")]
     assert ours == ["headwater", "headwater.version"]
     assert not {"msgspec", "click", "pycurl", "apsw", "asyncio"} & set(loaded)
+
+
+def test_the_reference_of_the_library_is_what_the_library_says() -> None:
+    told = {name for names in library.CHAPTERS.values() for name in names}
+    assert told == {*headwater.__all__} - {"__version__"}
+    assert library.PAGE.read_text("utf-8") == library.render(), "docs/library.md is out of date: make docs"
+
+
+def test_every_phase_of_progress_is_told() -> None:
+    said: set[str] = set()
+    for path in SOURCE.parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            called = ast.unparse(node.func).rpartition(".")[2].lower()
+            if called == "progress" and isinstance(phase := node.args[0], ast.Constant):
+                said.add(str(phase.value))
+    assert said == set(PHASES)
+
+
+def test_every_option_says_what_it_is() -> None:
+    table = library.fields("SyncOptions", headwater.SyncOptions)
+    assert [row for row in table.splitlines() if row.startswith("| `") and row.endswith("|  |")] == []
+
+
+def cancellable() -> Callable[[str, str], Coroutine[Any, Any, headwater.SyncReport]]:
+    """The function `copy` of the manual."""
+    manual = (library.PAGE.parent / "manual.md").read_text("utf-8")
+    (block,) = (block for block in re.findall(r"```python\n(.*?)```", manual, re.DOTALL) if "asyncio" in block)
+    tree = ast.parse(block)
+    del tree.body[-1]
+    names: dict[str, Any] = {}
+    exec(compile(tree, "manual.md", "exec"), names)
+    return names["copy"]  # type: ignore[no-any-return]
+
+
+def test_a_cancelled_copy_gives_up_its_transfers(tmp_path: Path) -> None:
+    """The transfer never ends by itself: without being stopped the loop could not be closed."""
+    asked = threading.Event()
+
+    def stands_still(handler: Handler) -> None:
+        asked.set()
+        with contextlib.suppress(OSError):
+            handler.connection.recv(1)  # until the client goes away
+
+    async def begin_and_cancel(url: str) -> None:
+        task = asyncio.create_task(cancellable()(url, str(tmp_path / "copy")))
+        await asyncio.to_thread(asked.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with Source() as source:
+        site = Site(source)
+        site.put("f.txt", b"x")
+        site.publish()
+        source.pages["/set/resources/f.txt"] = Reply(script=stands_still)
+        asyncio.run(begin_and_cancel(source.base))
+    assert not (tmp_path / "copy" / "f.txt").exists()
 
 
 def test_the_package_is_marked_as_typed() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headwater.library import PublishReport as PublishReport
     from headwater.library import publish_folder as publish_folder
     from headwater.library import write_file as write_file
+    from headwater.progress import Done as Done
     from headwater.progress import Listener as Listener
     from headwater.progress import Notice as Notice
     from headwater.progress import Progress as Progress
@@ -40,19 +41,25 @@ if TYPE_CHECKING:
     from headwater.spec.writer import Profile as Profile
     from headwater.spec.writer import write_document as write_document
     from headwater.sync.audit.findings import AuditReport as AuditReport
+    from headwater.sync.audit.findings import SetAudit as SetAudit
     from headwater.sync.audit.proof import audit as audit_folder
     from headwater.sync.explore import Explored as ExploreReport
     from headwater.sync.explore import explore as explore_source
     from headwater.sync.options import Options as SyncOptions
     from headwater.sync.options import Report as SyncReport
+    from headwater.sync.options import SetReport as SetReport
     from headwater.sync.run import sync as sync_folder
+    from headwater.sync.survey import CopyStatus as CopyStatus
+    from headwater.sync.survey import survey as copy_status
 
 __all__ = [
     "AuditReport",
     "Change",
+    "CopyStatus",
     "Digest",
     "Document",
     "DocumentWriter",
+    "Done",
     "Entry",
     "Exit",
     "ExploreReport",
@@ -67,6 +74,8 @@ __all__ = [
     "PublishReport",
     "Reader",
     "Reading",
+    "SetAudit",
+    "SetReport",
     "SourceFault",
     "StoreFault",
     "SyncOptions",
@@ -77,6 +86,7 @@ __all__ = [
     "WholeReading",
     "__version__",
     "audit_folder",
+    "copy_status",
     "explore_source",
     "publish_folder",
     "read_bytes",
@@ -89,7 +99,7 @@ __all__ = [
 _HOMES = {
     "headwater.errors": "Exit HeadwaterError Interrupted SourceFault StoreFault Undetermined UsageFault",
     "headwater.library": "PublishReport publish_folder write_file",
-    "headwater.progress": "Listener Notice Progress",
+    "headwater.progress": "Done Listener Notice Progress",
     "headwater.spec.hashes": "Digest",
     "headwater.spec.kinds": "Kind",
     "headwater.spec.lapses": "Warned",
@@ -98,9 +108,10 @@ _HOMES = {
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit.proof": "audit=audit_folder",
     "headwater.sync.explore": "Explored=ExploreReport explore=explore_source",
-    "headwater.sync.audit.findings": "AuditReport",
-    "headwater.sync.options": "Options=SyncOptions Report=SyncReport",
+    "headwater.sync.audit.findings": "AuditReport SetAudit",
+    "headwater.sync.options": "Options=SyncOptions Report=SyncReport SetReport",
     "headwater.sync.run": "sync=sync_folder",
+    "headwater.sync.survey": "CopyStatus survey=copy_status",
 }
 """Where each public name lives, `inside=outside` where it has another name there. A test holds this, `__all__` and the
 imports above together."""

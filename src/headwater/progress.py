@@ -6,9 +6,28 @@ from collections.abc import Callable
 
 import msgspec
 
+PHASES = {
+    "sets": "copying, exploring: sets dealt with",
+    "reading sets": "copying: Capability Lists read, of those that the source names",
+    "listing": "copying, proving: entries of a Resource List read",
+    "reading changes": "copying, proving: Change Lists read",
+    "transferring": "copying: resources dealt with, of those planned, with the octets of their content",
+    "deleting": "copying: files deleted",
+    "hashing": "proving, repairing: files hashed",
+    "look": "publishing: files looked at",
+    "read": "publishing: files read, with their octets",
+    "pages": "publishing: documents of the Resource List written",
+    "documents": "ingesting: documents of an index read",
+    "lines": "ingesting: lines of a file sent",
+}
+"""What `phase` of `Progress` may be, and what is counted in it. New ones may come."""
+
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far one phase of a long job has got: `done` of `total` units (`total` None: not known yet)."""
+    """How far one phase of a long job has got: `done` of `total` units (`total` None: not known yet).
+
+    What `phase` may be stands in docs/library.md; `octets` is of content, where that is counted.
+    """
 
     phase: str
     done: int

@@ -40,7 +40,7 @@ def checked(options: msgspec.Struct) -> None:
             msgspec.structs.force_setattr(options, field.name, taken)
 
 
-_ADVICE = "Correct the call: options take what those of `headwater sync` take."
+_ADVICE = "Correct the call; docs/library.md lists every option, its type and what it may be."
 
 
 def _check_bounds(name: str, value: Any) -> None:
