@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,6 +18,28 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PASSWORD = "HEADWATER_PASSWORD"  # noqa: S105  the name of a variable
 _MOST_HEADER_OCTETS = 1 << 16
 _FILE = click.Path(exists=True, dir_okay=False)
+
+_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgt")}
+_RATE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([bkmgt])i?(?:b)?)?(?:/s|ps)?", re.IGNORECASE | re.ASCII)
+
+
+class Bandwidth(click.ParamType[int]):
+    """Octets a second, as rclone and rsync have them: units of 1,024, a number alone is KiB; `off` is no limit."""
+
+    name = "rate"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:  # type: ignore[override]
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        if text.lower() in ("off", "0"):
+            return None
+        found = _RATE.fullmatch(text)
+        rate = float(found[1]) * _UNITS[(found[2] or "k").lower()] if found else 0.0
+        if not 1 <= rate < 1 << 50:
+            self.fail(f"{text!r} is no rate: give 2M, 500k or 1.5G, which is octets a second, or off", param, ctx)
+        return int(rate)
+
 
 _ASKING = (
     click.option(
@@ -46,6 +69,12 @@ _PACE = (
     ),
     click.option(
         "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N requests a second."
+    ),
+    click.option(
+        "--bwlimit",
+        type=Bandwidth(),
+        metavar="RATE",
+        help="At most so many octets a second, of all transfers together: 2M, 500k; a number alone is KiB.",
     ),
     click.option(
         "--timeout",

@@ -22,7 +22,7 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
 SECRETS = frozenset({"authorization", "password", "headers", "proxy"})
 """Options whose values are never shown."""
 
-_ABOVE_ZERO = frozenset({"rate"})
+_ABOVE_ZERO = frozenset({"rate", "bwlimit"})
 _WORDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 

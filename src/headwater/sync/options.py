@@ -26,6 +26,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     concurrency: int = 64
     rate: float | None = None
+    bwlimit: int | None = None
+    """Octets a second of everything that is fetched."""
+
     base: str | None = None
     allow_hosts: tuple[str, ...] = ()
     any_host: bool = False

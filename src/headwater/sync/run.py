@@ -98,6 +98,7 @@ def open_transport(
         concurrency=options.concurrency,
         per_host=options.concurrency,
         rate_per_second=options.rate,
+        octets_per_second=options.bwlimit,
         stall_timeout_seconds=options.stall_seconds,
         retries=options.retries,
         credentials=credentials_of(url, options),

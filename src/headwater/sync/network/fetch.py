@@ -101,7 +101,8 @@ class Fetched(msgspec.Struct):
 class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How hard, how long and as whom a transport tries.
 
-    `concurrency` bounds the requests in flight in all, `per_host` those to one host, `rate_per_second` their number.
+    `concurrency` bounds the requests in flight in all, `per_host` those to one host, `rate_per_second` their number,
+    `octets_per_second` what comes of all bodies together.
     `authorities` is a file of certificate authorities that are believed beside those of the machine, `proxy` the URI of
     the proxy that all requests take, in place of those of the environment. `source`, a URI, is that by whose addresses
     others are judged (`internal_addresses`), save those of `named_hosts`. A failed request is tried `retries` times
@@ -113,6 +114,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 64
     per_host: int = 64
     rate_per_second: float | None = None
+    octets_per_second: int | None = None
     connect_timeout_seconds: float = 20.0
     stall_timeout_seconds: int = 60
     retries: int = 3

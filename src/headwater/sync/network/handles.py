@@ -21,6 +21,7 @@ from headwater.sync.network.fetch import Failure, FailureKind, TransportOptions
 from headwater.sync.network.internal_addresses import AddressGuard
 from headwater.sync.network.reception import Reception
 from headwater.sync.network.signing_in import Credentials
+from headwater.sync.network.throttle import Throttle
 
 SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
 RECEIVE_OCTETS = 128 * 1024
@@ -70,10 +71,13 @@ class _Socket(socket.socket):
 class Handle:
     """One easy handle with its reception, used for one request after another."""
 
-    __slots__ = ("barred", "certified", "curl", "exact", "guard", "job", "method", "plain", "reception")
+    __slots__ = ("barred", "certified", "curl", "exact", "guard", "job", "method", "plain", "reception", "throttle")
 
-    def __init__(self, reception: Reception, options: TransportOptions, guard: AddressGuard) -> None:
+    def __init__(
+        self, reception: Reception, options: TransportOptions, guard: AddressGuard, throttle: Throttle | None = None
+    ) -> None:
         self.reception = reception
+        self.throttle = throttle
         self.guard = guard
         self.barred: str | None = None
         self.job: Job | None = None
@@ -91,7 +95,7 @@ class Handle:
         for option, value in _fixed_options(options):
             self.curl.setopt(option, value)
         self.curl.setopt(pycurl.HEADERFUNCTION, reception.line)
-        self.curl.setopt(pycurl.WRITEFUNCTION, reception.body)
+        self.curl.setopt(pycurl.WRITEFUNCTION, reception.body if self.throttle is None else self._write)
         self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
 
     def _open(self, _purpose: int, address: Any) -> socket.socket | int:
@@ -100,6 +104,17 @@ class Handle:
             self.barred = barred
             return int(pycurl.SOCKET_BAD)
         return _Socket(address.family, address.socktype, address.protocol)
+
+    def _write(self, chunk: bytes) -> int | None:
+        """Pass on what has come in, if it is not too early."""
+        assert self.throttle is not None
+        if not self.throttle.take(len(chunk)):
+            self.throttle.paused[self] = None
+            return PAUSE
+        taken = self.reception.body(chunk)
+        if taken == PAUSE:
+            self.throttle.give_back(len(chunk))
+        return taken
 
     def close(self) -> None:
         """Free what libcurl holds for it."""

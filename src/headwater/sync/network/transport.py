@@ -25,6 +25,7 @@ from headwater.sync.network.politeness import retry_after_seconds
 from headwater.sync.network.reception import HASHERS, Reception
 from headwater.sync.network.signing_in import FIELD_NAME, Credentials, Presented
 from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReception
+from headwater.sync.network.throttle import LEAST_OCTETS_PER_CONNECTION, Throttle
 
 __all__ = [
     "Credentials",
@@ -49,6 +50,10 @@ class Transport:
         self.options = options or TransportOptions()
         self.heard: Callable[[str, StreamedAnswer | Fetched], None] = lambda _uri, _answer: None  # of every document
         self._most = max(1, min(self.options.concurrency, MAX_CONCURRENCY))
+        self._throttle: Throttle | None = None
+        if limit := self.options.octets_per_second:
+            self._throttle = Throttle(limit)
+            self._most = max(1, min(self._most, limit // LEAST_OCTETS_PER_CONNECTION))
         self._multi = Multi(self._most)
         self._idle: list[Handle] = []
         self._made = 0
@@ -125,7 +130,7 @@ class Transport:
             raise UsageFault("a stream is not written to a file", where=fetch.uri)
         run = Run()
         reception = StreamReception(PAUSE)
-        handle = Handle(reception, self.options, self._guard)
+        handle = Handle(reception, self.options, self._guard, self._throttle)
         job = Job(fetch, run, apart=True)
         self._streams[job] = handle
         try:
@@ -190,6 +195,8 @@ class Transport:
             self._read_again()
         now = self.options.monotonic()
         self._start(now)
+        if self._throttle is not None:
+            self._let_in(self._throttle, now)
         self._multi.perform()
         if self._collect() or self._reread or (stream is not None and stream.ready):
             return
@@ -199,7 +206,21 @@ class Transport:
                 self.options.sleep(min(max(0.0, due - now), TURN_SECONDS if self.options.stopped else due))
             return
         wait = TURN_SECONDS if due is None else min(TURN_SECONDS, max(0.0, due - now))
+        if self._throttle is not None and self._throttle.paused:
+            wait = min(wait, self._throttle.wait_seconds())
+            if len(self._throttle.paused) == len(self._flying):
+                self.options.sleep(wait)
+                return
         self._multi.wait(wait)
+
+    def _let_in(self, throttle: Throttle, now: float) -> None:
+        """Let paused transfers go on, in turns, as far as the limit on octets allows by now."""
+        waiting = list(throttle.paused)
+        while throttle.fill(now) and waiting:
+            handle = waiting.pop(0)
+            del throttle.paused[handle]
+            if not handle.carry_on():
+                self._landed(handle, NOT_TAKEN, "")
 
     def _start(self, now: float) -> None:
         for lost in self._queue.hopeless(now):
@@ -242,7 +263,7 @@ class Transport:
         if self._idle:
             return self._idle.pop()
         self._made += 1
-        return Handle(Reception(), self.options, self._guard)
+        return Handle(Reception(), self.options, self._guard, self._throttle)
 
     def _set_headers(self, handle: Handle, job: Job) -> None:
         """Headers of this request: secrets go to the origin they were given for, and nowhere else."""
@@ -341,6 +362,8 @@ class Transport:
         """Take a transfer off libcurl; what its file holds without having been completed is removed, or kept."""
         self._multi.remove(handle)
         del self._flying[handle]
+        if self._throttle is not None:
+            self._throttle.paused.pop(handle, None)
         handle.reception.discard(lasting=lasting)
         self._release(handle)
 

@@ -1,0 +1,144 @@
+"""`--bwlimit`: how many octets come in a second, over all transfers together."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import pytest
+
+from headwater import SyncOptions, cli
+from headwater.cli.access import Bandwidth
+from headwater.errors import Exit, Interrupted, UsageFault
+from headwater.sync.network.fetch import Fetch, TransportOptions
+from headwater.sync.network.throttle import Throttle
+from headwater.sync.network.transport import Transport
+from tests.sync.copying import DONE, tree
+from tests.sync.scripted_server import answer, scripted
+from tests.sync.torture import Site, Source
+
+
+@pytest.mark.parametrize(
+    ("text", "octets"),
+    [
+        ("2M", 2 << 20),
+        ("2m", 2 << 20),
+        ("2MiB/s", 2 << 20),
+        ("2MB", 2 << 20),
+        ("500k", 500 << 10),
+        ("1.5G", 3 << 29),
+        (".5M", 1 << 19),
+        ("100B", 100),
+        ("10", 10 << 10),
+        ("off", None),
+        ("0", None),
+    ],
+)
+def test_rates_are_said_as_rclone_says_them(text: str, octets: int | None) -> None:
+    assert Bandwidth().convert(text, None, None) == octets
+
+
+@pytest.mark.parametrize("text", ["", "fast", "-1M", "2Mbit/s", "1e6", "0.1b", "2M/min", "99999T", "2 2M", "NaN", "²M"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Bandwidth().convert(text, None, None)
+
+
+def test_a_program_gives_octets() -> None:
+    assert SyncOptions(bwlimit=5).bwlimit == 5
+    for wrong in (0, -1, "2M"):
+        with pytest.raises(UsageFault):
+            SyncOptions(bwlimit=wrong)  # type: ignore[arg-type]
+
+
+def test_a_bucket_fills_with_time_and_holds_a_tenth_of_a_second() -> None:
+    throttle = Throttle(1000)
+    assert throttle.fill(50.0)
+    assert throttle.take(300)  # overdrawn by 200
+    assert not throttle.take(1)
+    assert throttle.wait_seconds() == pytest.approx(0.201)
+    assert not throttle.fill(50.19)
+    assert throttle.fill(50.201)
+    throttle.fill(90.0)
+    assert throttle.take(100)
+    assert not throttle.take(1)
+    throttle.give_back(100)
+    assert throttle.take(1)
+    assert not throttle.fill(89.0) or throttle.wait_seconds() == 0.0  # a clock that goes back does nothing
+
+
+class Clock:
+    """Time that passes only when it is slept through."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def sleep(self, seconds: float) -> None:
+        assert 0 <= seconds <= 0.25  # a wish to stop is always seen soon
+        self.now += seconds + 1e-6
+
+
+def limited(clock: Clock, rate: int, **more: object) -> TransportOptions:
+    return TransportOptions(
+        octets_per_second=rate,
+        monotonic=lambda: clock.now,
+        sleep=clock.sleep,
+        stall_timeout_seconds=60,
+        connect_timeout_seconds=60,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+BODY = os.urandom(300_000)
+
+
+@pytest.mark.parametrize("rate", [200_000, 1_000_000])
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_all_transfers_together_keep_the_limit(tmp_path: Path, rate: int, concurrency: int) -> None:
+    clock = Clock()
+    with (
+        scripted({f"/{n}": answer(BODY) for n in range(6)}) as server,
+        Transport(limited(clock, rate, concurrency=concurrency)) as transport,
+    ):
+        fetches = [Fetch(f"{server.base}/{n}", into=str(tmp_path / str(n))) for n in range(6)]
+        assert all(fetched.ok for fetched in transport.many(fetches))
+        assert all((tmp_path / str(n)).read_bytes() == BODY for n in range(6))
+    took, octets = clock.now - 1000, 6 * len(BODY)
+    assert (octets - 0.1 * rate - 131_072) / rate <= took <= octets / rate + 1
+
+
+def test_streams_keep_it_too() -> None:
+    clock = Clock()
+    with (
+        scripted({"/x": answer(BODY * 4)}) as server,
+        Transport(limited(clock, 500_000)) as transport,
+        transport.stream(Fetch(f"{server.base}/x")) as got,
+    ):
+        assert b"".join(got) == BODY * 4
+    took, octets = clock.now - 1000, 4 * len(BODY)
+    assert (octets - 50_000 - 131_072) / 500_000 <= took <= octets / 500_000 + 1
+
+
+def test_a_tight_limit_uses_few_connections(tmp_path: Path) -> None:
+    """Else each would get so little that it seemed to stand still."""
+    clock = Clock()
+    with scripted({f"/{n}": answer(b"x" * 100) for n in range(30)}) as server:
+        with Transport(limited(clock, 8192)) as transport:
+            assert all(one.ok for one in transport.many(Fetch(f"{server.base}/{n}") for n in range(30)))
+        assert server.busiest <= 2
+
+
+def test_a_wish_to_stop_is_seen_while_transfers_are_paused(tmp_path: Path) -> None:
+    clock = Clock()
+    options = limited(clock, 10_000, stopped=lambda: clock.now > 1005)
+    with scripted({"/x": answer(BODY)}) as server, Transport(options) as transport, pytest.raises(Interrupted):
+        transport.one(Fetch(f"{server.base}/x", into=str(tmp_path / "x")))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_takes_it(source: Source, site: Site, dest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["sync", "--bwlimit", "100M", source.base, str(dest)]) == DONE
+    assert len(tree(dest)) == 5
+    assert cli.run(["sync", "--bwlimit", "quick", source.base, str(dest)]) == Exit.USAGE
+    assert "is no rate: give 2M, 500k" in capsys.readouterr().err
