@@ -12,8 +12,8 @@ from headwater.sync.network.internal_addresses import AddressGuard, Level, level
 from headwater.sync.network.transport import TransportOptions
 from headwater.sync.options import Options
 from headwater.sync.run import open_transport
-from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, Ran, check, go, tree
-from tests.sync.torture import START, Reply, Site, Source, at, ln, redirect, sha, url
+from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
+from tests.sync.torture import START, Reply, Site, Source, at, document, ln, redirect, sha, url
 
 BODY = b"body 2\n"
 PATH = "/set/resources/f2.txt"
@@ -116,6 +116,26 @@ def test_a_list_is_not_read_from_another_host(name: str, source: Source, other: 
     assert go(source.base, dest, allow_hosts=(host_of(other),)).status == DONE
 
 
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_list_on_another_host_is_asked_for_by_nobody(
+    name: str, source: Source, other: Source, site: Site, dest: Path
+) -> None:
+    """Neither by a run nor by an audit, where a Capability List names it there; nor one that was allowed before."""
+    other.pages[f"/{name}"] = source.pages[f"/set/{name}"]
+    entries = [
+        url(f"{other.base if one == name else site.root}/{one}", capability=one.removesuffix(".xml"))
+        for one in DOCUMENTS
+    ]
+    site.serve("/set/capabilitylist.xml", document(entries, capability="capabilitylist"))
+    assert go(source.base, dest, any_host=True).status == DONE
+    other.forget()
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    assert f"--allow-host {host_of(other)}" in reasons(ran)
+    assert check(source.base, dest.parent).exit_status == UNDETERMINED
+    assert other.requests() == []
+
+
 def test_lists_that_are_asked_for_ahead_pass_the_scope_too(source: Source, other: Source, dest: Path) -> None:
     """The first requests of many sets are sent together."""
     names = ("one", "two", "three")
@@ -139,8 +159,6 @@ def test_a_component_is_not_read_from_another_host(source: Source, other: Source
     part = source.pages["/set/resourcelist.xml"]
     other.pages["/part.xml"] = part
     source.pages["/set/part.xml"] = redirect(f"{other.base}/part.xml")
-    from tests.sync.torture import document
-
     index = document(
         [url(f"{site.root}/part.xml", tag="sitemap")],
         "sitemapindex", site.up(), capability="resourcelist", at=at(30),

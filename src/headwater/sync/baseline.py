@@ -47,8 +47,6 @@ class Baseline:
         offer = self._set.offer
         uri = offer.resource_list
         assert uri is not None
-        if refusal := self._set.scope.refusal(uri):
-            raise Unreachable(f"the Resource List is refused: {refusal.value}", where=uri, rule="DST-S12")
         found = self._read_list(uri, force=force)
         if isinstance(found, Missing):
             if self._set.refresh_offer() and self._set.offer.resource_list not in (None, uri):

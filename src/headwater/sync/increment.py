@@ -7,7 +7,6 @@ import time
 from headwater.storage.database import Transaction
 from headwater.sync.difference import Difference
 from headwater.sync.execution import Execution
-from headwater.sync.faults import Unreachable
 from headwater.sync.moving import CHANGED
 from headwater.sync.position import Position
 from headwater.sync.reading.changes import Changes, Outcome, Reading
@@ -77,10 +76,6 @@ class Increment:
         return self.carry_out()
 
     def _read_changes(self) -> Reading:
-        if self._set.offer.change_list and (refusal := self._set.scope.refusal(self._set.offer.change_list)):
-            raise Unreachable(
-                f"the Change List is refused: {refusal.value}", where=self._set.offer.change_list, rule="DST-S12"
-            )
         position = self._set.since or self._set.row.position or Position()
         kit = self._kit
         changes = Changes(

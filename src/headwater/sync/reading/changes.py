@@ -247,10 +247,6 @@ class Changes:
         if uri in self._visited:
             return True
         self._visited.add(uri)
-        if refusal := self._scope.refusal(uri):
-            return self._broken(
-                uri, Unreachable(f"a Change List is refused: {refusal.value}", where=uri, rule="DST-S12")
-            )
         answer, staged = self._fetch(uri, f"{uri} is in the index, and missing")
         if answer is None:
             return False

@@ -147,8 +147,10 @@ class Documents:
     ) -> Answer | Unchanged | Missing:
         """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read.
 
-        `objection`: what the scope says of every redirect (DST-S12).
+        `objection`: what the scope says of it and of every redirect (DST-S12).
         """
+        if objection is not None and (refused := objection(uri)):
+            raise Unreachable(f"not asked for: {refused}", where=uri, rule="DST-S12")
         for attempt in count(1):
             consumer.begin()
             try:

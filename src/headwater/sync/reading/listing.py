@@ -243,8 +243,6 @@ class Listing:
         return None if row is None else (row[0], row[1], row[2], row[3])
 
     def _component(self, uri: str, depth: int, intake: Intake) -> tuple[Answer, str]:
-        if refusal := self._scope.refusal(uri):
-            raise Unreachable(f"a component is refused: {refusal.value}", where=uri, rule="DST-S12")
         head = _Head(self._database, intake, self._listener, depth)
         try:
             answer = self._documents.read(uri, head, objection=self._scope.objection)
