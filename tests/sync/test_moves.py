@@ -5,17 +5,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
 
+from headwater import publish_folder
 from headwater.progress import Notice, Progress
 from headwater.sync.faults import AnotherSource
 from headwater.sync.network.transport import Credentials, Transport
 from headwater.sync.options import Options
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
-from tests.sync.torture import Handler, Page, Reply, Site, Source, document, redirect, url
+from tests.sync.torture import Handler, Page, Reply, Site, Source, at, document, redirect, url
 
 BODIES = {f"d{n % 4}/f{n}.txt": b"body %d\n" % n for n in range(30)}
 
@@ -85,6 +87,9 @@ def test_everything_redirects_permanently(
     ran = go(source.base if address == "old" else new.base, dest)
     assert_taken_along(ran, dest)
     assert "DST-F10" in ran.rules()
+    named = [notice.message for notice in ran.notices if "name it like that" in notice.message]
+    assert len(named) == (address == "old")
+    assert all(f"{new.base}/ by now" in message for message in named)
     assert fetched(source, new) == []
     assert ran.one.base == f"{new.base}/set/resources/"
     assert_settled(source.base if address == "old" else new.base, dest)
@@ -574,3 +579,88 @@ def test_a_move_and_back(source: Source, new: Source, copied: Site, dest: Path) 
     source.pages, new.pages = pages, Elsewhere(source.base)
     assert_taken_along(go(source.base, dest), dest)
     assert_settled(source.base, dest)
+
+
+# what Headwater itself publishes
+
+
+def static_pages(folder: Path) -> dict[str, Page]:
+    return {
+        f"/{quote(str(path.relative_to(folder)))}": Reply(path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("way", ["redirect", "both addresses", "by hand"])
+def test_another_base_url_of_a_published_folder(
+    way: str, source: Source, new: Source, dest: Path, tmp_path: Path
+) -> None:
+    """The recipe of the manual: `diff -r` with the original holds before and after, and changes go on."""
+    photos, site = tmp_path / "photos", tmp_path / "site"
+    for name in ("2025/lake.jpg", "2026/hills & dales.jpg", "read me.txt", "ä/ö.txt"):
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        (photos / name).write_bytes(name.encode())
+    publish_folder(photos, site, source.base, resources="copy")
+    source.pages = static_pages(site)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == tree(photos)
+    (photos / "2025/lake.jpg").unlink()
+    (photos / "new.txt").write_bytes(b"new")
+    publish_folder(photos, site, new.base, resources="copy")
+    new.pages = static_pages(site)
+    source.pages = new.pages if way == "both addresses" else Elsewhere(new.base) if way == "redirect" else {}
+    ran = go(new.base if way == "by hand" else source.base, dest, moved=way == "by hand")
+    assert (ran.status, ran.one.created, ran.one.updated, ran.one.deleted, ran.one.octets) == (DONE, 1, 0, 1, 3)
+    assert tree(dest) == tree(photos)
+    (photos / "read me.txt").write_bytes(b"changed")
+    publish_folder(photos, site, new.base, resources="copy")
+    new.pages = static_pages(site)
+    source.pages = new.pages if way == "both addresses" else source.pages
+    ran = go(new.base, dest)
+    assert (ran.status, ran.one.updated, ran.one.octets) == (DONE, 1, 7)
+    assert tree(dest) == tree(photos)
+    assert check(new.base, dest).verdict == "in sync"
+
+
+# sources of one document
+
+
+@pytest.mark.parametrize("start", ["/", "/set/resourcelist.xml"])
+def test_a_resource_list_alone(start: str, source: Source, new: Source, dest: Path) -> None:
+    """Found by robots.txt, or given as the address: its permanent redirect says that it has moved."""
+    for where in (source, new):
+        site = publish(where)
+        entries = [site.resource(name) for name in site.files]
+        body = document(entries, capability="resourcelist", at=at(site.clock))
+        robots = f"Sitemap: {where.base}/set/resourcelist.xml\n".encode()
+        resources: dict[str, Page] = {path: page for path, page in where.pages.items() if "/resources/" in path}
+        where.pages = {**resources, "/set/resourcelist.xml": Reply(body), "/robots.txt": Reply(robots)}
+        if where is source:
+            assert go(source.base + start, dest).status == DONE
+    source.pages = Elsewhere(new.base)
+    ran = go(source.base + start, dest)
+    assert_taken_along(ran, dest)
+    assert fetched(new) == []
+    audited = check(source.base + start, dest)
+    assert (audited.verdict, audited.sets[0].same) == ("in sync", 30)
+    assert go(source.base + start, dest).status == DONE
+    assert tree(dest) == BODIES
+
+
+@pytest.mark.parametrize("dated", [True, False])
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_plain_sitemap(by_hand: bool, dated: bool, source: Source, new: Source, dest: Path) -> None:
+    """Nothing that it lists tells octets: after the redirect, or the user's word, the source is asked for each file."""
+    for where in (source, new):
+        site = publish(where)
+        entries = [url(site.uri(name), at(0) if dated else None) for name in site.files]
+        resources: dict[str, Page] = {path: page for path, page in where.pages.items() if "/resources/" in path}
+        where.pages = {**resources, "/sitemap.xml": Reply(document(entries))}
+        if where is source:
+            assert go(source.base, dest, sitemap=True).status == DONE
+    source.pages = {} if by_hand else Elsewhere(new.base)
+    ran = go(new.base, dest, sitemap=True, moved=by_hand)
+    assert (ran.status, ran.one.created, ran.one.deleted, ran.one.octets) == (DONE, 0, 0, 0)
+    assert tree(dest) == BODIES
+    assert go(new.base, dest, sitemap=True).status == DONE

@@ -10,8 +10,37 @@ from headwater.errors import SourceFault
 from headwater.storage.database import Database
 from headwater.sync.moving import is_move, known_as
 from headwater.sync.reading.capabilities import CAPABILITY_LISTS, offer_of
-from headwater.sync.reading.documents import Documents, Look
+from headwater.sync.reading.documents import MOST_ENTRIES, Documents, Look
 from headwater.sync.state import SOURCE, Move, Offer, SetRow, keep_offer, keep_validators, validators
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """What is offered of a set by now, and where its first document is permanently redirected to."""
+
+    offer: Offer
+    moved_to: str | None
+
+
+def place_of(offer: Offer) -> str | None:
+    """Where the document of a set is that tells of all others: its Capability List, else its only list."""
+    return offer.capability_list or offer.resource_list or offer.change_list
+
+
+def offered_now(documents: Documents, held: Offer, uri: str) -> Offered | None:
+    """What that document, now asked for at `uri`, offers of a set; None where there is no such document."""
+    most = MOST_ENTRIES if held.capability_list is not None else 1
+    try:
+        look = documents.look(uri, most_entries=most)
+    except SourceFault:
+        return None
+    if look.document is None or (look.document.kind in CAPABILITY_LISTS) is (held.capability_list is None):
+        return None
+    if held.capability_list is not None:
+        return Offered(known_as(offer_of(look, held.description, documents), held, look.moved_to), look.moved_to)
+    where = look.moved_to or uri
+    if held.resource_list is not None:
+        return Offered(msgspec.structs.replace(held, resource_list=where), look.moved_to)
+    return Offered(msgspec.structs.replace(held, change_list=where), look.moved_to)
 
 
 class FreshOffers:
@@ -31,7 +60,7 @@ class FreshOffers:
 
     def of(self, row: SetRow) -> SetRow:
         """Where there is no Change List to poll, the Capability List is polled: it may name one by now."""
-        if row.move is None and row.offer.capability_list not in (None, row.offer.identity):
+        if row.move is None and place_of(row.offer) not in (None, row.offer.identity):
             row = self._at_its_address(row)
         if row.move is not None:
             return row  # it was just read
@@ -59,16 +88,10 @@ class FreshOffers:
 
         Who could answer in the source's place once, over plain http perhaps, does not keep the copy for good.
         """
-        try:
-            look = self._documents.look(row.offer.identity)
-        except SourceFault:
+        found = offered_now(self._documents, row.offer, row.offer.identity)
+        if found is None or found.moved_to == place_of(row.offer) or not is_move(row.offer, found.offer):
             return row
-        if look.document is None or look.document.kind not in CAPABILITY_LISTS:
-            return row
-        if look.moved_to == row.offer.capability_list:
-            return row
-        offer = known_as(offer_of(look, row.offer.description, self._documents), row.offer, look.moved_to)
-        return msgspec.structs.replace(row, offer=offer, move=Move(row.offer)) if is_move(row.offer, offer) else row
+        return msgspec.structs.replace(row, offer=found.offer, move=Move(row.offer))
 
     def _with_offer(self, row: SetRow, fresh: Offer, look: Look) -> SetRow:
         offer = known_as(fresh, row.offer, look.moved_to)

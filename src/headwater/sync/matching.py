@@ -111,11 +111,16 @@ def moved_command(url: str, where: str, root: Path) -> str | None:
 
     What signs a user in is sent to the origin of the address given and to no other, whoever redirects there.
     """
+    there = address_at(url, where)
+    return None if there is None else shlex.join(["headwater", "sync", there, str(root), "--moved"])
+
+
+def address_at(url: str, where: str) -> str | None:
+    """The address `url` at the origin of `where`; None where that is the same."""
     old, new = urlsplit(url), urlsplit(where)
     if (old.scheme.lower(), old.netloc.lower()) == (new.scheme.lower(), new.netloc.lower()):
         return None
-    there = urlunsplit((new.scheme, new.netloc, old.path, old.query, ""))
-    return shlex.join(["headwater", "sync", there, str(root), "--moved"])
+    return urlunsplit((new.scheme, new.netloc, old.path, old.query, ""))
 
 
 def another_source(url: str | None, known: Sequence[SetRow], given: str, root: Path) -> AnotherSource:
@@ -174,7 +179,7 @@ def _by_redirect(left: dict[int, SetRow], moved: Moved) -> Callable[[Offer], Set
             row = next(unasked, None)
             if row is None:
                 return None
-            uri = row.offer.capability_list if row.id in left else None
+            uri = (row.offer.capability_list or row.offer.identity) if row.id in left else None
             target = moved(uri) if uri else None
             if target:
                 targets.setdefault(normalise(target), row)

@@ -17,11 +17,12 @@ from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Transaction
 from headwater.sync.faults import Unreachable
 from headwater.sync.filters import origin_of
-from headwater.sync.fresh_offers import FreshOffers
+from headwater.sync.fresh_offers import FreshOffers, place_of
 from headwater.sync.likeness import likeness
 from headwater.sync.matching import (
     Alike,
     Matches,
+    address_at,
     another_source,
     at_offer,
     is_of_another,
@@ -312,8 +313,13 @@ class Roster:
             return
         with self._database.write() as t:
             now = {row.id: row.offer.identity for row in sets(t)}
-            if all(now[row.id] == row.offer.identity for row in self._moving):
-                self._keep_source(t, self._found)
+            if any(now[row.id] != row.offer.identity for row in self._moving):
+                return
+            self._keep_source(t, self._found)
+        address = address_at(self._url, place_of(self._moving[0].offer) or self._url)
+        if address is not None:
+            told = f"the source is at {address} by now: name it like that, the old address may cease to lead there"
+            self._listener(Notice("DST-F10", told, self._url))
 
     def _rows(self, t: Transaction, known: list[SetRow], found: Found, matches: Matches) -> list[SetRow]:
         """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""

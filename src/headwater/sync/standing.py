@@ -7,8 +7,9 @@ import msgspec
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.spec.kinds import Kind
 from headwater.sync.filters import Choice, Scope, hosts_of
+from headwater.sync.fresh_offers import offered_now, place_of
 from headwater.sync.kit import Kit
-from headwater.sync.moving import is_move, known_as, moved_elsewhere, take_along
+from headwater.sync.moving import is_move, moved_elsewhere, take_along
 from headwater.sync.options import Options, SetReport
 from headwater.sync.position import Position
 from headwater.sync.reading.capabilities import offer_of
@@ -138,28 +139,22 @@ class Standing:
             raise Relocated
 
     def has_moved(self) -> bool:
-        """Whether the Capability List has moved for good: to a host in no scope yet, or with its lists (DST-F10)."""
-        uri = self.offer.capability_list
+        """Whether the set has moved for good: to a host in no scope yet, or with its lists (DST-F10)."""
         self._looked = True
-        if uri is None or self.move is not None:
+        uri = place_of(self.offer)
+        found = offered_now(self.kit.documents, self.offer, uri) if uri is not None and self.move is None else None
+        if uri is None or found is None or found.moved_to is None:
             return False
-        try:
-            look = self.kit.documents.look(uri)
-        except SourceFault:
-            return False
-        if look.moved_to is None or look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
-            return False
-        fresh = known_as(offer_of(look, self.offer.description, self.kit.documents), self.offer, look.moved_to)
-        moved = is_move(self.offer, fresh)
-        origins = self.scope.origins | scope_origins(look.moved_to)
+        moved = is_move(self.offer, found.offer)
+        origins = self.scope.origins | scope_origins(found.moved_to)
         if not moved and origins == self.scope.origins:
             return False
         self.scope = msgspec.structs.replace(self.scope, origins=origins)
         with self.kit.database.write() as t:
-            keep_moved(t, SOURCE, uri, look.moved_to)
+            keep_moved(t, SOURCE, uri, found.moved_to)
         if moved:
             self.move = Move(self.offer)
-            self.offer = fresh
+            self.offer = found.offer
         return True
 
     def refresh_offer(self) -> bool:
