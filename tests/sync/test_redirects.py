@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.network.internal_addresses import AddressGuard, Level, level_of
-from headwater.sync.network.transport import TransportOptions
+from headwater.sync.network.internal_addresses import AddressGuard, Level, level_of, proxy_hosts
+from headwater.sync.network.transport import FailureKind, Fetch, Transport, TransportOptions
 from headwater.sync.options import Options
 from headwater.sync.run import open_transport
 from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
@@ -295,6 +295,29 @@ def test_a_proxy_may_be_inside() -> None:
     for host in ("10.0.0.1", "127.1", "2130706433", "0x7f.1", "::1"):
         assert one.literal_objection(host) is not None
     assert guard().literal_objection("10.0.0.1") is None
+
+
+@pytest.mark.parametrize("said", ["{}", "http://{}", "http://user:secret@{}"])
+def test_a_proxy_inside_is_asked(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it is written, and wherever it was said."""
+    for name in ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert list(proxy_hosts(said.format("10.0.0.9:3128"))) == ["10.0.0.9"]
+    monkeypatch.setenv("https_proxy", said.format("[fd00::9]:3128"))
+    assert list(proxy_hosts()) == ["fd00::9"]
+
+
+def test_a_connection_by_a_proxy_inside_is_made(inside: Source) -> None:
+    """The address that is connected to is the proxy's own; what stands in the URI itself is judged nevertheless."""
+    inside.pages["http://93.184.216.34/x"] = Reply(BODY)
+    proxy = f"127.0.0.2:{inside.server_address[1]}"
+    with Transport(TransportOptions(retries=0, source="http://93.184.216.34/", proxy=proxy)) as wire:
+        assert wire.one(Fetch("http://93.184.216.34/x")).body == BODY
+        for target in ("http://10.0.0.1/x", "http://2130706433/x", f"http://{proxy}/x"):
+            failure = wire.one(Fetch(target)).failure
+            assert failure is not None
+            assert failure.kind is FailureKind.ADDRESS_REFUSED
+    assert len(inside.requests()) == 1
 
 
 @pytest.mark.parametrize("way", ["mirror", "redirect", "redirected mirror"])

@@ -56,10 +56,9 @@ def addresses_of(host: str) -> list[str]:
         return []
 
 
-def proxy_hosts() -> Iterator[str]:
-    """The proxies of the environment, by which whatever they reach is reached."""
-    for name in _PROXIES:
-        said = os.environ.get(name)
+def proxy_hosts(given: str | None = None) -> Iterator[str]:
+    """The proxy that was given and those of the environment, by which whatever they reach is reached."""
+    for said in (given, *map(os.environ.get, _PROXIES)):
         if said and (host := urlsplit(said if "://" in said else f"http://{said}").hostname):
             yield host
 
@@ -86,12 +85,15 @@ class AddressGuard:
 
     def objection(self, host: str, address: str) -> str | None:
         """Why this host is not connected to at this address; None: it is."""
-        if self._source is None:
+        if self._source is None or address in self._of_proxies():
             return None
+        return self._judged(host, address)
+
+    def _judged(self, host: str, address: str) -> str | None:
         level = self._level(address)
         if host in self._named:
             self._outermost[host] = min(level, self._outermost.get(host, level))
-        if level is Level.PUBLIC or level <= self._bound(host) or address in self._of_proxies():
+        if level is Level.PUBLIC or level <= self._bound(host):
             return None
         told = "an address of this machine or link" if level is Level.LOCAL else "a private address"
         return f"{host} is at {address}, {told}, and the source is not: --allow-host {host} lets it in"
@@ -102,7 +104,7 @@ class AddressGuard:
             return None
         try:
             address = host.partition("%")[0] if ":" in host else socket.inet_ntoa(socket.inet_aton(host))
-            return self.objection(host, str(ipaddress.ip_address(address)))
+            return self._judged(host, str(ipaddress.ip_address(address)))
         except (OSError, ValueError):  # a name
             return None
 

@@ -11,7 +11,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 from headwater.errors import Interrupted, UsageFault
 from headwater.sync.network import dispatch
@@ -391,6 +390,9 @@ class Transport:
 
 def _guard_of(options: TransportOptions) -> AddressGuard:
     site = dispatch.site_of(options.source) if options.source else None
-    own = urlsplit(options.proxy).hostname if options.proxy else None
-    proxies = proxy_hosts if own is None else lambda: (own, *proxy_hosts())
-    return AddressGuard(site and dispatch.host_of(site), options.named_hosts, level=options.level_of, proxies=proxies)
+    return AddressGuard(
+        site and dispatch.host_of(site),
+        options.named_hosts,
+        level=options.level_of,
+        proxies=lambda: proxy_hosts(options.proxy),
+    )
