@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spec.uris import Origin, is_absolute, normalise, origin, quote_path, resolve, to_ascii
+from headwater.spec.uris import Origin, comparable_host, is_absolute, normalise, origin, quote_path, resolve, to_ascii
 
 RFC3986 = "http://a/b/c/d;p?q"
 RESOLVED = [  # RFC 3986, 5.4.1 and 5.4.2
@@ -49,6 +49,15 @@ NORMALISED = [
     ("http://example.com/a?B=%3d&", "http://example.com/a?B=%3D&"),
     ("http://example.com/ä", "http://example.com/%C3%A4"),
     ("http://exämple.com/", "http://xn--exmple-cua.com/"),
+    ("http://straße.example/", "http://xn--strae-oqa.example/"),  # IDNA 2008: not strasse.example
+    ("http://STRASSE.example/", "http://strasse.example/"),
+    ("http://stra%C3%9Fe.example/", "http://xn--strae-oqa.example/"),
+    ("http://XN--STRAE-OQA.example:80/", "http://xn--strae-oqa.example/"),
+    ("http://日本語。jp/", "http://xn--wgv71a119e.jp/"),
+    ("http://ex_a%6Dple.com/", "http://ex_ample.com/"),
+    ("http://a%2Fb.example/", "http://a%2Fb.example/"),
+    ("http://☃.example/", "http://%E2%98%83.example/"),  # no name of the DNS
+    ("http://ä..example/", "http://%C3%A4..example/"),
     ("http://example.com/a b", "http://example.com/a%20b"),
     ("http://example.com/100%", "http://example.com/100%25"),
     ("http://User@Example.com/", "http://User@example.com/"),
@@ -64,6 +73,22 @@ def test_comparison_form(uri, expected) -> None:
 
 
 URIS = st.text() | st.from_regex(r"[A-Za-z]{1,3}:(//[^/?#]{0,9})?[/.%a-fA-F0-9]{0,20}(\?.{0,9})?(#.{0,9})?")
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=40) | st.text(max_size=300))
+def test_any_text_may_be_taken_for_a_host(text) -> None:
+    once = comparable_host(text)
+    assert once.isascii()
+    assert comparable_host(once) == once
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\ud800.example", "%", "%ff", "[::1%25eth0]", "\u0661.\u0662", "\u200d", "xn--", "ª" * 200]
+)
+def test_odd_hosts_are_compared_too(text) -> None:
+    once = comparable_host(text)
+    assert once.isascii()
+    assert comparable_host(once) == once
 
 
 @given(URIS)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from typing import Final, NamedTuple
-from urllib.parse import quote, quote_from_bytes
+from urllib.parse import quote, quote_from_bytes, unquote_to_bytes
 
 _SPLIT = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.\-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _STRAY_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
+_PLAIN_HOST = re.compile(r"[A-Za-z0-9.-]+\Z")
+_DELIMITER = re.compile(r"[\x00-\x20\x7f\"#%/:<>?@\[\\\]^`{|}]")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _LEGAL: Final = "!$&'()*+,;=:@/?#[]%~"
 _PORTS: Final = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
@@ -122,10 +124,10 @@ def normalise(uri: str) -> str:
 
 def _authority(text: str, scheme: str | None) -> str:
     user, at, rest = text.rpartition("@")
-    host, port = _host_and_port(rest)
+    name, port = _host_and_port(rest)
     if port is not None and (not port or port == _PORTS.get(scheme or "")):
         port = None
-    return _escapes(user) + at + _host(host) + ("" if port is None else f":{port}")
+    return _escapes(user) + at + comparable_host(name) + ("" if port is None else f":{port}")
 
 
 def _host_and_port(text: str) -> tuple[str, str | None]:
@@ -135,11 +137,29 @@ def _host_and_port(text: str) -> tuple[str, str | None]:
     return host, port
 
 
-def _host(host: str) -> str:
-    if not host.isascii() and len(host) <= _HOST_LENGTH:
-        with suppress(UnicodeError):  # no DNS name: compared as escaped text
-            host = host.encode("idna").decode("ascii")
-    return _escapes(_escapes(host).lower())
+def comparable_host(text: str) -> str:
+    """A host in the one form by which hosts are compared and looked up.
+
+    Lower case; escapes undone; a name that is not ASCII as IDNA has it (UTS 46, nontransitional: `straße` is not
+    `strasse`). What is no name of the DNS is escaped text, and is_wire_host says so.
+    """
+    if _PLAIN_HOST.match(text):
+        return text.lower()
+    if "%" in text and not text.startswith("["):
+        with suppress(UnicodeDecodeError):
+            plain = unquote_to_bytes(text).decode("utf-8")
+            text = text if _DELIMITER.search(plain) else plain
+    if not text.isascii() and len(text) <= _HOST_LENGTH:
+        import idna  # imported here: few names need it
+
+        with suppress(UnicodeError):
+            return idna.encode(text, uts46=True).decode("ascii")
+    return _escapes(_escapes(text).lower())
+
+
+def is_wire_host(text: str) -> bool:
+    """Whether what `comparable_host` has made can be looked up."""
+    return "%" not in text or text.startswith("[")
 
 
 def _escapes(text: str) -> str:
@@ -163,10 +183,10 @@ def origin(uri: str) -> Origin:
     """The origin to which a URI belongs; host and scheme in lower case."""
     parts = split(uri)
     scheme = (parts.scheme or "").lower()
-    host, port = _host_and_port((parts.authority or "").rpartition("@")[2])
+    name, port = _host_and_port((parts.authority or "").rpartition("@")[2])
     if not port:
         port = _PORTS.get(scheme)
-    return Origin(scheme, _host(host), int(port[:6]) if port else None)
+    return Origin(scheme, comparable_host(name), int(port[:6]) if port else None)
 
 
 def quote_path(path: bytes) -> str:

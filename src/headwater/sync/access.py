@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headwater.errors import UsageFault
+from headwater.spec.uris import comparable_host
 from headwater.sync.network.signing_in import FIELD_NAME, Credentials
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def credentials_of(url: str, options: Options) -> Credentials | None:
     authorization = _authorization(options)
     own = authorization or any(name.lower() == "authorization" for name, _ in options.headers)
     if not own and options.netrc:
-        authorization = _of_netrc(urlsplit(url).hostname or "")
+        authorization = _of_netrc(comparable_host(urlsplit(url).hostname or ""))
     if options.key is not None and options.cert is None:
         raise UsageFault("a key goes with a certificate", where=options.key)
     for path in (options.cert, options.key):
@@ -88,13 +89,13 @@ def _check_value(name: str, value: str) -> None:
         raise UsageFault(f"the value of the header {name} has characters that cannot be sent")
 
 
-def _of_netrc(host: str) -> str | None:
+def _of_netrc(name: str) -> str | None:
     """Who we are to a host, by the file that `NETRC` names, or ~/.netrc; its `default` is for nobody.
 
     A file that cannot be understood matters only where it speaks of the host. What is in it is never shown.
     """
     path = os.environ.get("NETRC") or os.path.join(os.path.expanduser("~"), ".netrc")
-    if not host or not os.path.isfile(path):
+    if not name or not os.path.isfile(path):
         return None
     from netrc import NetrcParseError, netrc  # imported here: few have such a file
 
@@ -106,12 +107,12 @@ def _of_netrc(host: str) -> str | None:
         text = ""
         with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
             text = file.read(1 << 20)
-        if host.lower() in text.lower():
+        if name in text.lower():
             raise UsageFault(
                 "the netrc file cannot be understood", where=path, advice="Correct the file, or give --user."
             ) from cause
         return None
     for machine, (login, _, password) in found.items():
-        if machine != "default" and machine.lower() == host.lower() and login:
+        if machine != "default" and comparable_host(machine) == name and login:
             return basic(login, password or "")
     return None

@@ -10,9 +10,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from headwater.spec.uris import comparable_host
+
 _LONGEST_URI = 32_768
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # a space is sent escaped: resync-build writes names as they are (AMB-08)
 _NAMED = re.compile(r"(?:\[(.+)\]|([^:]+))(?::\d+)?")
+_WITH_PORT = re.compile(r"(\[.+\]|[^:]+)(:\d+)")
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
@@ -40,7 +43,7 @@ def origin_of(uri: str) -> Origin | None:
         return None
     if parts.scheme.lower() not in _DEFAULT_PORT or not host:
         return None
-    return host.lower().rstrip("."), 0 if port in (None, 80, 443) else port
+    return comparable_host(host).rstrip("."), 0 if port in (None, 80, 443) else port
 
 
 def host_label(uri: str) -> str | None:
@@ -56,13 +59,19 @@ def host_label(uri: str) -> str | None:
 
 def bare_host(name: str) -> str:
     """The host of what is said as HOST or HOST:PORT."""
-    match = _NAMED.fullmatch(name.lower())
-    return (match[1] or match[2] if match else name.lower()).rstrip(".")
+    match = _NAMED.fullmatch(name)
+    return comparable_host(match[1] or match[2] if match else name).rstrip(".")
 
 
 def hosts_of(names: Iterable[str]) -> frozenset[str]:
     """Hosts as they are compared."""
-    return frozenset(name.lower().rstrip(".") for name in names)
+    return frozenset(map(_as_compared, names))
+
+
+def _as_compared(name: str) -> str:
+    """What is said as HOST or HOST:PORT; brackets around an IPv6 address stay."""
+    match = _WITH_PORT.fullmatch(name)
+    return comparable_host(name).rstrip(".") if match is None else comparable_host(match[1]).rstrip(".") + match[2]
 
 
 def _is_named(origin: Origin, hosts: frozenset[str]) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.spec.uris import normalise
+from headwater.spec.uris import normalise, origin
 from headwater.storage.database import Transaction
 from headwater.sync.faults import AnotherSource
 from headwater.sync.filters import Origin, origin_of
@@ -118,7 +118,7 @@ def moved_command(url: str, where: str, root: Path) -> str | None:
 def address_at(url: str, where: str) -> str | None:
     """The address `url` at the origin of `where`; None where that is the same."""
     old, new = urlsplit(url), urlsplit(where)
-    if (old.scheme.lower(), old.netloc.lower()) == (new.scheme.lower(), new.netloc.lower()):
+    if origin(url) == origin(where):
         return None
     return urlunsplit((new.scheme, new.netloc, old.path, old.query, ""))
 

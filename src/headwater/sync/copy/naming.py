@@ -14,7 +14,7 @@ import re
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 from headwater.errors import UsageFault
-from headwater.spec.uris import normalise, split
+from headwater.spec.uris import comparable_host, normalise, split
 
 ESCAPE_FOLDER = b"%uri"
 """The folder of escaped names, at the top of a set's folder. Only what lies below it and begins with `http` is ours."""
@@ -122,7 +122,7 @@ def _outside(uri: str) -> tuple[bytes, str] | None:
         return None
     if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
         return None
-    name = host.encode("ascii", "replace").replace(b":", b".").replace(b"?", b"")
+    name = (host if host.isascii() else comparable_host(host)).encode("ascii").replace(b":", b".")
     if port is not None:
         name += b"_%d" % port
     start = uri.find("/", len(parts.scheme) + 3)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from headwater.spec.uris import resolve
+from headwater.spec.uris import comparable_host, is_wire_host, resolve
 from headwater.sync.network.fetch import Failure, FailureKind, Fetch, Fetched, TransportOptions
 from headwater.sync.network.politeness import (
     OVERLOADED_STATUSES,
@@ -60,7 +60,7 @@ def _comparable(beginning: str) -> str:
     match = _SITE.match(beginning)
     assert match is not None
     scheme = match[1].lower()
-    return f"{scheme}://{match[2].lower()}:{int(match[3]) if match[3] else 443 if scheme == 'https' else 80}"
+    return f"{scheme}://{comparable_host(match[2])}:{int(match[3]) if match[3] else 443 if scheme == 'https' else 80}"
 
 
 def host_of(site: str) -> str:
@@ -69,12 +69,20 @@ def host_of(site: str) -> str:
 
 
 def wire_uri(uri: str) -> str:
-    """`uri` as it can be sent: untouched when it is printable ASCII, else what is not is percent-encoded as UTF-8."""
+    """`uri` as it can be sent: untouched when it is printable ASCII, else what is not is percent-encoded as UTF-8.
+
+    A host that is not ASCII is sent as IDNA has it. Raises ValueError for one that is no name.
+    """
     if uri.isascii() and uri.isprintable() and " " not in uri:
         return uri
     site = _SITE.match(uri)
-    start = site.end() if site else 0
-    return uri[:start] + quote(uri[start:], safe=_PRINTABLE, errors="surrogateescape")
+    if site is None:
+        return quote(uri, safe=_PRINTABLE, errors="surrogateescape")
+    name = site[2] if site[2].isascii() else comparable_host(site[2])
+    if not site[2].isascii() and not is_wire_host(name):
+        raise ValueError(f"{site[2][:100]} is no name of a host")
+    beginning = uri[: site.start(2)] + name + uri[site.end(2) : site.end()]
+    return beginning + quote(uri[site.end() :], safe=_PRINTABLE, errors="surrogateescape")
 
 
 def request_target(uri: str) -> str:
