@@ -275,7 +275,8 @@ def test_dit_a13_a_resource_that_comes_before_all_changes_is_that_of_the_last(
     fed.settle(6)
     assert [kind for kind, _ in fed.log()][1:] == kinds
     assert fed.state() == {"a": A}
-    assert versions(fed)[-2:] == [("created", A), ("updated", A)]
+    assert versions(fed)[-1] == ("updated", A)
+    assert {digest for _, digest in versions(fed)[1:-1]} == {None}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 99])
@@ -301,3 +302,18 @@ def test_dit_a6_a_second_change_of_one_second_waits_for_its_own_resource(fed: Fe
     fed.documents(resource("a", 5, "b"))
     fed.settle(6)
     assert versions(fed) == [("created", A), ("updated", B)]
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["in one batch", "one after another"])
+def test_dit_a13_what_was_deleted_lends_no_digest_to_what_is_made_with_its_lastmod(fed: Fed, apart: bool) -> None:
+    """A resource of the load is deleted and made again, with another content and the same `lastmod` (DIT-A13)."""
+    fed.documents(resource("a", -500))
+    fed.settle(6)
+    documents = [change("a", "deleted", 20), change("a", "created", 30, lastmod=at(-500))]
+    for batch in [[one] for one in documents] if apart else [documents]:
+        fed.documents(*batch)
+    assert fed.state() == {}
+    fed.documents(resource("a", -500, "b"))
+    assert versions(fed) == [("created", A), ("deleted", None), ("created", B)]
+    fed.settle(60)
+    assert fed.state() == {"a": B}

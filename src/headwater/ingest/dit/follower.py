@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -27,6 +28,8 @@ MOST_PAGES: Final = 5
 _FEWEST: Final = 50
 """… and so many documents of it at least, however many shards share a page."""
 _HELD_PAUSE: Final = 0.2
+_APART_SECONDS: Final = 0.02
+"""Between the looks at several shards that tell what can be seen and those that take it."""
 _EVERYTHING: Final = 1 << 63
 PASS_EVERY: Final = 60
 """In one of so many polls, what belongs to other sets is passed over: or every search would look at more of it."""
@@ -133,6 +136,9 @@ class DitFollower:
             read = [self._look(shard, most) for shard in shards]
             if not number:
                 mark = self._mark(read)
+                if len(shards) > 1 and any(one.found for one in read):  # one was looked at before the other
+                    time.sleep(_APART_SECONDS)
+                    read = [self._look(shard, most) for shard in shards]
             pages = [one.page(mark) for one in read]
             counts = ready(pages)
             if any(counts):
@@ -151,7 +157,7 @@ class DitFollower:
     def _mark(self, read: Sequence[_Read]) -> _Mark | None:
         """What could be seen long enough ago; what can be seen now is kept in mind."""
         held, now = held_seconds([one.shard.refresh_seconds for one in read]), self._seconds()
-        newest = {one.shard.feed: self._newest(one) for one in read} if held else None
+        newest = {one.shard.feed: self._newest(one) for one in read} if len(read) > 1 else None
         self._marks.append(_Mark(now, self.feed.clock(), newest))
         old = [one for one in self._marks if one.second <= now - held]
         self._marks = self._marks[max(0, len(old) - 1) :]
@@ -219,7 +225,11 @@ class _Read:
         self.position = position
         self.found = found
         self.is_full = is_full
-        self.parsed = [parse(one.wrapped) for one in found]
+
+    @cached_property
+    def parsed(self) -> list[DitDocument | UsageFault]:
+        """The documents, or why they are none."""
+        return [parse(one.wrapped) for one in self.found]
 
     def page(self, mark: _Mark | None) -> Page:
         """As those see it who decide how much of it to take."""

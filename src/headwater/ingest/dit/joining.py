@@ -71,13 +71,13 @@ def join(
     seems outdated then goes on waiting for `doubt`, for its own change only. With `snapshot` states are what is there
     now (DIT-03), also those that look older than what was known long ago.
     """
-    joining = _Joining(known, now, (patience, doubt), snapshot=snapshot)
+    joining = _Joining(known, now, (patience, doubt), snapshot=snapshot, final=final)
     taken = list(items)
     for uri in dict.fromkeys([*known.halves] if final else [one.uri for one in taken]):
         if half := known.halves.get(uri):
             joining.recall(uri, half)
     joining.take(taken)
-    joining.end(final=final)
+    joining.end()
     return joining.joined
 
 
@@ -85,9 +85,10 @@ class _Joining:
     """One batch under way."""
 
     def __init__(
-        self, known: Known, now: dt.datetime, waits: tuple[dt.timedelta, dt.timedelta], *, snapshot: bool
+        self, known: Known, now: dt.datetime, waits: tuple[dt.timedelta, dt.timedelta], *, snapshot: bool, final: bool
     ) -> None:
         self.joined = Joined()
+        self._final = final
         self._settled_us = to_microseconds(now - SETTLED) if snapshot else NEVER_US
         self._known = known
         self._now = now
@@ -127,15 +128,15 @@ class _Joining:
             else:
                 self._upsert(happening)
 
-    def end(self, *, final: bool) -> None:
+    def end(self) -> None:
         """What has found no partner waits, or goes alone."""
         for uri in {**self._waiting, **self._pool}:
             happening = self._waiting.pop(uri, None)
-            if final and happening is not None:
+            if self._final and happening is not None:
                 self._alone(happening)
                 happening = None
             state = self._left(uri)
-            if final and state is not None:
+            if self._final and state is not None:
                 state = self._ahead(state)
             if state is not None or happening is not None:
                 self.joined.halves[uri] = Half(due=self._due(uri, state, happening), state=state, happening=happening)
@@ -162,13 +163,18 @@ class _Joining:
         pool.append(state)
 
     def _match(self, happening: Happening) -> State | None:
-        """The first state that came for it; older ones have had their time, newer ones are for what is to come."""
+        """The first state that came for it; older ones have had their time, newer ones are for what is to come.
+
+        One from before a deletion is taken only when the time has gone by in which a document of its own may come.
+        """
         pool = self._pool.get(happening.uri, [])
         to_come = self._to_come.get(happening.uri, ())
         fit = [state for state in pool if belong(state, happening)]
         if fit and len(fit) <= lives_after(happening, to_come, fit[-1]):
             return None  # there is no more than what each resource that is made after it has left
         for place, state in sorted(enumerate(pool), key=lambda one: one[1].is_doubted):
+            if state.is_doubted and not self._final:
+                continue
             if belong(state, happening) and not is_after_a_deletion(state, happening, to_come):
                 self._pool[happening.uri] = [one for one in pool[:place] if not self._is_outdone(one, state)] + pool[
                     place + 1 :
