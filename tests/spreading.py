@@ -18,9 +18,10 @@ LONGEST_FIRST = (
     "tests/catalog/test_cluster_security.py",
     "tests/test_engines.py",
     "tests/test_manual.py",
-    "tests/cli/test_publish.py",
+    "tests/cli/test_catalog_documents.py",
     "tests/sync/test_commands.py",
-    "tests/sync/test_kill.py",
+    "tests/catalog/test_sqlite.py",
+    "tests/server/test_source.py",
 )
 """Few tests that take long: xdist puts what has few tests last."""
 

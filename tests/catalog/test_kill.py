@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -16,7 +17,9 @@ from headwater.catalog.verify import verify
 from headwater.spec.records import Change
 from tests.catalog.recorder import LIMITS, logged
 
-KILLS = 54
+KILLS = int(os.environ.get("HEADWATER_KILLS", "18"))
+"""Kills; set the variable for a longer siege."""
+
 PER_CATALOG = 9
 ENDLESS = 1_000_000
 

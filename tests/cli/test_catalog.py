@@ -16,13 +16,13 @@ from headwater.catalog.contract.cases import START, opened, up
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.server.lock import Locked, StateLock
+from tests.program import Done, run_here
 
 BASE = "https://example.org/data"
 
 
-def headwater(*args: object, status: int = 0, octets: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "headwater", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, input=octets, timeout=120, check=False)
+def headwater(*args: object, status: int = 0, octets: bytes = b"") -> Done:
+    done = run_here(*args, octets=octets)
     assert done.returncode == status, (done.stdout, done.stderr.decode())
     return done
 

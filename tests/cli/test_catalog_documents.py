@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,15 +17,15 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.ingest.fed import PREFIX, Fed, change, resource
+from tests.program import Done, run_here
 from tests.server.announcing import OTHER, serving
 
 MANY = 1_200
 """More than one batch of anything."""
 
 
-def headwater(*args: object, status: int = 0, octets: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "headwater", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, input=octets, timeout=120, check=False)
+def headwater(*args: object, status: int = 0, octets: bytes = b"") -> Done:
+    done = run_here(*args, octets=octets)
     assert done.returncode == status, (done.stdout[-500:], done.stderr.decode())
     return done
 

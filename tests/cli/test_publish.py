@@ -15,6 +15,7 @@ import pytest
 
 from headwater.errors import Exit
 from tests.ingest.test_walk import ODD_NAMES
+from tests.program import run_here
 from tests.server.replay import Tree, files
 
 BASE = "https://example.org/data"
@@ -34,7 +35,7 @@ class Bench:
         return [sys.executable, "-m", "headwater", "publish", *where, *more]
 
     def run(self, *more: str, status: int = 0) -> str:
-        done = subprocess.run(self.arguments(*more), capture_output=True, check=False)
+        done = run_here(*self.arguments(*more)[3:])
         assert done.returncode == status, done.stderr.decode()
         self.stderr = done.stderr.decode()
         return done.stdout.decode()

@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.program import run_here
 from tests.sync.torture import Reply, Site, Source
 
 NAMES = [
@@ -53,9 +54,9 @@ def headwater(*arguments: object) -> list[str]:
 
 
 def run(*arguments: object, status: int = 0) -> str:
-    done = subprocess.run(headwater(*arguments), capture_output=True, text=True, check=False, timeout=60)
+    done = run_here(*arguments)
     assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout.decode()
 
 
 def same_trees(one: Path, other: Path) -> str:
