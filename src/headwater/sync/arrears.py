@@ -8,6 +8,13 @@ from headwater.sync.plan import ADD_WORK, Counts
 from headwater.sync.refusals import any_refused
 from headwater.sync.state import SetRow
 
+_WAITS = """f.set_id = ?1 AND f.uri = w.uri AND (f.wait_until > ?2 OR (?3 AND f.next_at > ?2
+  AND f.hash IS w.hash AND f.length IS w.length AND f.lastmod IS w.lastmod AND f.changed_at IS w.changed_at))"""
+_WAITING = f"SELECT w.n, w.held FROM temp.work w JOIN failures f ON {_WAITS}"  # noqa: S608
+_NEWS = f"""
+UPDATE failures AS f SET loc = w.loc, lastmod = w.lastmod, length = w.length, hash = w.hash, type = w.type,
+  encoding = w.encoding, mirrors = w.mirrors, changed_at = w.changed_at FROM temp.work w WHERE {_WAITS}"""  # noqa: S608
+
 
 class Arrears:
     """Adds to `work` and `doomed` of one set, after whatever a list has put there."""
@@ -44,13 +51,14 @@ class Arrears:
                 self._counts.created += path is None
                 self._counts.updated += path is not None
 
-    def skip_waiting(self, t: Transaction, now: int) -> None:
-        """Take out of the plan what a server asked us not to try before a moment that has not come."""
-        waiting = (
-            "SELECT w.n, w.held FROM temp.work w JOIN failures f ON f.set_id = ? AND f.uri = w.uri"
-            " WHERE f.wait_until > ? AND f.hash IS w.hash AND f.lastmod IS w.lastmod"
-        )
-        rows = list(t.rows(waiting, (self._set.id, now)))
+    def skip_waiting(self, t: Transaction, now: int, *, patient: bool) -> None:
+        """Take out of the plan what a server asked us not to try before a moment that has not come (DST-F1).
+
+        What a list says of it by now is remembered: that is what is tried then. `patient`: the retry clock of a service
+        that follows holds too, where a list only says again what could not be had (DST-F6).
+        """
+        rows = list(t.rows(_WAITING, (self._set.id, now, int(patient))))
+        t.run(_NEWS, (self._set.id, now, int(patient)))
         t.many("DELETE FROM temp.work WHERE n = ?", [(n,) for n, _ in rows])
         self._counts.created -= sum(held is None for _, held in rows)
         self._counts.updated -= sum(held is not None for _, held in rows)

@@ -25,7 +25,7 @@ _CONFIRM = (
     " changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?, 0)), 0) WHERE id = ?"
 )
 _SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
-"""What is held is what the change says: an earlier state that could not be had is not wanted any more."""
+"""What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
 
 
 class _Updates:
@@ -72,9 +72,10 @@ class Difference:
     def baseline(self, t: Transaction, at: int | None) -> None:
         """Plan from `temp.listed`, which is as of `at`: what is new, what differs, what is the same."""
         t.many(ADD_WORK, self._new(t, at))
-        confirmed = _Updates(t, _CONFIRM)
-        t.many(ADD_WORK, self._different(t, at, confirmed))
+        confirmed, settled = _Updates(t, _CONFIRM), _Updates(t, _SETTLED)
+        t.many(ADD_WORK, self._different(t, at, confirmed, settled))
         confirmed.flush()
+        settled.flush()
 
     def refuse_listed(
         self, t: Transaction, at: int | None, *, complete: bool, skipped: tuple[tuple[str, int], ...]
@@ -110,18 +111,19 @@ class Difference:
             self._counts.created += 1
             yield (uri, loc, path, None, lastmod, length, hash_, type_, coding, mirrors, None, at, None, None, tries)
 
-    def _different(self, t: Transaction, at: int | None, confirmed: _Updates) -> Iterator[Row]:
+    def _different(self, t: Transaction, at: int | None, confirmed: _Updates, settled: _Updates) -> Iterator[Row]:
         query = """
             SELECT l.uri, coalesce(l.loc, l.uri), l.lastmod, l.length, l.hash, l.type, l.encoding, l.mirrors,
                    r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer,
-                   r.doomed_at, r.etag, r.last_modified, r.listed_length, f.changed_at
+                   r.doomed_at, r.etag, r.last_modified, r.listed_length, f.changed_at,
+                   f.tries
             FROM temp.listed l JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
             WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""
         for (
             uri, loc, lastmod, length, hash_, type_, coding, mirrors,
             key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer,
-            doomed_at, etag, last_modified, listed_length, failed_at,
+            doomed_at, etag, last_modified, listed_length, failed_at, tries,
         ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
             if not self._claims.takes(uri, path):
                 self._counts.left_out += 1
@@ -142,12 +144,14 @@ class Difference:
                 self._counts.unchanged += 1
                 if lastmod != held_lastmod or hash_ != listed_hash or newer or doomed_at is not None:
                     confirmed.add((hash_, length, lastmod, None, key))
+                if tries is not None:
+                    settled.add((self._set.id, uri, at))
                 continue
             self._counts.updated += 1
             ask = present and same is Same.ASK
             yield (
                 uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, None, at,
-                etag if ask else None, last_modified if ask else None, None,
+                etag if ask else None, last_modified if ask else None, tries,
             )  # fmt: skip
 
     def gone(self, t: Transaction, at: int | None, *, again: bool = False) -> None:

@@ -72,7 +72,7 @@ class Execution:
             if arrears:
                 left = Arrears(self._set.row, claims, counts)
                 left.failures(t, now, patient=kit.options.patient)
-                left.skip_waiting(t, now)
+                left.skip_waiting(t, now, patient=kit.options.patient)
                 left.held_back(t)
             doomed = int(t.value("SELECT count(*) FROM temp.doomed"))
             allowed = kit.options.delete and guard(doomed, self._measure(t), kit.options.max_delete)
