@@ -81,6 +81,11 @@ NONE_FOR_THE_SET = _known(
     "Every document of a file is of another set; none was taken.",
     "Name the set as the documents do, with --resource-set; * takes them all.",
 )
+NO_TOKEN = _known(
+    "HW-CFG-11",
+    "Fed sets have neither a token nor an index: whatever is announced to them by HTTP is refused.",
+    "Give each a token, token_file or token_env; without a server, `headwater ingest` announces from files.",
+)
 OTHER_BASE = _known(
     "HW-PUB-11",
     "A set of the output that this run does not publish was published for another base URL; it is no longer named.",

@@ -17,6 +17,9 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.cli import run
 from headwater.errors import Exit
+from headwater.publish.publisher import Publisher
+from headwater.publish.site import SetSettings, Site
+from headwater.storage.folder import FolderStore
 from headwater.storage.schema import Schema
 from tests.server.serving import Process
 
@@ -26,6 +29,10 @@ FIELDS = {
     "refreshed_at", "entries_octets", "segments", "open_segment",
 }  # fmt: skip
 """Stable: docs/operations.md promises them."""
+SUMS = {
+    "catalog", "time", "catalog_octets", "free_octets", "resources", "lag_seconds", "pages_lag_seconds",
+    "waiting", "sets",
+}  # fmt: skip
 MANUAL = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
@@ -42,15 +49,17 @@ def file(tmp_path: Path) -> Path:
 def test_json_is_what_the_manual_promises(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status", str(file), "--json", "--set", "s"]) == Exit.DONE
     told = json.loads(capsys.readouterr().out)
-    assert set(told) == {"catalog", "time", "catalog_octets", "resources", "lag_seconds", "sets"}
+    assert set(told) == SUMS
     (one,) = told["sets"]
     assert set(one) == FIELDS
     assert set(one["open_segment"]) == {"number", "changes", "octets", "from"}
     assert (one["resources"], one["last_seq"], one["changes_waiting"], one["pages_stale"]) == (2, 1, 1, 1)
-    assert told["lag_seconds"] == max(one["changes_lag_seconds"], one["pages_lag_seconds"]) > 0
+    assert told["lag_seconds"] == max(one["changes_lag_seconds"], one["pages_lag_seconds"]) > 0, "never published"
+    assert told["pages_lag_seconds"] == one["pages_lag_seconds"]
+    assert told["free_octets"] > 0
     assert told["catalog_octets"] >= file.stat().st_size
     manual = MANUAL.read_text("utf-8")
-    assert [name for name in sorted(FIELDS | set(told) | {"number", "changes"}) if f"`{name}`" not in manual] == []
+    assert [name for name in sorted(FIELDS | SUMS | {"number", "changes"}) if f"`{name}`" not in manual] == []
 
 
 def test_a_person_gets_a_table_that_steers_no_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +69,39 @@ def test_a_person_gets_a_table_that_steers_no_terminal(file: Path, capsys: pytes
     assert "loading" in out
     assert "\\x1b[31mred" in out
     assert "\x1b" not in out
+
+
+def test_the_lag_is_that_of_changes_and_not_of_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pages wait by design, for up to an hour, while every change is published."""
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    opened(catalog, [up("a")])
+    site = Site(base_url="http://x.example", sets=(SetSettings(name="s"),))
+    publisher = Publisher(catalog, FolderStore(tmp_path / "d", durable=False), site, lambda: START)
+    publisher.publish("s", START)
+    catalog.record("s", [up("a"), up("b")], START)
+    publisher.publish("s", START)
+    catalog.close()
+    assert run(["status", str(tmp_path / "catalog.sqlite"), "--json"]) == Exit.DONE
+    told = json.loads(capsys.readouterr().out)
+    assert told["lag_seconds"] == 0.0
+    assert told["pages_lag_seconds"] > 1_000
+
+
+def test_sets_that_wait_and_a_full_disk_are_told(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "source.toml"
+    config.write_text('state = "."\n' + "".join(f'[[set]]\nname = "w{n:02}"\nfeed = "events"\n' for n in range(12)))
+    assert run(["status", str(config), "--json"]) == Exit.DONE
+    assert json.loads(capsys.readouterr().out)["waiting"] == [f"w{n:02}" for n in range(12)]
+    assert run(["status", str(config)]) == Exit.DONE
+    out = capsys.readouterr().out
+    assert "waiting for first records: w00, w01" in out
+    assert "w09 and 2 more" in out
+    assert "no room" not in out
+    monkeypatch.setattr("headwater.cli.whereabouts.Whereabouts.free_octets", 4096)
+    assert run(["status", str(config)]) == Exit.DONE
+    assert "no room: 4.00 KiB left" in capsys.readouterr().out
 
 
 def test_a_configuration_is_a_place_too(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headwater.catalog.interface import Metadata, Upsert
@@ -22,6 +23,9 @@ from headwater.server import feeding
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.feeding import FOLLOWING, PUBLISHING
 from headwater.server.following import Health
+from headwater.server.health import report
+from headwater.server.home import home_page
+from headwater.server.metrics import Counts, MetricsPage
 from headwater.server.source import Source, utc_now
 from tests.server.serving import until
 
@@ -88,6 +92,43 @@ def test_sets_that_wait_hide_no_other_and_are_shown_when_they_come(tmp_path: Pat
         begin(source, "s08", "s09")
         until(lambda: source.is_published("s08") and source.is_published("s09"), what="those that come late")
         assert not source.is_published("s10")
+
+
+def test_a_set_that_waits_is_not_unready(tmp_path: Path) -> None:
+    """Of many sets one without a record is the usual case: no balancer takes the whole source out for it."""
+    with at_work(tmp_path) as source:
+        assert report(source)[0] == 200, "nobody could announce the first record"
+        source.catalog.create("s06")
+        source.catalog.load("s06", [Upsert("half", Metadata())])
+        begin(source, "s07")
+        until(lambda: source.is_site_published() and source.is_published("s07"), what="the first set")
+        status, body = report(source)
+        told = {one["name"]: one for one in msgspec.json.decode(body)["sets"]}
+        assert status == 200
+        assert [(told[name]["ready"], told[name]["waiting"]) for name in ("s06", "s07", "s08")] == [
+            (False, True),
+            (True, False),
+            (False, True),
+        ]
+        page = MetricsPage(source, Counts()).page().decode()
+        for name, waiting in (("s06", 1), ("s07", 0), ("s08", 1)):
+            assert f'headwater_set_ready{{set="{name}"}} 1.0\n' in page
+            assert ("waiting for its first records" in home_page(source).decode()) == bool(source.fed)
+            assert f'headwater_set_waiting{{set="{name}"}} {waiting}.0\n' in page
+
+
+def test_sets_without_a_token_are_told_at_the_start(tmp_path: Path) -> None:
+    heard: list[Notice | Progress] = []
+    sets = (
+        SetConfig(name="open", feed="events", token="0123456789abcdef"),
+        SetConfig(name="followed", feed="dit", index="http://127.0.0.1:9/i", resource_base="http://f.example/"),
+        *(SetConfig(name=f"closed{number}", feed="events") for number in range(5)),
+    )
+    config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
+    with Source(config, listener=heard.append) as source:
+        source.start()
+    (told,) = [one for one in heard if isinstance(one, Notice) and one.rule == "HW-CFG-11"]
+    assert told.message.endswith("closed0, closed1, closed2 and 2 more")
 
 
 def test_a_set_that_fails_holds_up_no_other_and_is_tried_again(tmp_path: Path) -> None:

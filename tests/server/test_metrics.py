@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import time
 from pathlib import Path
@@ -207,6 +208,7 @@ def test_of_thousands_of_sets_none_is_asked_for_by_itself(tmp_path: Path, monkey
     with Source(config, base_url="http://example.org") as source:
         for name in names:
             source.catalog.create(name)
+            source.catalog.open(name, dt.datetime.now(dt.UTC))
         asked: list[str] = []
         state = source.catalog.state
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.errors import Exit
+from headwater.errors import Exit, StoreFault
 from headwater.ingest.folder.signature import RACY
 from headwater.progress import Notice, Progress
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.following import Follower
+from headwater.server.health import report
 from headwater.server.lock import Locked, StateLock
 from headwater.server.set_source import Overlap
 from headwater.server.source import Source
@@ -242,6 +243,29 @@ def nobodys() -> Iterator[World]:
     finally:
         os.seteuid(os.getuid())
         shutil.rmtree(base)
+
+
+def test_all_is_not_well_while_nothing_can_be_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: what was published is served, and a deletion or a new file is told to nobody."""
+
+    def full(*_arguments: object, **_options: object) -> None:
+        raise StoreFault("the disk is full")
+
+    monkeypatch.setattr("headwater.server.health.FAILING_SECONDS", 0.5)
+    world.put("a")
+    with world.running() as source:
+        assert report(source)[0] == 200
+        monkeypatch.setattr(source.catalog, "record", full)
+        world.put("b")
+        until(lambda: report(source)[0] == 503)
+        told = msgspec.json.decode(report(source)[1])
+        assert (told["ready"], told["well"]) == (True, False)
+        assert told["sets"][0]["ready"]
+        assert "full" in told["sets"][0]["error"]
+        monkeypatch.undo()
+        world.comes()
+        until(lambda: report(source)[0] == 200)
+        assert source.sets_health[0].failing_since is None
 
 
 def test_the_regular_scan_finds_what_no_hint_told(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from headwater.publish.standing import Standing
 
 _COLUMNS = ("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "open list")
+_EXAMPLES = 10
+_LITTLE_ROOM = 1 << 20
 _LEFT = frozenset({"set", "phase"})
 
 
@@ -107,8 +109,11 @@ def _report(catalog: Catalog, where: Whereabouts, names: tuple[str, ...]) -> dic
         "catalog": where.place,
         "time": now,
         "catalog_octets": where.octets,
+        "free_octets": where.free_octets,
         "resources": sum(one.resources for one in sets),
         "lag_seconds": max((one.lag_seconds for one in sets), default=0.0),
+        "pages_lag_seconds": max((one.pages_lag_seconds for one in sets), default=0.0),
+        "waiting": sorted({*where.fed} - {one.name for one in sets if one.phase != "loading"}),
         "sets": sets,
     }
 
@@ -135,6 +140,12 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     size = f", {human_octets(octets)}" if isinstance(octets, int) else ""
     click.echo(f"{printable(str(report['catalog']))} at {now:%Y-%m-%d %H:%M:%S} UTC{size}")
     console.print(table)
+    waiting, free = report["waiting"], report["free_octets"]
+    if isinstance(waiting, list) and waiting:
+        more = f" and {len(waiting) - _EXAMPLES:,} more" if len(waiting) > _EXAMPLES else ""
+        click.echo(f"waiting for first records: {printable(', '.join(waiting[:_EXAMPLES]))}{more}")
+    if isinstance(free, int) and free < _LITTLE_ROOM:
+        click.echo(f"no room: {human_octets(free)} left where the catalog lies, so nothing more can be recorded")
 
 
 def _cells(one: Standing, now: dt.datetime) -> tuple[str, ...]:

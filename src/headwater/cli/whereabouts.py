@@ -43,6 +43,8 @@ class Whereabouts:
 
         self.place = shown(place)
         self.file: Path | None = None
+        self.fed: tuple[str, ...] = ()
+        """The sets that a configuration has fed; none where none was read."""
         self._cluster = place
         self._is_of_a_source = False
         if is_cluster(place):
@@ -61,6 +63,7 @@ class Whereabouts:
         from headwater.server.config import read_config
 
         config = read_config(path)
+        self.fed = tuple(one.name for one in config.sets if one.feed is not None)
         self._is_of_a_source = True
         configured: str | None = config.catalog
         if configured is None:
@@ -87,6 +90,14 @@ class Whereabouts:
             return None
         files = (self.file, self.file.with_name(self.file.name + "-wal"))
         return sum(one.stat().st_size for one in files if one.exists())
+
+    @property
+    def free_octets(self) -> int | None:
+        """How much room is left where the catalog lies; None for a cluster."""
+        if self.file is None:
+            return None
+        found = os.statvfs(self.file.parent)
+        return found.f_bavail * found.f_frsize
 
     def is_there(self, listener: Listener) -> bool:
         """Whether there is a catalog. Raises faults of the store."""

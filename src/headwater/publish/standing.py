@@ -59,8 +59,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag_seconds(self) -> float:
-        """How long anything has been waiting."""
-        return max(self.changes_lag_seconds, self.pages_lag_seconds)
+        """How long news have been waiting: changes; of a set of which nothing was ever published, everything."""
+        return self.changes_lag_seconds if self.published else max(self.changes_lag_seconds, self.pages_lag_seconds)
 
 
 def standings(catalog: Catalog, now: dt.datetime, names: Sequence[str] = ()) -> list[Standing]:

@@ -74,7 +74,7 @@ class FedSet:
         health = self.health
         health.phase = FOLLOWING if self.is_open else WAITING if self.index is None else LOADING
         health.failures = 0
-        health.error = health.error_code = None
+        health.error = health.error_code = health.failing_since = None
 
     def failed(self, what: str, fault: Exception, at: dt.datetime, listener: Listener) -> None:
         """Something went wrong: shown until it goes well, told when it is new."""
@@ -89,6 +89,7 @@ class FedSet:
         health.failures += 1
         health.phase = "failing"
         health.error, health.error_code, health.error_at = text, code, at
+        health.failing_since = health.failing_since or at
 
     def paused(self, what: str) -> float:
         """How many seconds to wait before what fails is tried again."""

@@ -62,6 +62,11 @@ class Feeds:
                 locations = one.locations(site.resource_prefix(name))
                 self.by_set[name] = Feed(catalog, self._memory, name, locations, clock)
 
+    @property
+    def closed(self) -> list[str]:
+        """The sets that nobody can announce to by HTTP, and that follow no index."""
+        return [name for name, gate in self._gates.items() if gate.is_closed and self._configs[name].index is None]
+
     def feeding(
         self,
         publisher: Publisher,

@@ -58,6 +58,8 @@ class Health(msgspec.Struct, kw_only=True):
     error: str | None = None
     error_code: str | None = None
     error_at: dt.datetime | None = None
+    failing_since: dt.datetime | None = None
+    """When the first of the present failures was."""
     watch_error: str | None = None
 
 
@@ -195,7 +197,7 @@ class Follower:
             self._failed(fault)
             return False
         self.health.failures = 0
-        self.health.error = self.health.error_code = None
+        self.health.error = self.health.error_code = self.health.failing_since = None
         return True
 
     def _failed(self, fault: Exception) -> None:
@@ -209,6 +211,7 @@ class Follower:
         health.failures += 1
         health.phase = "failing"
         health.error, health.error_code, health.error_at = what, code, self._clock()
+        health.failing_since = health.failing_since or health.error_at
         self._full_at = 0.0
 
     def _begin(self) -> None:

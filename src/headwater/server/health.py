@@ -1,7 +1,13 @@
-"""The health report: for a load balancer a status, for a person what the source is doing."""
+"""The health report: for a load balancer a status, for a person what the source is doing.
+
+All is well when every set's documents are served, and none has failed for a while to be brought up to date: with a full
+disk all that was published is served, and nothing that happens is told. A fed set without a record waits for its
+provider, which is no fault of the source.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -10,6 +16,9 @@ import msgspec
 from headwater.catalog.interface import Catalog, SetState
 from headwater.publish.note import read_note
 from headwater.publish.site import Site
+
+FAILING_SECONDS = 10.0
+"""What fails no longer than this is not told as unwell: it is tried again at once."""
 
 
 class Reported(Protocol):
@@ -23,6 +32,11 @@ class Reported(Protocol):
     @property
     def catalog(self) -> Catalog:
         """What it holds."""
+        ...
+
+    @property
+    def fed(self) -> frozenset[str]:
+        """The sets that a provider feeds: until it does, there is nothing to show of them."""
         ...
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
@@ -39,17 +53,41 @@ class Reported(Protocol):
 
 
 def report(source: Reported) -> tuple[int, bytes]:
-    """Status and JSON body: 200 when every set is published and the source names them, else 503."""
+    """Status and JSON body: 200 when all is well, else 503.
+
+    `ready`: every set is published, or waits for its first records, and the source names them. `well`: that, and no set
+    has been failing for longer than FAILING_SECONDS.
+    """
     states = {state.name: state for state in source.catalog.sets()}
     told = source.health()
     working = {one.get("name"): one for one in records(told.get("sets"))}
+    waiting = waits(source, states)
     sets = [
-        {**working.get(one.name, {}), **_set(one.name, states.get(one.name), shows(source, one.name, states))}
+        {
+            **working.get(one.name, {}),
+            **_set(one.name, states.get(one.name), shows(source, one.name, states)),
+            "waiting": one.name in waiting,
+        }
         for one in source.site.sets
     ]
-    ready = source.is_site_published() and all(bool(one["ready"]) for one in sets)
-    body = {**told, "ready": ready, "base_url": source.site.base_url, "sets": sets}
-    return 200 if ready else 503, msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
+    is_named = source.is_site_published() or all(one["waiting"] for one in sets)
+    ready = is_named and all(one["ready"] or one["waiting"] for one in sets)
+    well = ready and not any(_has_failed(one) for one in sets)
+    body = {**told, "ready": ready, "well": well, "base_url": source.site.base_url, "sets": sets}
+    return 200 if well else 503, msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
+
+
+def waits(source: Reported, states: Mapping[str, SetState]) -> frozenset[str]:
+    """The sets that have nothing to show because their providers have told nothing, or not all of a first load."""
+    found = ((name, states.get(name)) for name in source.fed)
+    return frozenset(name for name, state in found if state is None or state.opened_at is None)
+
+
+def _has_failed(told: Mapping[str, object]) -> bool:
+    since = told.get("failing_since")
+    if not isinstance(since, str):
+        return False
+    return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(since)).total_seconds() >= FAILING_SECONDS
 
 
 def shows(source: Reported, name: str, states: Mapping[str, SetState]) -> bool:

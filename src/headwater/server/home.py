@@ -18,7 +18,7 @@ from headwater.publish.site import (
     change_list_name,
     resource_list_name,
 )
-from headwater.server.health import Reported, shows
+from headwater.server.health import Reported, shows, waits
 
 _STYLE = """
 :root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 18%,transparent)}
@@ -29,16 +29,19 @@ td,th{text-align:left;padding:.5rem .75rem;border-bottom:1px solid var(--line)}
 th{font-weight:600}td+td,th{white-space:nowrap}.n{text-align:right;font-variant-numeric:tabular-nums}
 code{background:var(--line);padding:.1rem .35rem;border-radius:.25rem}a{color:inherit}
 footer{margin-top:2rem;font-size:.875rem;opacity:.75}
-@media(max-width:48rem){body{margin-top:1.5rem}td,th{padding:.5rem .4rem}td+td,th{white-space:normal}}
+@media(max-width:48rem){body{margin-top:1.5rem;overflow-wrap:anywhere}thead{display:none}
+tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
+td,td+td{display:block;padding:0;border:0;text-align:left;white-space:normal}}
 """
 
 
 def home_page(source: Reported) -> bytes:
     """The page as HTML."""
     states = {state.name: state for state in source.catalog.sets()}
+    waiting = waits(source, states)
     site = source.site
     title = escape(site.title or "ResourceSync source")
-    rows = "".join(_row(site, one, states, shows(source, one.name, states)) for one in site.sets)
+    rows = "".join(_row(site, one, states, shows(source, one.name, states), one.name in waiting) for one in site.sets)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title>
@@ -55,11 +58,13 @@ ResourceSync (ANSI/NISO Z39.99-2017) by Headwater</footer>
 """.encode()
 
 
-def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], ready: bool) -> str:
+def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], ready: bool, is_waiting: bool) -> str:
     state = states.get(settings.name)
     name = escape(settings.title or settings.name)
     if settings.describedby:
         name = f'<a href="{escape(settings.describedby)}">{name}</a>'
+    if is_waiting:
+        return f'<tr><td>{name}</td><td class="n">–</td><td colspan="2">waiting for its first records</td></tr>'
     if state is None or not ready:
         return f'<tr><td>{name}</td><td class="n">–</td><td colspan="2">being prepared</td></tr>'
     last = state.last_at.strftime("%Y-%m-%d %H:%M:%S") if state.last_at else "–"

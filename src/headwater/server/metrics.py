@@ -16,7 +16,7 @@ from typing import Final
 
 from headwater.publish.standing import Standing, standings
 from headwater.server.exposition import Family, Histogram, Labels, exposition
-from headwater.server.health import Reported, records, shows
+from headwater.server.health import Reported, records, shows, waits
 from headwater.server.served import Served
 from headwater.server.set_source import Publication
 from headwater.server.shared_counts import WRITE_SECONDS, SharedCounts, Snapshot
@@ -155,8 +155,12 @@ class MetricsPage:
             yield Family(f"headwater_set_{name}", "gauge", text, [(_set(one.name), value(one)) for one in found])
         told = {str(one.get("name")): one for one in records(self._source.health().get("sets"))}
         states = {state.name: state for state in self._source.catalog.sets()}
-        ready = [(_set(name), float(shows(self._source, name, states))) for name in names]
-        yield Family("headwater_set_ready", "gauge", "1 when the set's documents are served.", ready)
+        waiting = waits(self._source, states)
+        ready = [(_set(name), float(name in waiting or shows(self._source, name, states))) for name in names]
+        text = "1 when the set's documents are served, or it waits for its first records."
+        yield Family("headwater_set_ready", "gauge", text, ready)
+        idle = [(_set(name), float(name in waiting)) for name in names]
+        yield Family("headwater_set_waiting", "gauge", "1 while a fed set waits for its first records.", idle)
         passes = [(_set(name), counted.publications.get(name, 0)) for name in names]
         text = "Passes that have published changes since the server was started."
         yield Family("headwater_set_publications_total", "counter", text, passes)

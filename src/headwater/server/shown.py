@@ -30,6 +30,7 @@ class ShownSource:
         scanned = [one for one in config.sets if one.feed is None]
         folders = {one.name: folder_of(one, self.site, state, None, config.documents) for one in scanned}
         self._belonging = {name: Belonging(one.root, one.selection, one.avoid) for name, one in folders.items()}
+        self.fed = frozenset(one.name for one in config.sets if one.feed is not None)
         self._fed_roots = {one.name for one in config.sets if one.feed is not None and one.root is not None}
         make_state(state)
         self.catalog: Catalog = open_catalog(config, listener)

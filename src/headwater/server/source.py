@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
 _SETTLING_ROUNDS = 3
+_EXAMPLES = 3
 
 
 def utc_now() -> dt.datetime:
@@ -96,6 +97,7 @@ class Source:
         scanned = [one for one in config.sets if one.feed is None]
         self._folders = {one.name: folder_of(one, self.site, self._state, tree, config.documents) for one in scanned}
         self._belonging = {name: Belonging(one.root, one.selection, one.avoid) for name, one in self._folders.items()}
+        self.fed = frozenset(one.name for one in config.sets if one.feed is not None)
         self._fed_roots = {one.name for one in config.sets if one.feed is not None and one.root is not None}
         self._followers: list[Follower] = []
         self._feeding: Feeding | None = None
@@ -211,6 +213,10 @@ class Source:
 
     def start(self) -> None:
         """Follow all sets until `stop`: each folder in threads of its own, fed sets in a few for all, in our turn."""
+        if closed := self.feeds.closed:
+            more = f" and {len(closed) - _EXAMPLES:,} more" if len(closed) > _EXAMPLES else ""
+            text = f"without a token nobody can announce to {', '.join(closed[:_EXAMPLES])}{more}"
+            self._listener(Notice(notices.NO_TOKEN, text))
         self.turn.whenever(self._begin, self._end)
 
     def _begin(self) -> None:

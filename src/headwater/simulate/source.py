@@ -46,6 +46,8 @@ class SimulatedSource:
     that are not `durable` are not kept from a power cut.
     """
 
+    fed = frozenset[str]()
+    """None: all that happens is simulated."""
     fault: BaseException | None = None
     """Why nothing could be loaded or published at the beginning."""
 
