@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.errors import SourceFault
+from headwater.sync.audit.proof import audit
 from headwater.sync.network.internal_addresses import AddressGuard, Level, level_of, proxy_hosts
 from headwater.sync.network.transport import FailureKind, Fetch, Transport, TransportOptions
 from headwater.sync.options import Options
@@ -261,6 +263,42 @@ def test_a_name_that_was_public_does_not_lead_inside_later() -> None:
     for host in ("source.example", "cdn.example"):
         assert one.objection(host, "93.184.216.34") is None
         assert one.objection(host, "127.0.0.1") is not None
+
+
+def test_a_source_that_was_public_is_not_inside_in_a_later_run() -> None:
+    """DNS rebinding between two runs; who names the host anew says that it has moved inside."""
+    one = guard()
+    assert one.objection("source.example", "93.184.216.34") is None
+    assert one.source_in_public == "source.example"
+    later, other, named = guard(), guard(), guard("source.example")
+    for again in (later, named):
+        again.was_public("source.example")
+    other.was_public("another.example")
+    said = later.objection("source.example", "10.0.0.1") or ""
+    assert "was in public before: --allow-host source.example" in said
+    assert other.objection("source.example", "10.0.0.1") is None
+    assert named.objection("source.example", "10.0.0.1") is None
+    assert guard().source_in_public is None
+
+
+def test_a_copy_remembers_that_its_source_was_public(source: Source, site: Site, dest: Path) -> None:
+    """A name that leads inside by now is not asked, neither by a run nor by an audit, until the user says so."""
+    assert go(source.base, dest, from_outside(source)).status == DONE
+    source.forget()
+
+    def inside_by_now(_address: str) -> Level:
+        return Level.PRIVATE
+
+    moved = TransportOptions(retries=0, source=source.base, level_of=inside_by_now)
+    ran = go(source.base, dest, moved)
+    assert ran.status == SOURCE
+    assert source.requests() == []
+    with Transport(moved) as wire, pytest.raises(SourceFault):
+        audit(source.base, dest, transport=wire)
+    assert source.requests() == []
+    named = TransportOptions(retries=0, source=source.base, named_hosts=("127.0.0.1",), level_of=inside_by_now)
+    assert go(source.base, dest, named).status == DONE
+    assert source.requests() != []
 
 
 def test_what_the_user_names_may_be_inside() -> None:

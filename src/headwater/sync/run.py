@@ -32,7 +32,7 @@ from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.intake import scope_origins
 from headwater.sync.reading.wishes import Wishes
 from headwater.sync.roster import Roster
-from headwater.sync.state import FOLDER, TEMPORARY, SetRow, sets
+from headwater.sync.state import FOLDER, IN_PUBLIC, TEMPORARY, SetRow, fact, keep_fact, sets
 
 _AHEAD = 128  # sets whose first requests are sent at a time
 
@@ -72,6 +72,7 @@ def sync(
     state = borrowed_state if options.dry_run else own_state
     with open_transport(url, options, transport, stopped) as wire, state(Home(root)) as database:
         wire.heard = wishes.hear
+        recall_public(wire, database)
         began_at = micros(now()) or 0
         try:
             report = _Run(url, root, options, listener, each, wire, database, now, wishes).go()
@@ -82,6 +83,8 @@ def sync(
         report.seconds = round(time.monotonic() - began, 3)
         if not options.dry_run:
             with database.write() as t:
+                if wire.guard.source_in_public is not None:
+                    keep_fact(t, IN_PUBLIC, wire.guard.source_in_public)
                 keep_report(t, began_at, micros(now()) or 0, report)
     return report
 
@@ -110,6 +113,12 @@ def open_transport(
     )
     with Transport(settings) as made:
         yield made
+
+
+def recall_public(wire: Transport, database: Database) -> None:
+    """Tell the transport whether the source was in public when it was last asked (DST-S12)."""
+    with database.write() as t:
+        wire.guard.was_public(fact(t, IN_PUBLIC))
 
 
 class _Run:

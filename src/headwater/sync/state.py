@@ -13,6 +13,9 @@ from headwater.storage.schema import Schema
 from headwater.sync.position import Position
 
 FOLDER = ".headwater"
+IN_PUBLIC = "host seen in public"
+"""A fact: the host of the source's address, where it was seen at a public address (DST-S12)."""
+
 SOURCE = 0
 """The number of the "set" whose documents are those of the source as a whole."""
 

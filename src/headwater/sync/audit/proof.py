@@ -36,7 +36,7 @@ from headwater.sync.reading.discover import Discovery, Found
 from headwater.sync.reading.documents import Documents
 from headwater.sync.reading.intake import scope_origins
 from headwater.sync.reading.labels import Names
-from headwater.sync.run import open_transport, utcnow
+from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.selection import unknown_set, wanted_of
 from headwater.sync.standing import chosen_of
 from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, moved_documents, sets
@@ -70,6 +70,7 @@ def audit(
         )
     home = Home(root)
     with home.at_rest(), open_transport(url, options, transport) as wire, borrowed_state(home) as database:
+        recall_public(wire, database)
         documents = Documents(wire, listener, now=now)
         report = _Audit(url, root, options, listener, documents, database).go()
     report.seconds = round(time.monotonic() - began, 3)

@@ -3,7 +3,7 @@
 What a source lists, links to or redirects to must not make a destination ask services that only the destination can
 reach. Names are no protection, because whoever owns one says where it leads; so it is the address that counts, asked
 before each connection. Hosts that the user has named may be anywhere, but none that was seen in public may be found
-inside later (DNS rebinding).
+inside later (DNS rebinding), be it in a later run.
 """
 
 from __future__ import annotations
@@ -76,12 +76,22 @@ class AddressGuard:
         proxies: Callable[[], Iterable[str]] = proxy_hosts,
     ) -> None:
         self._source = source
-        self._named = {*named, source} - {None}
+        self._allowed = frozenset(named)
         self._level = level
         self._resolve = resolve
         self._proxies = proxies
         self._proxy_addresses: set[str] | None = None
         self._outermost: dict[str, Level] = {}
+
+    def was_public(self, host: str | None) -> None:
+        """This host was seen in public by an earlier run; only where the user names it anew it may be inside now."""
+        if host is not None and host == self._source and host not in self._allowed:
+            self._outermost[host] = Level.PUBLIC
+
+    @property
+    def source_in_public(self) -> str | None:
+        """The source's host, if it was seen in public."""
+        return self._source if self._outermost.get(self._source or "") is Level.PUBLIC else None
 
     def objection(self, host: str, address: str) -> str | None:
         """Why this host is not connected to at this address; None: it is."""
@@ -91,12 +101,16 @@ class AddressGuard:
 
     def _judged(self, host: str, address: str) -> str | None:
         level = self._level(address)
-        if host in self._named:
+        if self._is_named(host):
             self._outermost[host] = min(level, self._outermost.get(host, level))
         if level is Level.PUBLIC or level <= self._bound(host):
             return None
         told = "an address of this machine or link" if level is Level.LOCAL else "a private address"
-        return f"{host} is at {address}, {told}, and the source is not: --allow-host {host} lets it in"
+        why = "was in public before" if self._is_named(host) else "the source is not"
+        return f"{host} is at {address}, {told}, and {why}: --allow-host {host} lets it in"
+
+    def _is_named(self, host: str) -> bool:
+        return host == self._source or host in self._allowed
 
     def literal_objection(self, host: str) -> str | None:
         """The same of a host that is an address itself: where a proxy connects, nothing else can be judged."""
@@ -109,12 +123,14 @@ class AddressGuard:
             return None
 
     def _bound(self, host: str) -> Level:
-        if host in self._named:
+        if self._is_named(host):
             return Level.PUBLIC if self._outermost.get(host) is Level.PUBLIC else Level.LOCAL
         assert self._source is not None
         if self._source not in self._outermost:
             levels = [self._level(address) for address in self._resolve(self._source)]
-            self._outermost[self._source] = min(levels, default=Level.PUBLIC)
+            if not levels:
+                return Level.PUBLIC  # nobody knows: the narrower bound
+            self._outermost[self._source] = min(levels)
         return self._outermost[self._source]
 
     def _of_proxies(self) -> set[str]:

@@ -67,7 +67,7 @@ class Transport:
         )
         more = self.options.authorities
         self._authorities: Authorities | None = trusted_authorities(more) if more else None
-        self._guard = _guard_of(self.options)
+        self.guard = _guard_of(self.options)
 
     def __enter__(self) -> Transport:
         return self
@@ -129,7 +129,7 @@ class Transport:
             raise UsageFault("a stream is not written to a file", where=fetch.uri)
         run = Run()
         reception = StreamReception(PAUSE)
-        handle = Handle(reception, self.options, self._guard, self._throttle)
+        handle = Handle(reception, self.options, self.guard, self._throttle)
         job = Job(fetch, run, apart=True)
         self._streams[job] = handle
         try:
@@ -228,7 +228,7 @@ class Transport:
             self._fly(job)
 
     def _fly(self, job: Job) -> None:
-        if barred := self._guard.literal_objection(dispatch.host_of(job.site)):
+        if barred := self.guard.literal_objection(dispatch.host_of(job.site)):
             self._fail(job, Failure(FailureKind.ADDRESS_REFUSED, barred))
             return
         handle = self._handle_for(job)
@@ -262,7 +262,7 @@ class Transport:
         if self._idle:
             return self._idle.pop()
         self._made += 1
-        return Handle(Reception(), self.options, self._guard, self._throttle)
+        return Handle(Reception(), self.options, self.guard, self._throttle)
 
     def _set_headers(self, handle: Handle, job: Job) -> None:
         """Headers of this request: secrets go to the origin they were given for, and nowhere else."""
