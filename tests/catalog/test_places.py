@@ -17,6 +17,7 @@ from headwater.catalog.places import (
     open_catalog,
     place_of,
     shown,
+    with_patience,
 )
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.storage.cluster import Node
@@ -94,6 +95,14 @@ def test_what_is_relative_in_a_place_counts_from_a_folder(text: str, expected: s
 def test_what_is_no_place_is_said(text: str) -> None:
     with pytest.raises(BadPlace):
         place_of(text)
+
+
+@pytest.mark.parametrize(
+    ("place", "seconds"),
+    [("opensearch://a/p", 5), ("opensearch://a/p?shards=2", 5), ("opensearch://a/p?patience_seconds=90", 90)],
+)
+def test_patience_is_what_the_url_says_or_else_the_caller(place: str, seconds: float) -> None:
+    assert place_of_cluster(with_patience(place, 5)).options.patience_seconds == seconds
 
 
 def test_credentials_of_the_environment_count_before_those_of_the_url() -> None:

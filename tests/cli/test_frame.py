@@ -73,6 +73,11 @@ def test_every_command_has_help_that_matches_the_table(name: str) -> None:
         (["--nonsense"], "No such option"),
         (["completion"], "Missing argument"),
         (["completion", "tcsh"], "is not one of"),
+        (["serve", "--files", "/etc/passwd"], "'/etc/passwd' is a file, and a folder is needed"),
+        (["serve", "--files", "/nowhere"], "'/nowhere' does not exist"),
+        (["serve", "/etc"], "'/etc' is a folder, and a file is needed"),
+        (["serve", "--port", "eighty"], "'eighty' is no whole number"),
+        (["status", "x", "--max-age", "long"], "'long' is no number"),
     ],
 )
 def test_usage_errors_end_with_2_and_advice(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

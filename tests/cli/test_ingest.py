@@ -84,9 +84,17 @@ def test_bad_lines_are_named_and_the_others_taken(place: Place, capfd: pytest.Ca
     assert run(["ingest", "events", name, *place.options]) == 4
     said = capfd.readouterr()
     assert "2 taken" in said.out
-    assert [f"line {number} was refused" in said.err for number in (1, 2, 3, 4, 5)] == [False, True, True, True, False]
+    assert [f"line {number}" in said.err for number in (1, 2, 3, 4, 5)] == [False, True, True, True, False]
     assert "\x00" not in said.err
     assert place.uris() == ["a", "c"]
+
+
+def test_fifty_lines_that_are_refused_alike_are_told_once(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+    name = place.file("bad", b'{"path":"../b"}\n' * 50)
+    assert run(["ingest", "events", name, *place.options]) == 4
+    told = capfd.readouterr().err.splitlines()
+    assert len(told) == 2
+    assert "(50 times in all: line 1, line 2, line 3 …)" in told[1]
 
 
 def place_is_empty(place: Place) -> bool:

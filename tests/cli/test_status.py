@@ -7,7 +7,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +21,7 @@ from headwater.cli import run
 from headwater.errors import Exit
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
+from headwater.storage import cluster
 from headwater.storage.folder import FolderStore
 from headwater.storage.schema import Schema
 from tests.server.serving import Process
@@ -178,3 +181,18 @@ def test_it_reads_beside_a_server_at_work(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, timeout=60, check=True)
         (one,) = json.loads(done.stdout)["sets"]
         assert (one["name"], one["resources"], one["published"]) == ("files", 1, True)
+
+
+def test_an_engine_that_is_away_is_told_once_and_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person waits: five seconds, by the clock that the waits go by, and one note."""
+    slept: list[float] = []
+    start = time.monotonic()
+    clock = {**vars(time), "monotonic": lambda: start + sum(slept), "sleep": slept.append}
+    monkeypatch.setattr(cluster, "time", SimpleNamespace(**clock))
+    assert run(["status", "opensearch://127.0.0.1:9/x"]) == Exit.STORE
+    assert 2 < sum(slept) < 6
+    err = capsys.readouterr().err
+    assert err.count("note:") == 1
+    assert err.count("error:") == 1

@@ -66,8 +66,8 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
     ("text", "words"),
     [
         ("state = ", "not TOML"),
-        ("", "state"),
-        ('state = "s"', "set"),
+        ("", "there is no key state"),
+        ('state = "s"', "there is no [[set]] table"),
         ('state = "s"\nset = []', "no set"),
         ('state = "s"\nhots = "h"\n[[set]]\nfiles = "f"', "hots"),
         ('state = "s"\n[[set]]\nfiles = "f"\n[[set]]\nfiles = "f"\nrefesh = 1', "source.toml, [[set]] 2 'files'"),

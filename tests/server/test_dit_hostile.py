@@ -176,7 +176,7 @@ def test_by_file(tmp_path: Path, number: int, capfd: pytest.CaptureFixture[str])
     foreign = case.name == "no set of ours"  # a file may be of many sets: what is another's is left to it
     refused = sum(one >= 400 for one in case.statuses) - foreign
     assert (counts["rejected"], counts["foreign"], status) == (refused, int(foreign), 4 if refused else 0)
-    assert told.err.count("was refused") == refused
+    assert ("was refused" in told.err) == bool(refused)
     catalog = SqliteCatalog(tmp_path / "state" / "catalog.sqlite")
     assert [(one.change.value, one.uri) for one in catalog.changes("d")] == [("created", name)] * case.taken
     assert [one.metadata.hash for one in catalog.resources("d")] == ["md5:" + "a" * 32] * case.taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sys
 from pathlib import Path
@@ -69,6 +70,25 @@ def test_each_hears_of_every_resource(source: Source, site: Site, dest: Path) ->
 
 def test_quiet_and_verbose_exclude_each_other(dest: Path, capsys: Said) -> None:
     assert run(["sync", "-q", "-v", "http://127.0.0.1:1/", str(dest)]) == USAGE
+
+
+def test_a_wait_that_the_source_asks_for_is_told_with_its_end(
+    source: Source, site: Site, dest: Path, capsys: Said
+) -> None:
+    source.pages["/set/resources/f1.txt"] = Reply(b"", 429, {"Retry-After": "3600"})
+    assert run(["sync", "--json", source.base, str(dest)]) == FAILED
+    (failure,) = json.loads(capsys.readouterr().out)["sets"][0]["failures"]
+    until = dt.datetime.fromisoformat(failure["waits_until"])
+    assert dt.timedelta(minutes=59) < until - dt.datetime.now(dt.UTC) < dt.timedelta(minutes=61)
+    assert run(["sync", source.base, str(dest)]) == FAILED
+    said = capsys.readouterr().err
+    assert f"HTTP status 429, not to be asked for again before {failure['waits_until']}" in said
+
+
+def test_a_file_where_the_copy_is_to_be(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    dest.write_text("a file")
+    assert run(["sync", source.base, str(dest)]) == USAGE
+    assert "the destination is no folder: something else has this name" in capsys.readouterr().err
 
 
 # the command that is told

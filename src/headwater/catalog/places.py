@@ -135,6 +135,13 @@ def anchored(text: str, folder: Path) -> str:
     return _CA.sub(whole, text)
 
 
+def with_patience(place: str, seconds: float) -> str:
+    """The URL of a cluster that is waited for so long when it is away; what the URL says of that itself counts."""
+    if "patience_seconds=" in place:
+        return place
+    return f"{place}{'&' if '?' in place else '?'}patience_seconds={seconds:g}"
+
+
 def open_catalog(
     place: str | Path, limits: Limits | None = None, *, credentials: Credentials = NOBODY, listener: Listener = silent
 ) -> Catalog:

@@ -8,6 +8,7 @@ the server, rich) is imported inside the command functions.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -46,6 +47,14 @@ _OUR_DISK = frozenset(
 _BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
 _INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 _HANGING_SECONDS = 2.0
+_WORDS = (
+    (re.compile(r"(Directory|File) ('.*') does not exist\.$"), r"\2 does not exist."),
+    (re.compile(r"Directory ('.*') is a file\.$"), r"\1 is a file, and a folder is needed."),
+    (re.compile(r"File ('.*') is a directory\.$"), r"\1 is a folder, and a file is needed."),
+    (re.compile(r"is not a valid (integer|int)( range)?\.$"), "is no whole number."),
+    (re.compile(r"is not a valid float( range)?\.$"), "is no number."),
+)
+"""What the library of the command line says of a value, and what we say instead."""
 
 
 class Commands(click.Group):
@@ -162,7 +171,10 @@ def _usage(error: click.ClickException) -> UsageFault:
     """A command line that cannot be: told like every other error."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context else "headwater"
-    return UsageFault(error.format_message(), advice=f"`{path} --help` shows what is possible.")
+    said = error.format_message()
+    for words, ours in _WORDS:
+        said = words.sub(ours, said)
+    return UsageFault(said, advice=f"`{path} --help` shows what is possible.")
 
 
 def _hang_up() -> int:

@@ -269,7 +269,7 @@ def _hearer(listener: Listener) -> Callable[[list[Outcome]], None]:
         done += len(outcomes)
         for one in outcomes:
             if one.status >= 400:
-                listener(Notice(one.code or BadEvent.code, f"line {one.line} was refused: {one.reason}"))
+                listener(Notice(one.code or BadEvent.code, f"a line was refused: {one.reason}", f"line {one.line}"))
         listener(Progress("lines", done))
 
     return hear

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "open list")
 _EXAMPLES = 10
 _LITTLE_ROOM = 1 << 20
+_PATIENCE_SECONDS = 5.0  # somebody waits for the answer: who can wait longer says so in the URL
 _LEFT = frozenset({"set", "phase"})
 
 
@@ -64,7 +65,7 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
         return _copy(copy, names, watch, max_age, as_json=as_json)
     if max_age is not None:
         raise click.UsageError("--max-age is of a copy, and there is none at this place")
-    where = Whereabouts(place)
+    where = Whereabouts(place, patience_seconds=_PATIENCE_SECONDS)
     with listening() as listener, existing(where, listener) as catalog:
         if unknown := set(names) - {state.name for state in catalog.sets()}:
             raise UsageFault(f"the catalog has no set {min(unknown)!r}")

@@ -233,7 +233,8 @@ def _show_set(one: SetReport, *, dry_run: bool) -> None:
     if one.plan_is_cut:
         click.echo("  … and more")
     for failed in one.failures[:10]:
-        click.echo(f"  failed: {printable(failed.uri)}: {printable(failed.reason)}", err=True)
+        later = f", not to be asked for again before {failed.waits_until}" if failed.waits_until else ""
+        click.echo(f"  failed: {printable(failed.uri)}: {printable(failed.reason)}{later}", err=True)
     if one.failed > 10:
         click.echo(f"  … and {counted(one.failed - 10, 'more failure')} (--json lists a hundred)", err=True)
 

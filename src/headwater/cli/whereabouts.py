@@ -35,16 +35,18 @@ class NotPortable(UsageFault):
 class Whereabouts:
     """One place, as far as it is known without opening it: `file` is None for a cluster. Raises BadPlace.
 
-    With `may_be_new`, a name without an ending that is not there is a state folder to be made, and else a file.
+    `patience_seconds`: how long a cluster that is away is waited for, where its URL does not say so. With
+    `may_be_new`, a name without an ending that is not there is a state folder to be made, and else a file.
     """
 
-    def __init__(self, place: str, *, may_be_new: bool = False) -> None:
+    def __init__(self, place: str, *, may_be_new: bool = False, patience_seconds: float | None = None) -> None:
         from headwater.catalog.places import is_cluster, place_of, shown
 
         self.place = shown(place)
         self.file: Path | None = None
         self.fed: tuple[str, ...] = ()
         """The sets that a configuration has fed; none where none was read."""
+        self._patience_seconds = patience_seconds
         self._cluster = place
         self._is_of_a_source = False
         if is_cluster(place):
@@ -99,17 +101,25 @@ class Whereabouts:
         found = os.statvfs(self.file.parent)
         return found.f_bavail * found.f_frsize
 
+    @property
+    def _target(self) -> str | Path:
+        from headwater.catalog.places import with_patience
+
+        if self.file is not None:
+            return self.file
+        return self._cluster if self._patience_seconds is None else with_patience(self._cluster, self._patience_seconds)
+
     def is_there(self, listener: Listener) -> bool:
         """Whether there is a catalog. Raises faults of the store."""
         from headwater.catalog.places import is_there
 
-        return is_there(self.file or self._cluster, credentials=credentials(), listener=listener)
+        return is_there(self._target, credentials=credentials(), listener=listener)
 
     def open(self, listener: Listener) -> Catalog:
         """The catalog, made when it is not there. Raises the catalog's errors."""
         from headwater.catalog.places import open_catalog
 
-        return open_catalog(self.file or self._cluster, credentials=credentials(), listener=listener)
+        return open_catalog(self._target, credentials=credentials(), listener=listener)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from headwater.spec.writer import Profile
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
 
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _KINDS = {"float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list"}
 
@@ -159,6 +160,8 @@ def refusal(words: str, known: Iterable[FieldInfo]) -> str:
         names = [one.encode_name for one in known]
         meant = get_close_matches(unknown[1], names, 1) or [one for one in names if one.startswith(unknown[1])]
         return f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else "")
+    if missing := _MISSING.match(what):
+        what = f"there is no {f'[[{missing[1]}]] table' if missing[1] == 'set' else f'key {missing[1]}'}"
     for kind, name in _KINDS.items():
         what = what.replace(f"`{kind}`", name)
     return f"{key.rstrip('`')}: {what[:1].lower()}{what[1:]}" if key else what

@@ -36,7 +36,7 @@ try:
     from opensearchpy import Transport, Urllib3HttpConnection
     from opensearchpy.exceptions import ConnectionError as NoConnection
 except ImportError as cause:  # pragma: no cover - the tests have it
-    raise ClientMissing("a catalog on a search cluster needs opensearch-py") from cause
+    raise ClientMissing("a search cluster, as a catalog or as an index that is read, needs opensearch-py") from cause
 
 CONFLICT = 409
 SLICE_OCTETS = 4 << 20

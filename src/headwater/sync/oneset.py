@@ -183,8 +183,11 @@ class OneSet:
             report.newer_than_listed = int(t.value(UNCONFIRMED, (row.id,)))
             if not self._kit.options.dry_run:
                 report.held_back = int(t.value(HELD_BACK, (row.id,)))
-            query = f"SELECT uri, reason, tries FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
-            report.failures = [Failed(*found) for found in t.rows(query, (row.id,))]
+            query = f"SELECT uri, reason, tries, wait_until FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
+            report.failures = [
+                Failed(uri, reason, tries, text(wait_until) if (wait_until or 0) > self._kit.now() else None)
+                for uri, reason, tries, wait_until in t.rows(query, (row.id,))
+            ]
             refused = refused_of(t, row.id)
         report.refused, report.skipped = refused.refused, refused.skipped
         for rule, told, where in refused.sentences():

@@ -102,11 +102,12 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """One remembered failure."""
+    """One remembered failure. `waits_until`: the source asked, by `Retry-After`, not to be asked again before."""
 
     uri: str
     reason: str
     tries: int
+    waits_until: str | None = None
 
 
 class SetReport(msgspec.Struct, kw_only=True):

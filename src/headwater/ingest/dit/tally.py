@@ -48,7 +48,7 @@ class Tally(msgspec.Struct, kw_only=True):
         """Say what was refused."""
         for one in outcomes:
             if one.status >= 400:
-                listener(Notice(one.code or notices.LEFT_OUT, f"line {one.line} was refused: {one.reason}"))
+                listener(Notice(one.code or notices.LEFT_OUT, f"a line was refused: {one.reason}", f"line {one.line}"))
 
     def notice(self, taken: Taken, listener: Listener) -> None:
         """Say what was left out of documents, and what was merged (DIT-A9)."""

@@ -51,9 +51,11 @@ class Home:
         except Held as cause:
             raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
         except OSError as cause:
-            kind = NoFolder if cause.errno in _IN_THE_WAY else DestinationUnusable
-            raise kind(
-                f"the destination cannot be used: {cause.strerror or cause}", where=str(cause.filename or self.root)
+            where = str(cause.filename or self.root)
+            if cause.errno in _IN_THE_WAY:
+                raise NoFolder("the destination is no folder: something else has this name", where=where) from cause
+            raise DestinationUnusable(
+                f"the destination cannot be used: {cause.strerror or cause}", where=where
             ) from cause
 
     @contextlib.contextmanager
