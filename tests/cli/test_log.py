@@ -86,3 +86,13 @@ def test_notices_of_a_server_say_which_set(tmp_path: Path, options: tuple[str, .
     lines = [json.loads(line) for line in told.splitlines()]
     assert {tuple(line) for line in lines} == {tuple(KEYS)}
     assert [line["set"] for line in lines if line["event"] in ("notice", "published")] == ["s", "s"]
+
+
+def test_a_node_that_is_away_fills_no_log_and_other_notices_are_all_told() -> None:
+    stream = io.StringIO()
+    log = Log(stream, as_json=False)
+    for number in range(50):
+        log.progress(Notice("HW-CLU-02", "no answer; trying again", f"http://search/{number}"))
+        log.progress(Notice("HW-ING-22", "a file changed while it was read", f"f{number}"))
+    assert stream.getvalue().count("HW-CLU-02") == 1
+    assert stream.getvalue().count("HW-ING-22") == 50

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from headwater.cli.telling import MINUTE, Minutes, Notes, Teller, listening
+from headwater.cli.telling import MINUTE, Minutes, Notes, Repeats, Teller, listening
 from headwater.progress import Notice, Progress
 
 
@@ -112,3 +112,21 @@ def test_a_listener_that_nobody_configured_says_notes_only(capsys: pytest.Captur
     teller(Progress("scan", 1))
     teller(Notice("R", "odd"))
     assert capsys.readouterr().err == "note: odd [R]\n"
+
+
+def test_a_log_says_that_a_node_is_away_after_growing_pauses_and_when_it_is_away_again() -> None:
+    clock = Clock()
+    repeats = Repeats(clock)
+    told: list[tuple[float, str]] = []
+    for second in [*range(1_000), *range(5_000, 5_010)]:
+        clock.now = float(second)
+        if passed := repeats.passed(Notice("HW-CLU-02", "no answer; trying again", f"http://search/{second}")):
+            told.append((clock.now, passed.message))
+    assert told == [
+        (0, "no answer; trying again"),
+        (60, "no answer; trying again; 60 times since this was last told"),
+        (180, "no answer; trying again; 120 times since this was last told"),
+        (420, "no answer; trying again; 240 times since this was last told"),
+        (900, "no answer; trying again; 480 times since this was last told"),
+        (5_000, "no answer; trying again"),
+    ]

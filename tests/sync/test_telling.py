@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from headwater.errors import Interrupted
 from headwater.progress import Done
 from headwater.storage.database import Transaction
 from headwater.sync.copy.home import Home, kept_state
+from headwater.sync.options import Options
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FAILED, FINDINGS, USAGE, go
 from tests.sync.torture import Reply, Site, Source
@@ -221,3 +223,29 @@ def test_a_command_that_is_none(command: str, source: Source, site: Site, dest: 
 def test_a_command_that_is_not_there(source: Source, site: Site, dest: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["sync", "--exec", "/nowhere/hook", source.base, str(dest)]) == FINDINGS
     assert "cannot be run" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_service_tells_the_command_after_each_look_that_changed_something(
+    quiet: bool, source: Source, site: Site, dest: Path, told: Told, monkeypatch: pytest.MonkeyPatch, capfd: Said
+) -> None:
+    """Also when the command fails the service goes on."""
+    import headwater.sync.follow
+
+    def three_looks(url: str, dest: Path, options: Options, _seconds: float, tell: Any, **more: Any) -> int:
+        del more["longest"]
+        for _ in range(2):
+            tell(sync(url, dest, options, **more))
+        source.pages["/set/changelist.xml"] = Reply(b"", 500)
+        told.ends(3)
+        tell(sync(url, dest, options, **more))
+        return 0
+
+    monkeypatch.setattr(headwater.sync.follow, "follow", three_looks)
+    arguments = ["sync", "--follow", "1", "--exec", told.command, source.base, str(dest)]
+    assert run([*arguments, *(["-q"] if quiet else [])]) == DONE
+    assert told.times == 1
+    out, err = capfd.readouterr()
+    assert ("5 created" in out) is not quiet
+    assert "nothing to do" in out  # of the last look, which failed
+    assert "HTTP status 500" in err

@@ -17,6 +17,7 @@ import msgspec
 
 from headwater import notices
 from headwater.cli.face import printable
+from headwater.cli.telling import Repeats
 from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headwater.server.set_source import Publication
 
 
+_CLUSTER = "HW-CLU-"  # what comes again with every request that is tried again
 _encode = msgspec.json.Encoder().encode
 
 
@@ -51,6 +53,7 @@ class Log:
         self._stream = stream
         self._as_json = as_json
         self._lock = threading.Lock()
+        self._repeats = Repeats()
 
     def served(self, request: Served) -> None:
         """One answered request."""
@@ -80,6 +83,10 @@ class Log:
     def progress(self, event: Progress | Notice) -> None:
         """What the source reports: notices; progress is for bars, not for logs."""
         if isinstance(event, Notice):
+            told = self._repeats.passed(event) if event.rule.startswith(_CLUSTER) else event
+            if told is None:
+                return
+            event = told
             where = f" ({event.where})" if event.where else ""
             text = f"{event.message}{where} [{event.rule}]"
             fields = {"where": event.where}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,6 +93,45 @@ class Notes:
             self._say(Notice(rule, f"{count:,} more notes like these"))
         self._untold.clear()
         self._lines.clear()
+
+
+class _Silenced(msgspec.Struct):
+    """A note of a log that goes on coming: how often since it was told, when last, when it may be told again."""
+
+    count: int
+    heard_at: float
+    due_at: float
+    pause: float
+
+
+class Repeats:
+    """Keeps a log from repeating one note every second: told at once, after a minute, after two more, up to an hour.
+
+    For notes that say the same of whatever was under way, as that a node is away. Use from any thread.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str], _Silenced] = {}
+
+    def passed(self, notice: Notice) -> Notice | None:
+        """The note as it is to be told now, with how often it came since; None: not now."""
+        now = self._clock()
+        with self._lock:
+            known = self._known.get((notice.rule, notice.message))
+            if known is None or now - known.heard_at > max(MINUTE, known.pause):
+                if len(self._known) >= _MOST_KEYS:
+                    self._known.clear()
+                self._known[notice.rule, notice.message] = _Silenced(0, now, now + MINUTE, MINUTE)
+                return notice
+            known.count, known.heard_at = known.count + 1, now
+            if now < known.due_at:
+                return None
+            known.pause = min(known.pause * 2, _LONGEST_PAUSE)
+            known.due_at = now + known.pause
+            count, known.count = known.count, 0
+        return msgspec.structs.replace(notice, message=f"{notice.message}; {count:,} times since this was last told")
 
 
 class Minutes:
