@@ -20,7 +20,6 @@ from headwater.ingest.folder import scanner as folder_module
 from headwater.ingest.folder.hints import meant, topmost
 from headwater.ingest.folder.nofollow import Opener, open_by_steps, open_unlinked
 from headwater.ingest.folder.passes import Pass
-from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.readers import Readers, Stopped
 from headwater.ingest.folder.scanner import (
     LONG_URI,
@@ -31,6 +30,7 @@ from headwater.ingest.folder.scanner import (
 )
 from headwater.ingest.folder.walk import quote
 from headwater.ingest.guard import Reason
+from headwater.patterns import Selection
 from tests.examples import examples
 from tests.ingest.test_walk import ODD_NAMES
 from tests.ingest.world import SET, World, hashes, now, settle

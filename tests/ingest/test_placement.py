@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from headwater.ingest.folder import placement
-from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.placement import Listing
 from headwater.ingest.folder.walk import Found, Walk
+from headwater.patterns import Selection
 
 
 def fill(root: Path) -> list[str]:

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.ingest.folder.nofollow import open_unlinked
-from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.walk import LINK_DEPTH, Found, Remark, RootFault, Unreadable, Walk, path_of, quote
+from headwater.patterns import Selection
 from tests.examples import examples
 
 ODD_NAMES = [

@@ -228,3 +228,8 @@ def test_choice() -> None:
     assert choice.takes("http://h/docs/deep/x", b"docs/deep/x")
     assert not choice.takes("http://h/b.txt", b"b.txt")
     assert not choice.takes("http://h/docs/secret.pdf", b"docs/secret.pdf")
+    away = Choice((), ("*://cdn.example/**", "https://h/a/*.xml"))
+    assert not away.takes("https://cdn.example/deep/x?y", b"cdn.example/deep/x?y")
+    assert not away.takes("https://h/a/b.xml", b"b.xml")
+    assert away.takes("https://h/a/b/c.xml", b"b/c.xml")
+    assert away.takes("http://h/a/b.xml", b"b.xml")

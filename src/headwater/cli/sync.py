@@ -50,8 +50,8 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     help="Keep what is replaced or deleted below DIR, which is not in DEST.",
 )
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
-@click.option("--include", multiple=True, metavar="GLOB", help="Only what matches, by URI or relative path.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out what matches, by URI or relative path.")
+@click.option("--include", multiple=True, metavar="PATTERN", help="Only what matches (may be repeated).")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated).")
 @click.option("--base", metavar="URI", help="The folder whose rest of the path names the files (first run only).")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also fetch from this host.")
 @click.option("--any-host", is_flag=True, help="Fetch from whatever host the source lists.")

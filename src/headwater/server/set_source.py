@@ -14,10 +14,10 @@ from headwater.catalog.claims import Claiming
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import UsageFault
 from headwater.ingest.folder.passes import Pass
-from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.placement import Placement
 from headwater.ingest.folder.scanner import Folder, FolderScanner
 from headwater.ingest.folder.walk import RootFault, Walk, is_state
+from headwater.patterns import Selection
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Published, Publisher
 from headwater.publish.site import Site

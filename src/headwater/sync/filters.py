@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable
 from enum import Enum
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 import msgspec
 
+from headwater.patterns import Selection
 from headwater.spec.uris import comparable_host
 
 _LONGEST_URI = 32_768
@@ -117,7 +118,7 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`--include` and `--exclude`: globs over the URI or the relative path, `*` also crosses `/`; and `--skip-host`.
+    """`--include` and `--exclude`: patterns of relative paths, or of addresses (`patterns`); and `--skip-host`.
 
     Without includes everything is chosen; an exclude always wins.
     """
@@ -132,14 +133,13 @@ class Choice(msgspec.Struct, frozen=True):
         return not self.include and not self.exclude and not self.skip_hosts
 
     def takes(self, uri: str, path: bytes) -> bool:
-        """Whether the resource is chosen."""
+        """Whether the resource is chosen. Raises BadPattern."""
         if self.skip_hosts and (origin := origin_of(uri)) is not None and _is_named(origin, self.skip_hosts):
             return False
-        name = path.decode("utf-8", "surrogateescape")
-        if self.include and not _matches(self.include, uri, name):
-            return False
-        return not _matches(self.exclude, uri, name)
+        return selection(self.include, self.exclude).takes(path, uri)
 
 
-def _matches(globs: tuple[str, ...], uri: str, name: str) -> bool:
-    return any(fnmatch.fnmatchcase(uri, glob) or fnmatch.fnmatchcase(name, glob) for glob in globs)
+@lru_cache(maxsize=32)
+def selection(include: tuple[str, ...], exclude: tuple[str, ...]) -> Selection:
+    """The patterns, read once. Raises BadPattern."""
+    return Selection(include, exclude, of_addresses=True)

@@ -6,6 +6,7 @@ import msgspec
 
 from headwater.errors import Exit
 from headwater.sync.checks import SECRETS, checked
+from headwater.sync.filters import selection
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         checked(self)
+        selection(self.include, self.exclude)
 
     def __repr__(self) -> str:
         """The fields that are not as they are by themselves; nothing that is secret."""

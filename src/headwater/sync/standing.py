@@ -26,10 +26,15 @@ from headwater.sync.state import (
     one_set,
 )
 
+DIALECT = 2
+"""Of patterns: 1 were globs whose `*` crossed `/`."""
+
 
 def signature_of(options: Options) -> str:
     """What is chosen of the resources of a set, as it is remembered."""
     chosen = (options.include, options.exclude, options.allow_hosts, options.any_host)
+    if options.include or options.exclude:  # a copy that was made when patterns meant something else is compared anew
+        return msgspec.json.encode((*chosen, options.skip_hosts, DIALECT)).decode()
     return msgspec.json.encode((*chosen, options.skip_hosts) if options.skip_hosts else chosen).decode()
 
 
@@ -41,6 +46,8 @@ class Chosen(msgspec.Struct, frozen=True, array_like=True):
     allow_hosts: tuple[str, ...]
     any_host: bool
     skip_hosts: tuple[str, ...] = ()
+    dialect: int = 1
+    """What patterns meant."""
 
     @property
     def choice(self) -> Choice:

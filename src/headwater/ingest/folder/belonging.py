@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 
 from headwater.ingest.folder.hints import above
-from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.walk import STATE_FOLDER
+from headwater.patterns import Selection
 
 
 class Belonging:

@@ -20,10 +20,10 @@ import msgspec
 from headwater.catalog.interface import Catalog
 from headwater.ingest.folder import reading
 from headwater.ingest.folder.intake import PlaceFault
-from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.placing import COPY
 from headwater.ingest.folder.signature import is_outlined, outline
 from headwater.ingest.folder.walk import Found, RootFault, Walk, path_of
+from headwater.patterns import Selection
 from headwater.spec.records import Change
 
 _ROWS = 5_000

@@ -32,13 +32,13 @@ from headwater.ingest.folder.comparison import Candidate, Tally, Vanished, compa
 from headwater.ingest.folder.hints import meant
 from headwater.ingest.folder.intake import BATCH, Intake, batched, unreadable
 from headwater.ingest.folder.passes import Pass
-from headwater.ingest.folder.patterns import Selection
 from headwater.ingest.folder.placing import LINK
 from headwater.ingest.folder.readers import Stopped
 from headwater.ingest.folder.remarks import Remarks
 from headwater.ingest.folder.spool import Spool
 from headwater.ingest.folder.walk import Found, Remark, RootFault, Seen, Unreadable, Walk, path_of, quote
 from headwater.ingest.guard import DEFAULT_SHARE, HeldBack, Reason, judge
+from headwater.patterns import Selection
 from headwater.progress import Listener, Progress, silent
 
 LONGEST_URI = 8_000

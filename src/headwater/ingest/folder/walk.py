@@ -19,7 +19,7 @@ import msgspec
 
 from headwater import notices
 from headwater.ingest.folder.nofollow import open_unlinked
-from headwater.ingest.folder.patterns import Selection
+from headwater.patterns import Selection
 from headwater.spec.uris import quote_path
 
 LINK_DEPTH = 8

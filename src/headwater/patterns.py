@@ -1,4 +1,4 @@
-"""Which files of a folder belong to the set: include and exclude patterns over paths relative to the folder.
+"""Which resources are meant: include and exclude patterns over relative paths, the same for a source and a copy.
 
 The rules, which the manual repeats:
 
@@ -6,6 +6,7 @@ The rules, which the manual repeats:
 - `**` as a whole segment matches any number of folders, none too: `a/**/b`, `**/b`, `a/**`.
 - A pattern without `/` (a last one does not count) matches the name at any depth; one with `/` begins at the folder.
 - A pattern that ends in `/` matches folders only. A folder that matches brings everything below it.
+- A pattern with `://` is of whole addresses: `*://cdn.example/**`. Only a destination has those.
 - Without include patterns everything is included. What matches an exclude pattern is left out, whatever else matches.
 - Upper and lower case differ; names that begin with a dot are names like all others.
 """
@@ -19,12 +20,14 @@ from typing import ClassVar
 
 from headwater.errors import UsageFault
 
+_BARE_SCHEME = re.compile(r"(?:https?|ftp|file|\*):(?!//)", re.IGNORECASE)
+
 
 class BadPattern(UsageFault):
     """A pattern that cannot match anything or cannot be read."""
 
     code: ClassVar[str] = "HW-ING-01"
-    advice: ClassVar[str] = "Patterns look like *.pdf, drafts/, reports/**/*.xml."
+    advice: ClassVar[str] = "Patterns look like *.pdf, drafts/, reports/**/*.xml; of addresses like *://cdn.example/**."
 
 
 def _class(text: str, start: int) -> tuple[str, int]:
@@ -81,31 +84,55 @@ def _translate(pattern: str) -> str:
     return expression + (tail or ("/.*" if folders_only else "(?:/.*)?"))
 
 
-def _compile(patterns: Iterable[str]) -> re.Pattern[str] | None:
-    expressions = [_translate(pattern) for pattern in patterns]
-    try:
-        return re.compile("|".join(f"(?:{one})" for one in expressions), re.DOTALL) if expressions else None
-    except re.error as cause:
-        raise BadPattern(f"a class in a pattern cannot be read: {cause}") from cause
+def _translate_uri(pattern: str) -> str:
+    scheme, _, rest = pattern.partition("://")
+    if not re.fullmatch(r"[A-Za-z0-9+.*?-]+", scheme) or rest.startswith("/"):
+        raise BadPattern(f"not a pattern of addresses: {pattern[:200]!r}")
+    return f"{_segment(scheme)}://{_translate('/' + rest)}"
 
 
 class Selection:
-    """The files that patterns leave. Paths are octets relative to the folder, without a first `/`."""
+    """The resources that patterns leave. Paths are octets relative to the folder, without a first `/`."""
 
-    def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
-        self._include = _compile(include)
-        self._exclude = _compile(exclude)
-        self.everything = self._include is None and self._exclude is None
+    def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = (), *, of_addresses: bool = False) -> None:
+        """Raises BadPattern, also for patterns of addresses where there are none."""
+        self._include, self._include_uri = _compiled(include, of_addresses)
+        self._exclude, self._exclude_uri = _compiled(exclude, of_addresses)
+        self._includes_all = self._include is None and self._include_uri is None
+        self.everything = self._includes_all and self._exclude is None and self._exclude_uri is None
 
     def enters(self, folder: bytes) -> bool:
         """Whether files below `folder` can belong to the set."""
         return self._exclude is None or not self._exclude.fullmatch(os.fsdecode(folder) + "/")
 
-    def takes(self, file: bytes) -> bool:
-        """Whether the file belongs, given that every folder above it is entered."""
+    def takes(self, file: bytes, uri: str | None = None) -> bool:
+        """Whether the file belongs, given that every folder above it is entered. Without a `uri` it has no address."""
         if self.everything:
             return True
         path = os.fsdecode(file)
-        if self._exclude is not None and self._exclude.fullmatch(path):
+        if _fits(self._exclude, path) or _fits(self._exclude_uri, uri):
             return False
-        return self._include is None or self._include.fullmatch(path) is not None
+        return self._includes_all or _fits(self._include, path) or _fits(self._include_uri, uri)
+
+
+def _compiled(patterns: Iterable[str], of_addresses: bool) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
+    """What paths have to match, and what addresses have to; None for either that no pattern is about."""
+    listed = list(patterns)
+    if bare := next((one for one in listed if _BARE_SCHEME.match(one)), None):
+        raise BadPattern(f"a pattern of addresses has `://`: {bare[:200]!r}")
+    if not of_addresses and (address := next((one for one in listed if "://" in one), None)):
+        raise BadPattern(f"a file of a folder has no address: {address[:200]!r}")
+    paths = _joined(_translate(one) for one in listed if "://" not in one)
+    return paths, _joined(_translate_uri(one) for one in listed if "://" in one)
+
+
+def _joined(expressions: Iterable[str]) -> re.Pattern[str] | None:
+    found = "|".join(f"(?:{one})" for one in expressions)
+    try:
+        return re.compile(found, re.DOTALL) if found else None
+    except re.error as cause:
+        raise BadPattern(f"a class in a pattern cannot be read: {cause}") from cause
+
+
+def _fits(expression: re.Pattern[str] | None, text: str | None) -> bool:
+    return expression is not None and text is not None and expression.fullmatch(text) is not None

@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import Exit
-from headwater.ingest.folder.patterns import BadPattern, Selection
+from headwater.patterns import BadPattern, Selection
+from headwater.sync.filters import Choice
+from headwater.sync.options import Options as SyncOptions
+from headwater.sync.standing import chosen_of, signature_of
 
 MATCHES = [
     ("*.pdf", "a.pdf", True),
@@ -67,6 +70,44 @@ def test_what_a_pattern_matches(pattern: str, path: str, expected: bool) -> None
     assert (not (entered and excluding.takes(path.encode()))) is expected
 
 
+@pytest.mark.parametrize(("pattern", "path", "expected"), MATCHES)
+def test_a_destination_means_the_same_by_them(pattern: str, path: str, expected: bool) -> None:
+    uri = f"http://h.example/set/resources/{path}"
+    assert Choice((pattern,)).takes(uri, path.encode()) is expected
+    assert Choice((), (pattern,)).takes(uri, path.encode()) is not expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uri", "expected"),
+    [
+        ("http://h/**", "http://h/a/b", True),
+        ("http://h/", "http://h/a/b", True),
+        ("http://h", "http://h/a/b", True),
+        ("http://h/*", "http://h/a/b", True),
+        ("http://h/*.xml", "http://h/a/b.xml", False),
+        ("http://h/**/*.xml", "http://h/a/b.xml?c", False),
+        ("http*://h/**/*.xml", "https://h/a/b.xml", True),
+        ("*://h/**", "ftp://h/a", True),
+        ("*://*.h/**", "http://x.h/a", True),
+        ("*://*.h/**", "http://evil/x.h/a", False),
+        ("http://h/a%20b", "http://h/a%20b", True),
+    ],
+)
+def test_patterns_of_addresses(pattern: str, uri: str, expected: bool) -> None:
+    assert Selection(include=[pattern], of_addresses=True).takes(b"path", uri) is expected
+    assert Selection(exclude=[pattern], of_addresses=True).takes(b"path", uri) is not expected
+    with pytest.raises(BadPattern, match="no address"):
+        Selection(include=[pattern])
+
+
+def test_a_copy_made_when_patterns_meant_something_else_is_compared_anew() -> None:
+    before = '[["a/*.xml"],[],[],false]'
+    assert chosen_of(before).include == ("a/*.xml",)
+    assert signature_of(SyncOptions(include=("a/*.xml",))) != before
+    assert chosen_of(signature_of(SyncOptions(include=("a/*.xml",)))).choice == Choice(("a/*.xml",))
+    assert signature_of(SyncOptions()) == "[[],[],[],false]"
+
+
 def test_exclude_wins() -> None:
     selection = Selection(include=["*.xml"], exclude=["drafts/"])
     assert selection.takes(b"a.xml")
@@ -80,9 +121,14 @@ def test_names_that_are_no_text_can_be_matched() -> None:
     assert not Selection(exclude=["*"]).takes(b"\xff")
 
 
-@pytest.mark.parametrize("pattern", ["", "/", "a//b", "../a", "a/./b", "a\0b", "[z-a]"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["", "/", "a//b", "../a", "a/./b", "a\0b", "[z-a]", "http:*", "*:a", "ftp:/x", "://h/x", "http:///x", "a/b://c"],
+)
 def test_patterns_that_cannot_be_are_refused(pattern: str) -> None:
     with pytest.raises(BadPattern) as fault:
+        SyncOptions(exclude=(pattern,))
+    with pytest.raises(BadPattern):
         Selection(include=[pattern])
     assert fault.value.exit_status is Exit.USAGE
 
