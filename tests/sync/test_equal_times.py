@@ -355,6 +355,27 @@ def test_times_no_finer_than_their_list(source: Source, site: Site, dest: Path) 
     assert tree(dest) == dict(site.files)
 
 
+@pytest.mark.parametrize(("when", "stays"), [(20, True), (19, False), (20.1, False)])
+def test_what_was_made_in_the_second_of_a_list(
+    source: Source, site: Site, dest: Path, when: float, *, stays: bool
+) -> None:
+    """4.4: told as of a whole second, it may have been made after the list; until one is sure it is not deleted."""
+    go(source.base, dest)
+    site.put("x", b"x")
+    entry = url(site.uri("x"), change="created", datetime=at(when), hash=sha(b"x"))
+    site.publish_changes(10, entries=[entry])
+    assert go(source.base, dest).status == DONE
+    del site.files["x"]
+    site.publish_list(when=20.5)
+    site.publish_changes(20.5, entries=[])
+    assert go(source.base, dest, baseline=True).status == DONE
+    assert ("x" in tree(dest)) is stays
+    site.publish_list(when=22)
+    site.publish_changes(22, entries=[])
+    assert go(source.base, dest, baseline=True).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
 def test_an_old_list_brings_no_deleted_resource_back(source: Source, site: Site, dest: Path) -> None:
     """DST-B2: what was deleted after the list was made is not even asked for."""
     go(source.base, dest)

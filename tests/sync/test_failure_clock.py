@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -109,7 +108,30 @@ def test_single_runs_try_every_failure_again(source: Source, site: Site, dest: P
     """DST-F6: and tell how often it was tried."""
     source.pages[PATH] = Reply(b"", 403)
     tries = [run(source, dest, seconds).sets[0].failures[0].tries for seconds in range(4)]
-    assert [later - earlier for earlier, later in pairwise(tries)] == [1, 1, 1]
+    assert tries == [1, 2, 3, 4]
+
+
+def test_one_run_tries_what_fails_once(source: Source, site: Site, dest: Path) -> None:
+    """DST-F6: the increment after a baseline does not ask again for what has just failed."""
+    source.pages[PATH] = Reply(b"", 403)
+    for baseline in (False, True, False):
+        source.forget()
+        assert go(source.base, dest, baseline=baseline).status == FAILED
+        assert len(source.requests(PATH)) == 1
+
+
+def test_one_resource_of_two_sets_is_tried_for_each(source: Source, site: Site, dest: Path) -> None:
+    """AMB-59: what has failed for one set is still due for the other."""
+    other = Site(source, "other")
+    other.publish_list([site.resource("f2.txt")], when=10)
+    other.publish_changes(10)
+    other.publish_capabilities("resourcelist", "changelist")
+    site.publish_description("set", "other")
+    source.pages[PATH] = Reply(b"", 403)
+    for _ in range(2):
+        source.forget()
+        assert go(source.base, dest).status == FAILED
+        assert len(source.requests(PATH)) == 2
 
 
 @pytest.mark.parametrize("news", ["the same list", "a new list", "a new state", "a change"])

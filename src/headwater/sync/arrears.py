@@ -25,7 +25,7 @@ class Arrears:
         self._counts = counts
 
     def failures(self, t: Transaction, now: int, *, patient: bool) -> None:
-        """Add the remembered failures that are not planned already: all of them, save where `Retry-After` waits.
+        """Add the failures of earlier runs that are not planned already: all of them, save where `Retry-After` waits.
 
         `patient`: a service that follows also keeps its own retry clock (DST-F6).
         """
@@ -34,6 +34,7 @@ class Arrears:
                    f.tries
             FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
             WHERE f.set_id = ?1 AND f.uri NOT IN (SELECT uri FROM temp.work)
+              AND f.uri NOT IN (SELECT uri FROM temp.tried)
               AND f.uri NOT IN (SELECT uri FROM temp.aside)
               AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""
         rows = list(t.rows(query, (self._set.id, now, int(patient))))

@@ -12,6 +12,7 @@ from typing import Protocol
 from headwater.storage.database import Row, Transaction
 from headwater.sync.aside import Aside
 from headwater.sync.copy.claims import Claims
+from headwater.sync.moments import SECOND
 from headwater.sync.plan import ADD_WORK, Counts
 from headwater.sync.position import is_past
 from headwater.sync.refusals import keep_changed, keep_listed
@@ -24,6 +25,10 @@ _CONFIRM = (
     "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
     " changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?, 0)), 0) WHERE id = ?"
 )
+_NOT_LATER = f"""(?2 IS NULL OR (changed_at IS NULL AND NOT ?3)
+  OR (changed_at <= ?2 AND NOT (changed_at % {SECOND} = 0 AND changed_at < ?2 AND ?2 - changed_at < {SECOND})))"""
+"""Not changed after the list's `at`: a whole second that `at` lies within may be later (AMB-06)."""
+
 _SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
 """What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
 
@@ -163,11 +168,10 @@ class Difference:
         """
         position = self._set.position.time if self._set.position else None
         beyond = at is not None and position is not None and position > at
-        query = """
+        query = f"""
             SELECT r.id, r.uri, r.path FROM resources r
-            WHERE r.set_id = ? AND r.path IS NOT NULL
-              AND (?2 IS NULL OR (r.changed_at IS NULL AND NOT ?3) OR r.changed_at <= ?2)
-              AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri)"""
+            WHERE r.set_id = ? AND r.path IS NOT NULL AND {_NOT_LATER}
+              AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri)"""  # noqa: S608
         t.many(
             "INSERT OR IGNORE INTO temp.doomed(id, at) VALUES (?, ?)",
             (
@@ -177,8 +181,7 @@ class Difference:
             ),
         )
         t.run(
-            "DELETE FROM failures WHERE set_id = ?1"
-            " AND (?2 IS NULL OR (changed_at IS NULL AND NOT ?3) OR changed_at <= ?2)"
+            f"DELETE FROM failures WHERE set_id = ?1 AND {_NOT_LATER}"  # noqa: S608
             " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = failures.uri)",
             (self._set.id, at, int(beyond)),
         )

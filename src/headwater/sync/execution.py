@@ -40,6 +40,7 @@ class Execution:
         self._kit = standing.kit
         self._files = HeldFiles(standing.kit.tree)
         self._held_before = 0
+        self._begun = False
         self.aside = Aside(standing.kit.database, standing.kit.tree)
         """What this run has received that is newer than listed."""
 
@@ -66,6 +67,9 @@ class Execution:
         kit, now = self._kit, self._kit.now()
         with kit.database.write() as t:
             clear(t)
+            if not self._begun:
+                t.run("DELETE FROM temp.tried")  # those of the set before
+                self._begun = True
             claims = Claims(self._set.row, self._set.choice, self._base(t, table))
             counts = Counts()
             step(t, Difference(self._set.row, claims, counts, self._files))
@@ -93,12 +97,22 @@ class Execution:
                 self._set.warn, now=kit.now, adopt=kit.adopt, largest=kit.options.largest,
                 aside=self.aside, objection=self._set.scope.objection, each=kit.each,
             ).run()  # fmt: skip
+            self._note_failures()
             if allowed:
                 self._delete(kit.tree, counts)
             elif doomed:
                 self._hold_back(doomed)
         finally:
             self._add(counts)
+
+    def _note_failures(self) -> None:
+        """What has just failed is not tried again in this run, unless a list or a change says something new of it."""
+        with self._kit.database.write() as t:
+            t.run(
+                "INSERT OR IGNORE INTO temp.tried"
+                " SELECT uri FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM temp.work)",
+                (self._set.row.id,),
+            )
 
     def left_over(self) -> None:
         """Do what earlier runs have left undone, where there is any."""
