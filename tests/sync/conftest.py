@@ -26,6 +26,12 @@ def site(source: Source) -> Site:
     return made.publish(since=10.0)
 
 
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a source has to tell in a moment, these sources tell at once."""
+    monkeypatch.setattr("headwater.sync.oneset._ANNOUNCED_SECONDS", 0.0)
+
+
 @pytest.fixture
 def dest(tmp_path: Path) -> Path:
     return tmp_path / "copy"

@@ -18,11 +18,6 @@ OLD, NEW, NEWEST = b"body 2\n", b"changed since", b"changed once more"
 SIZES = pytest.mark.parametrize("new", [NEW, NEW * 10_000], ids=["small", "large"])
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.sync.oneset._ANNOUNCED_SECONDS", 0.0)
-
-
 def late(seconds: float) -> dt.datetime:
     return START + dt.timedelta(seconds=seconds)
 
@@ -120,6 +115,33 @@ def test_changes_that_come_meanwhile_confirm_it(source: Source, site: Site, dest
     ran = go(source.base, dest)
     assert (ran.status, ran.one.failed, tree(dest)["f2.txt"]) == (DONE, 0, NEWEST)
     assert source.requests(PATH) == [PATH]
+
+
+def test_a_change_of_the_same_second_is_no_failure(source: Source, site: Site, dest: Path) -> None:
+    """`Last-Modified` cannot tell it from the one before; the Change List that is read again can."""
+    assert go(source.base, dest).status == DONE
+    tell(site, (20, NEW))
+    before = source.reply("/set/changelist.xml")
+    tell(site, (20, NEW), (20.5, NEWEST))
+    source.pages["/set/changelist.xml"] = sometimes(1, before, source.reply("/set/changelist.xml"))
+    source.pages[PATH] = Reply(NEWEST, modified=late(20))
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.failed, tree(dest)["f2.txt"]) == (DONE, 0, NEWEST)
+
+
+def test_what_is_deleted_meanwhile_is_no_failure(source: Source, site: Site, dest: Path) -> None:
+    """404 of what was listed a moment ago: a later entry that says so is looked for, once."""
+    assert go(source.base, dest).status == DONE
+    tell(site, (20, NEW))
+    before = source.reply("/set/changelist.xml")
+    gone = [site.change(20, "updated", "f2.txt", NEW), site.change(21, "deleted", "f2.txt")]
+    site.publish_changes(10, entries=gone)
+    source.pages["/set/changelist.xml"] = sometimes(1, before, source.reply("/set/changelist.xml"))
+    source.pages[PATH] = Reply(b"", 404)
+    source.forget()
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.failed, ran.one.deleted, "f2.txt" in tree(dest)) == (DONE, 0, 1, False)
+    assert source.requests("/set/changelist.xml") == ["/set/changelist.xml"] * 2
 
 
 def test_another_hash_is_fetched_again(source: Source, site: Site, dest: Path) -> None:

@@ -28,6 +28,9 @@ _ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
 _STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"
 """Tried in this run, and what came is not what was listed: the list may have been wrong, or is another by now."""
 
+_NEW_FAILURE = "SELECT 1 FROM failures WHERE set_id = ? AND first_at >= ? AND status IN (200, 404, 410) LIMIT 1"
+"""Of these a change that was made while the resource was fetched is the usual cause."""
+
 UNCONFIRMED = "SELECT count(*) FROM resources WHERE set_id = ? AND newer AND path IS NOT NULL"
 
 HELD_BACK = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
@@ -95,8 +98,10 @@ class OneSet:
         """Settle what this run has received and could not place, by lists that are read once more (5.3, DST-F6)."""
         if self._kit.options.dry_run:
             return
-        if self._execution.aside.count and self._set.offer.change_list is not None:
-            time.sleep(_ANNOUNCED_SECONDS)
+        with self._kit.database.write() as t:
+            news = t.one(_NEW_FAILURE, (self._set.row.id, self._began)) is not None
+        if (news or self._execution.aside.count) and self._set.offer.change_list is not None:
+            time.sleep(_ANNOUNCED_SECONDS if news else 0)
             self._increment.carry_out(once_more=True)
         self._execution.confirm()
         self._reconsider()
