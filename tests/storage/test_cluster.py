@@ -7,13 +7,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.progress import Notice, Progress
-from headwater.storage.cluster import SLICE_COUNT, SLICE_OCTETS, Access, Body, Cluster, Node, slices
+from headwater.storage.cluster import SLICE_COUNT, SLICE_OCTETS, Access, Answer, Body, Cluster, Node, slices
 from headwater.storage.cluster_faults import (
     ClusterBusy,
     ClusterDamaged,
@@ -303,3 +303,51 @@ def test_reasons() -> None:
     assert passes(429, Reason("rejected_execution_exception"))
     assert not passes(429, Reason("cluster_block_exception"))
     assert not passes(400, Reason())
+
+
+@pytest.fixture
+def silent_node() -> Iterator[socket.socket]:
+    """Takes connections and says nothing, as the system does for a process that is paused."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+        yield listener
+
+
+def test_a_node_that_is_silent_is_passed_over_and_rests(server: Scripted, silent_node: socket.socket) -> None:
+    told: list[Notice | Progress] = []
+    nodes = (Node("127.0.0.1", silent_node.getsockname()[1]), server.node)
+    cluster = Cluster(Access(nodes=nodes), request_seconds=600.0, node_seconds=0.3, listener=told.append)
+    for _ in range(20):
+        assert cluster.ask("PUT", "/x", b"{}").status == 200
+    assert len(server.requests) == 20
+    assert 1 <= len(told) <= 6, "each time that it has rested, one request waits for it"
+    cluster.close()
+
+
+def test_slow_nodes_are_given_more_time_each_time(silent_node: socket.socket) -> None:
+    """As when all of them wait for one that holds a shard: who asks too often would never get an answer."""
+    address = silent_node.getsockname()[1]
+    nodes = (Node("127.0.0.1", address), Node("localhost", address))
+    cluster = Cluster(Access(nodes=nodes), request_seconds=0.5, node_seconds=0.1, patience_seconds=2.0)
+    waited: list[float] = []
+    once = cluster._once
+
+    def heard(connection: Any, method: str, path: str, body: bytes | None, seconds: float) -> Answer:
+        waited.append(round(seconds, 3))
+        return once(connection, method, path, body, seconds)
+
+    cluster._once = heard  # type: ignore[method-assign]
+    with pytest.raises(ClusterUnreachable):
+        cluster.ask("GET", "/")
+    assert waited[:4] == [0.1, 0.2, 0.4, 0.5]
+    cluster._once = once  # type: ignore[method-assign]
+    cluster.close()
+
+
+def test_one_node_alone_and_large_requests_are_given_their_time(server: Scripted) -> None:
+    alone = Cluster(Access(nodes=(server.node,)), request_seconds=30.0)
+    assert alone._seconds(b"", 0) == 30.0
+    two = Cluster(Access(nodes=(server.node, Node("127.0.0.1", 9))), request_seconds=30.0)
+    assert [two._seconds(None, late) for late in range(4)] == [5.0, 10.0, 20.0, 30.0]
+    assert two._seconds(b"x" * (4 << 20), 0) == 21.0
+    for cluster in (alone, two):
+        cluster.close()

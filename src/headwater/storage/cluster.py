@@ -35,6 +35,7 @@ from headwater.storage.cluster_safety import authorization, trusting, wants_tls
 try:
     from opensearchpy import Transport, Urllib3HttpConnection
     from opensearchpy.exceptions import ConnectionError as NoConnection
+    from opensearchpy.exceptions import ConnectionTimeout as NoAnswer
 except ImportError as cause:  # pragma: no cover - the tests have it
     raise ClientMissing("a search cluster, as a catalog or as an index that is read, needs opensearch-py") from cause
 
@@ -49,6 +50,13 @@ load in batches of 10,000 was half as fast again as with two requests of 5,000 (
 
 CONNECTIONS = 16
 """To each node, and bulk requests of all writers of one handle at a time."""
+
+NODE_SECONDS = 5.0
+"""For a first answer, where there are other nodes: one that was paused takes connections and says nothing …"""
+NODE_OCTETS = 256 << 10
+"""… and a second more for each so many octets of a request."""
+REST_SECONDS = 5.0
+"""A node that gave no answer is not asked for so long while others are, and twice as long each time again."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _HURRIED_SECONDS = 5.0
@@ -118,7 +126,9 @@ _items_of = msgspec.json.Decoder(list[dict[str, _Item]]).decode
 class Cluster:
     """Connections to the nodes, use from any thread. `patience_seconds`: how long a request is tried again for.
 
-    `request_seconds`: after so long without an answer another node is asked, so it should be well below patience.
+    `request_seconds`: an answer is not waited for longer, so it should be well below patience. Where there are several
+    nodes, another one is asked after `node_seconds`, then after twice that, and so on: a node may be silent, or all of
+    them slow. Who gave no answer rests meanwhile.
 
     What passes (no connection, 429, 502 to 504) is tried again with growing pauses on other nodes, and told to the
     listener; so is a node whose certificate is not to be trusted, as long as there are others. What does not pass is
@@ -131,6 +141,7 @@ class Cluster:
         *,
         patience_seconds: float = 60.0,
         request_seconds: float = 30.0,
+        node_seconds: float = NODE_SECONDS,
         listener: Listener = silent,
     ) -> None:
         self.patience_seconds = patience_seconds
@@ -143,11 +154,13 @@ class Cluster:
             connection_class=Urllib3HttpConnection,
             timeout=request_seconds,
             pool_maxsize=CONNECTIONS,
-            dead_timeout=1.0,
+            dead_timeout=REST_SECONDS,
             headers={"authorization": known_as} if known_as else None,
             ssl_context=trusting(access.ca, default) if access.tls else None,
         )
         self._node_count = len(set(access.nodes))
+        self._request_seconds = request_seconds
+        self._node_seconds = node_seconds
         self._tls = access.tls
         self._answered = False
         self._hurried = False
@@ -171,11 +184,13 @@ class Cluster:
         """The answer to one request: a success, or one whose status is in `accept`. Raises ClusterFault."""
         patience = self.patience()
         unsafe: set[str] = set()
+        silent_nodes = 0
         while True:
             connection = self._transport.get_connection()
             try:
-                answer = self._once(connection, method, path, body)
+                answer = self._once(connection, method, path, body, self._seconds(body, silent_nodes))
             except NoConnection as cause:
+                silent_nodes += isinstance(cause, NoAnswer)
                 found = self._fault_of(cause, connection, path)
                 is_unsafe = isinstance(found, ClusterUnsafe)
                 if is_unsafe:
@@ -239,14 +254,25 @@ class Cluster:
                 future.exception()
         return clean
 
-    def _once(self, connection: Urllib3HttpConnection, method: str, path: str, body: bytes | None) -> Answer:
+    def _seconds(self, body: bytes | None, silent_nodes: int) -> float:
+        """How long to wait for an answer, when so many were silent."""
+        if self._hurried:
+            return _HURRIED_SECONDS
+        if self._node_count == 1:
+            return self._request_seconds
+        node_seconds = self._node_seconds + len(body or b"") / NODE_OCTETS
+        return min(node_seconds * 2.0**silent_nodes, self._request_seconds)
+
+    def _once(
+        self, connection: Urllib3HttpConnection, method: str, path: str, body: bytes | None, seconds: float
+    ) -> Answer:
         try:
             status, _, text = connection.perform_request(
                 method,
                 path,
                 None,
                 body,
-                timeout=_HURRIED_SECONDS if self._hurried else None,
+                timeout=seconds,
                 headers=_kind_of(path, body),
                 ignore=_ALL,
             )
