@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headwater.cli.log import Log
+from headwater.ingest.fed.account import Account
 from headwater.server.app import Application
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.intake import Intake, IntakeLimits
+from headwater.server.metrics import Counts
 from headwater.server.run import address_url, listen, make_server
 from headwater.server.source import Source
 from tests.reading import read_bytes
@@ -27,6 +31,8 @@ class Fed:
         self.source = source
         self.url = url
         self.intake = intake
+        self.counts = Counts()
+        self.told = io.StringIO()
 
     def post(self, target: str, body: bytes | list[object], token: str | None = TOKEN, **headers: str) -> Answer:
         octets = body if isinstance(body, bytes) else b"".join(json.dumps(one).encode() + b"\n" for one in body)
@@ -72,7 +78,15 @@ def serving(state: Path, limits: IntakeLimits | None = None, sets: tuple[SetConf
         source.start()
         try:
             assert ready.wait(DEADLINE)
-            yield Fed(source, url, intake)
+            fed = Fed(source, url, intake)
+            log = Log(fed.told, as_json=True)
+
+            def announced(name: str, account: Account) -> None:
+                fed.counts.announced(name, account)
+                log.announced(name, account)
+
+            intake._on_account = announced
+            yield fed
         finally:
             server.should_exit = True
             thread.join(DEADLINE)

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from headwater.ingest.fed.account import Account
 from headwater.ingest.fed.memory import SqliteMemory
 from headwater.ingest.fed.submission import SubmissionLimits
 from headwater.server.feeds import MEMORY
 from headwater.server.intake import IntakeLimits
+from headwater.server.metrics import Counts, MetricsPage
+from headwater.server.shared_counts import SharedCounts
 from tests.bars import Late, in_time, within
 from tests.ingest.fed import change, resource
 from tests.reading import read_bytes
@@ -302,3 +305,40 @@ def test_documents_of_the_dit_es_protocol_by_http(tmp_path: Path) -> None:
         assert [one["status"] for one in said(answer)["results"]] == [422, 202]  # type: ignore[attr-defined]
         until(lambda: ("created", "c") in fed.log("d"), what="the change that waited in vain")
         until(lambda: ("created", PREFIX + "c") in fed.listed("d"), what="it in the list")
+
+
+def test_what_became_of_lines_is_counted_and_refusals_are_logged_once_a_request(tmp_path: Path) -> None:
+    """Not again when a request is repeated with its key; documents count for the set that they are for."""
+    with serving(tmp_path) as fed:
+        lines: list[object] = [{"path": "a"}, {"path": "a"}, *({"bad": n} for n in range(50))]
+        for _ in range(2):
+            assert fed.post("/s/changes", lines, idempotency_key="k").status == 207
+        fed.post("/s/changes", [{"path": "b"}])
+        documents: list[object] = [resource("a", 1), change("a", "created", 1), resource("../b", 1)]
+        documents += [change("c", "created", 2), change("a", "created", 2, resource_set="elsewhere")]
+        assert fed.post("/ingest/dit", documents, OTHER).status == 207
+        assert fed.post("/s/changes", b"no JSON", "x" * 20).status == 401
+        counted = fed.counts.everybodys().lines
+        assert counted["s"] == {"taken": 2, "waiting": 0, "ignored": 1, "rejected": 50}
+        assert counted["d"] == {"taken": 2, "waiting": 1, "ignored": 0, "rejected": 2}
+        told = [json.loads(line) for line in fed.told.getvalue().splitlines()]
+        assert sorted((one["event"], one["set"], one["code"]) for one in told) == [
+            ("refused", "d", "HW-ING-48"),
+            ("refused", "d", "HW-ING-49"),
+            ("refused", "s", "HW-ING-42"),
+        ]
+        assert len(told[0]["fields"]["reasons"]) == 3
+        assert told[0]["message"].startswith("s: 50 of 52 announced lines were refused: line 3: ")
+        assert "47 more" in told[0]["message"]
+        page = MetricsPage(fed.source, fed.counts).page()
+        assert b'headwater_ingest_lines_total{set="s",outcome="rejected"} 50' in page
+
+
+def test_lines_that_several_processes_took_are_added_up(tmp_path: Path) -> None:
+    account = Account(taken=3, rejected=1)
+    other = SharedCounts(tmp_path)
+    other._own = tmp_path / "other.json"
+    Counts(other).announced("s", account)
+    counts = Counts(SharedCounts(tmp_path))
+    counts.announced("s", account)
+    assert counts.everybodys().lines == {"s": {"taken": 6, "waiting": 0, "ignored": 0, "rejected": 2}}

@@ -22,6 +22,7 @@ from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
 
 if TYPE_CHECKING:
+    from headwater.ingest.fed.account import Account
     from headwater.server.served import Served
     from headwater.server.set_source import Publication
 
@@ -96,6 +97,13 @@ class Log:
         """Something that went wrong while a request was answered."""
         code = fault.code if isinstance(fault, HeadwaterError) else notices.REQUEST_FAULT
         self._tell("error", "fault", f"fault: {fault} [{code}]", {}, code=code)
+
+    def announced(self, name: str, account: Account) -> None:
+        """Lines that were announced to a set and refused."""
+        if account.rejected:
+            text = f"{name}: {account.words}"
+            fields = {**account.by_outcome, "reasons": account.reasons}
+            self._tell("warning", "refused", f"{text} [{account.code}]", fields, code=account.code, set_name=name)
 
     def _say(self, text: str) -> None:
         self._write(f"{_now()} {text}\n")

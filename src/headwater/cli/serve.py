@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import socket
 
     from headwater.cli.log import Log
+    from headwater.ingest.fed.account import Account
     from headwater.server.app import Application
     from headwater.server.config import SourceConfig
     from headwater.server.metrics import Counts
@@ -165,11 +166,16 @@ def _application(
     from headwater.server.app import Application
     from headwater.server.metrics import MetricsPage
 
+    def announced(name: str, account: Account) -> None:
+        log.announced(name, account)
+        if counts is not None:
+            counts.announced(name, account)
+
     return Application(
         source,
         {one.name: one.root for one in config.sets if one.root is not None},
         metrics=MetricsPage(source, counts).page if counts else None,
-        intake=source.feeds.intake(source.site.base_path, log.fault),
+        intake=source.feeds.intake(source.site.base_path, log.fault, announced),
         on_served=_each(None if quiet else log.served, counts.served if counts else None),
         on_fault=_each(log.fault, counts.fault if counts else None),
     )

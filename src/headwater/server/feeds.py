@@ -19,6 +19,7 @@ from headwater.server.tokens import BadToken, Gate
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
     from headwater.catalog.places import Credentials
     from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.fed.account import Account
     from headwater.ingest.fed.feed import Feed
     from headwater.ingest.fed.memory import Memory
     from headwater.server.feeding import Feeding
@@ -114,14 +115,19 @@ class Feeds:
 
         return make
 
-    def intake(self, base_path: str, on_fault: Callable[..., None] | None = None) -> Intake | None:
+    def intake(
+        self,
+        base_path: str,
+        on_fault: Callable[..., None] | None = None,
+        on_account: Callable[[str, Account], None] = lambda _name, _account: None,
+    ) -> Intake | None:
         """The endpoints that take announcements; None when there is nothing to announce to."""
         if not self.by_set:
             return None
         from headwater.server.intake import Intake
 
         desks = {name: self._desk(name) for name in self.by_set}
-        return Intake(desks, base_path.encode("ascii"), on_fault=on_fault)
+        return Intake(desks, base_path.encode("ascii"), on_fault=on_fault, on_account=on_account)
 
     def _desk(self, name: str) -> Desk:
         from headwater.server.intake import Desk

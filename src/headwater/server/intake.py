@@ -21,6 +21,7 @@ from headwater.catalog.interface import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.ingest.dit.intake import PATIENCE
 from headwater.ingest.dit.submission import DitSubmission, NotForUs
+from headwater.ingest.fed.account import Account
 from headwater.ingest.fed.feed import Feed
 from headwater.ingest.fed.lines import TooMuch
 from headwater.ingest.fed.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
@@ -91,7 +92,10 @@ class CutOff(UsageFault):
 
 
 class Intake:
-    """Answers POST requests. `desks` by set; `base_path` is what the base URL's path puts before ours."""
+    """Answers POST requests. `desks` by set; `base_path` is what the base URL's path puts before ours.
+
+    `on_account` hears what became of the lines of each request, by set.
+    """
 
     def __init__(
         self,
@@ -99,11 +103,13 @@ class Intake:
         base_path: bytes = b"",
         limits: IntakeLimits | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
+        on_account: Callable[[str, Account], None] = lambda _name, _account: None,
     ) -> None:
         self._desks = desks
         self._base_path = base_path
         self._limits = limits or IntakeLimits()
         self._on_fault = on_fault
+        self._on_account = on_account
         self._under_way = 0
         self._seats: Counter[str] = Counter()
         self._keys: set[tuple[str, bytes | None]] = set()
@@ -169,6 +175,7 @@ class Intake:
         except HeadwaterError as fault:
             return self._failed(fault, b"{}\n")
         reply = await self._take(submission, scope, receive)
+        self._on_account(feed.name, submission.account)
         if reply.status < 300 and "open" in wishes:  # a body that has come in part does not end the load
             try:
                 await self._in_thread(feed.open)
@@ -210,6 +217,8 @@ class Intake:
         submission = DitSubmission(route, self._limits.submission, patience=patience)
         with self._seat(mine[0].feed.name):
             reply = await self._take(submission, scope, receive)
+        for name, account in submission.accounts.items():
+            self._on_account(name or mine[0].feed.name, account)
         for desk in mine:
             if desk.feed.name in submission.fed:
                 desk.news()

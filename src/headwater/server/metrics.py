@@ -11,8 +11,8 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from headwater.publish.standing import Standing, standings
 from headwater.server.exposition import Family, Histogram, Labels, exposition
@@ -21,6 +21,9 @@ from headwater.server.served import Served
 from headwater.server.set_source import Publication
 from headwater.server.shared_counts import WRITE_SECONDS, SharedCounts, Snapshot
 from headwater.version import __version__
+
+if TYPE_CHECKING:
+    from headwater.ingest.fed.account import Account
 
 BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 """Seconds: from what lies ready to a large file over a slow line."""
@@ -65,6 +68,8 @@ class Counts:
         self.requests: dict[tuple[str, int], list[float]] = {}
         """For each kind and status: octets, seconds, and how many answers took up to each of BOUNDS, and longer."""
         self.publications: dict[str, int] = {}
+        self.lines: dict[str, dict[str, int]] = {}
+        """What was announced, by set and outcome."""
         self.faults = 0
         self.cut_short = 0
 
@@ -89,6 +94,17 @@ class Counts:
         if self._shared is not None:
             self._write(self._shared)
 
+    def announced(self, name: str, account: Account) -> None:
+        """Lines of one request to a set."""
+        self._add(name, account.by_outcome)
+        if self._shared is not None:
+            self._write(self._shared)
+
+    def _add(self, name: str, counts: Mapping[str, int]) -> None:
+        held = self.lines.setdefault(name, {})
+        for outcome, count in counts.items():
+            held[outcome] = held.get(outcome, 0) + count
+
     def fault(self, _fault: Exception) -> None:
         """Something of ours went wrong while a request was answered."""
         self.faults += 1
@@ -103,6 +119,8 @@ class Counts:
             total.cut_short += one.cut_short
             for name, passes in one.publications.items():
                 total.publications[name] = total.publications.get(name, 0) + passes
+            for name, counts in one.lines.items():
+                total._add(name, counts)
             for kind, status, row in one.requests:
                 held = total.requests.setdefault((kind, status), [0.0] * len(row))
                 total.requests[kind, status] = [here + there for here, there in zip(held, row, strict=False)]
@@ -110,7 +128,8 @@ class Counts:
 
     def _own(self) -> Snapshot:
         rows = [(kind, status, list(row)) for (kind, status), row in list(self.requests.items())]
-        return Snapshot(rows, dict(self.publications), self.faults, self.cut_short)
+        lines = {name: dict(counts) for name, counts in list(self.lines.items())}
+        return Snapshot(rows, dict(self.publications), self.faults, self.cut_short, lines)
 
     def _write(self, shared: SharedCounts) -> None:
         now = time.monotonic()
@@ -164,6 +183,13 @@ class MetricsPage:
         passes = [(_set(name), counted.publications.get(name, 0)) for name in names]
         text = "Passes that have published changes since the server was started."
         yield Family("headwater_set_publications_total", "counter", text, passes)
+        lines = [
+            ((("set", name), ("outcome", outcome)), count)
+            for name, counts in sorted(counted.lines.items())
+            for outcome, count in counts.items()
+        ]
+        text = "Lines and documents that were announced by HTTP, by what became of them."
+        yield Family("headwater_ingest_lines_total", "counter", text, lines)
         failing = [(_set(name), _int(one.get("failures"))) for name, one in told.items()]
         yield Family("headwater_set_failures", "gauge", "Attempts that have failed in a row; 0 when well.", failing)
         scans = [(_set(name), _int(one.get("scans"))) for name, one in told.items()]

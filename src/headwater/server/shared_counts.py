@@ -18,12 +18,13 @@ WRITE_SECONDS: Final = 1.0
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """One process: for each kind and status the row that `metrics.Counts` keeps."""
+    """One process: for each kind and status the row that `metrics.Counts` keeps; lines by set and outcome."""
 
     requests: list[tuple[str, int, list[float]]] = []
     publications: dict[str, int] = {}
     faults: int = 0
     cut_short: int = 0
+    lines: dict[str, dict[str, int]] = {}
 
 
 class SharedCounts:

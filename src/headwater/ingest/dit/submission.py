@@ -18,6 +18,7 @@ from headwater.ingest.dit.exports import Unwrapper, Wrapped
 from headwater.ingest.dit.intake import PATIENCE, resolvable, take_documents
 from headwater.ingest.dit.tally import Tally
 from headwater.ingest.dit.texts import Texts, decoded
+from headwater.ingest.fed.account import Account
 from headwater.ingest.fed.feed import BATCH, Feed, Outcome
 from headwater.ingest.fed.intake import LineTooLong, refusal
 from headwater.ingest.fed.lines import Line, Lines
@@ -75,6 +76,8 @@ class DitSubmission:
         self._listener = listener
         self.tally = Tally()
         self.outcomes: list[Outcome] = []
+        self.accounts: dict[str | None, Account] = {}
+        """By set; of None are documents of which nobody knows for which set they are."""
 
     @property
     def fed(self) -> list[str]:
@@ -105,10 +108,10 @@ class DitSubmission:
             documents.clear()
             for start in range(0, len(batch), BATCH):
                 if self._dry_run:
-                    self._tell(self._placed(resolvable(feed, batch[start : start + BATCH])))
+                    self._tell(self._placed(resolvable(feed, batch[start : start + BATCH])), feed.name)
                     continue
                 taken = take_documents(feed, batch[start : start + BATCH], patience=self._patience)
-                self._tell(self._placed(taken.outcomes))
+                self._tell(self._placed(taken.outcomes), feed.name)
                 taken.remarks = [(self._origin[line][0], remark) for line, remark in taken.remarks]
                 self.tally.notice(taken, self._listener)
         self._origin = [(0, None)]
@@ -174,7 +177,8 @@ class DitSubmission:
         self._origin.append((line, item))
         self._batches.setdefault(feed.name, (feed, []))[1].append((len(self._origin) - 1, document))
 
-    def _tell(self, outcomes: list[Outcome]) -> None:
+    def _tell(self, outcomes: list[Outcome], name: str | None = None) -> None:
+        self.accounts.setdefault(name, Account()).count(outcomes)
         self.tally.count(outcomes)
         self.tally.complain(outcomes, self._listener)
         if self._keep:

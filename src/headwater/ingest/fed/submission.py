@@ -15,6 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from headwater.errors import UsageFault
+from headwater.ingest.fed.account import Account
 from headwater.ingest.fed.feed import BATCH, Feed, Outcome
 from headwater.ingest.fed.intake import Summary, take_lines
 from headwater.ingest.fed.lines import Line, Lines
@@ -81,6 +82,8 @@ class Submission:
         self._digest = hashlib.sha256()
         self._parts: list[bytes] = []
         self.summary = Summary()
+        self.account = Account()
+        """Of what this request has brought, without what an earlier one with its key had."""
         self._hear = hear
         self._before = feed.request(key) if key is not None else None
         self._is_repeat = self._before is not None
@@ -150,6 +153,7 @@ class Submission:
             return Progress(key=self._key or "", lines=self._count, digest=digest, part=encoded, complete=complete)
 
         outcomes = take_lines(self._feed, batch, None if self._key is None else progress)
+        self.account.count(outcomes)
         self._kept_lines = self._count
         self._keep(msgspec.json.encode(outcomes), outcomes)
 
