@@ -42,27 +42,36 @@ _TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS there(
   uri TEXT PRIMARY KEY, n INTEGER, hash TEXT, length INTEGER, lastmod INTEGER, type TEXT, encoding TEXT
 ) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS sample(uri TEXT, hash TEXT, length INTEGER, lastmod INTEGER);
+CREATE INDEX IF NOT EXISTS temp.sample_hash ON sample(hash);
+CREATE INDEX IF NOT EXISTS temp.sample_length ON sample(length, lastmod);
 CREATE TEMP TABLE IF NOT EXISTS renamed(id INTEGER PRIMARY KEY, uri TEXT);
 CREATE INDEX IF NOT EXISTS temp.renamed_uri ON renamed(uri);
 """
 
-_PAIRS = """
-SELECT l.uri, r.uri FROM (SELECT * FROM temp.there WHERE n % :step = 0 LIMIT :sample) l
-JOIN resources r ON r.set_id = :set AND r.path IS NOT NULL AND r.uri != l.uri
-  AND (r.listed_hash = l.hash OR (l.hash IS NULL AND r.listed_length = l.length AND r.lastmod = l.lastmod))
-LIMIT :most"""
+_PAIRS = (
+    "SELECT l.uri, r.uri FROM resources r CROSS JOIN temp.sample l ON l.hash = r.listed_hash"
+    " WHERE r.set_id = ? AND r.path IS NOT NULL AND r.uri != l.uri LIMIT ?",
+    "SELECT l.uri, r.uri FROM resources r CROSS JOIN temp.sample l ON l.length = r.listed_length"
+    " AND l.lastmod = r.lastmod"
+    " WHERE r.set_id = ? AND l.hash IS NULL AND r.path IS NOT NULL AND r.uri != l.uri LIMIT ?",
+)
+"""One pass over what is held, in which the few that were listed are looked up."""
 
 _COUNTERPARTS = """
 SELECT l.hash, l.length, l.lastmod, l.type, l.encoding, r.digest, r.size, r.lastmod, r.listed_hash, r.newer
-FROM resources r JOIN temp.there l ON l.uri = CASE
-  WHEN EXISTS (SELECT 1 FROM temp.there x WHERE x.uri = r.uri) THEN r.uri
-  WHEN substr(r.uri, 1, :size) = :old THEN :new || substr(r.uri, :size + 1) END
+FROM resources r JOIN temp.there l ON l.uri = coalesce(
+  (SELECT uri FROM temp.there WHERE uri = :new || substr(r.uri, :size + 1) AND substr(r.uri, 1, :size) = :old), r.uri)
 WHERE r.set_id = :set AND r.path IS NOT NULL AND r.id % :step = 0"""
 
-_RENAMED = """
+_GOES_ALONG = """
+substr({0}.uri, 1, :size) = :old AND (NOT EXISTS (SELECT 1 FROM temp.there l WHERE l.uri = {0}.uri)
+  OR EXISTS (SELECT 1 FROM temp.there l WHERE l.uri = :new || substr({0}.uri, :size + 1)))"""
+"""What is listed under its old URI alone keeps that: some of the resources may have stayed where they were."""
+
+_RENAMED = f"""
 INSERT INTO temp.renamed(id, uri) SELECT r.id, :new || substr(r.uri, :size + 1) FROM resources r
-WHERE r.set_id = :set AND substr(r.uri, 1, :size) = :old
-  AND NOT EXISTS (SELECT 1 FROM temp.there l WHERE l.uri = r.uri)"""
+WHERE r.set_id = :set AND {_GOES_ALONG.format("r")}"""  # noqa: S608  our own names
 
 _TOMBSTONES_IN_THE_WAY = (
     "DELETE FROM resources WHERE set_id = ? AND path IS NULL AND id NOT IN (SELECT id FROM temp.renamed)"
@@ -73,10 +82,9 @@ _TAKEN = (
     " AND r.id NOT IN (SELECT id FROM temp.renamed))"
 )
 _SOME_HELD = "SELECT uri FROM resources WHERE set_id = ? AND path IS NOT NULL LIMIT ?"
-_FAILURES = """
+_FAILURES = f"""
 UPDATE OR REPLACE failures SET uri = :new || substr(uri, :size + 1), loc = :new || substr(uri, :size + 1)
-WHERE set_id = :set AND substr(uri, 1, :size) = :old
-  AND NOT EXISTS (SELECT 1 FROM temp.there l WHERE l.uri = failures.uri)"""
+WHERE set_id = :set AND {_GOES_ALONG.format("failures")}"""  # noqa: S608  our own names
 
 
 class Prefixes(msgspec.Struct, frozen=True):
@@ -162,10 +170,17 @@ def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[Prefixes]:
     if served is not None:
         return [served]
     votes: Counter[Prefixes] = Counter()
-    pairs = t.rows(_PAIRS, {"set": row.id, "step": max(1, count // _SAMPLE), "sample": _SAMPLE, "most": _MOST_PAIRS})
-    for new, old in pairs:
-        if old.rpartition("/")[2] == new.rpartition("/")[2] and (found := prefixes_of(old, new)):
-            votes[found] += 1
+    t.run("DELETE FROM temp.sample")
+    t.run(
+        "INSERT INTO temp.sample SELECT uri, hash, length, lastmod FROM temp.there"
+        " WHERE n % ? = 0 AND length IS NOT 0 LIMIT ?",
+        (max(1, count // _SAMPLE), _SAMPLE),
+    )
+    t.run("DELETE FROM temp.sample WHERE hash IN (SELECT hash FROM temp.sample GROUP BY hash HAVING count(*) > 1)")
+    for query in _PAIRS:
+        for new, old in t.rows(query, (row.id, _MOST_PAIRS)):
+            if old.rpartition("/")[2] == new.rpartition("/")[2] and (found := prefixes_of(old, new)):
+                votes[found] += 1
     documents = (
         (row.offer.capability_list, offer.capability_list),
         (row.offer.resource_list, offer.resource_list),

@@ -334,7 +334,7 @@ class Roster:
                 folder = offer.name if several else ""
                 rows.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
                 continue
-            if row.offer.identity != offer.identity:
+            if row.offer.identity != offer.identity and row.move is None:  # of a move it is told how it ends
                 self._listener(Notice("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity))
             # with a move it is remembered there once it has turned out to be the same
             rows.append(at_offer(row, offer) if row.move is not None else move_set(t, row, offer))
