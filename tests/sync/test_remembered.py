@@ -16,7 +16,7 @@ from headwater.storage.database import Database
 from headwater.sync.copy.home import Home, kept_state
 from headwater.sync.state import SCHEMA
 from headwater.sync.survey import survey
-from tests.sync.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, go, tree
+from tests.sync.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
 from tests.sync.torture import Reply, Site, Source, url
 
 Asked = Callable[..., Any]
@@ -160,6 +160,8 @@ def test_a_deletion_held_back_is_told_and_forgotten_with_its_file_left(
     done = ask("forget", dest, site.uri("f0.txt"))[1]["forgotten"]
     assert (done["deletions"], done["files"], done["released"]) == (1, 1, ["f0.txt"])
     assert ask("status", dest)[1]["held_back"] == 4
+    (proof,) = check(source.base, dest).sets
+    assert "f0.txt" in [one.path for one in proof.findings if one.verdict == "extra"]
     assert go(source.base, dest, max_delete=1.0).one.deleted == 4
     assert tree(dest) == {"f0.txt": before["f0.txt"]}
     assert ask("status", dest)[0] == DONE
