@@ -2,6 +2,7 @@
 #   make demo              publish, sync, change, sync and audit a real tree (FILES=DIR for one of yours)
 #   make test              all tests (ARGS='tests/sync -k stream' for some)
 #   make test-long         the same with many more examples, kills and power losses: an hour
+#   make test-all          all tests on every version of Python from 3.11 on that can be found here
 #   make lint              format, lint, types, the rooms' import contract
 #   make bench             ratios against peers and limits (ARGS='--quick', ARGS='--write')
 #   make docs              write the pages that come from the program
@@ -11,7 +12,7 @@ BIN := .venv/bin
 ARGS ?=
 FILES ?=
 
-.PHONY: demo test test-long lint format bench docs pins clean
+.PHONY: demo test test-long test-all lint format bench docs pins clean
 .DEFAULT_GOAL := demo
 
 demo:
@@ -26,6 +27,9 @@ test:
 test-long:
 	@$(PYTHON) tools/environment.py test
 	HEADWATER_MANY_EXAMPLES=1 HEADWATER_POWER_LOSSES=2000 HEADWATER_KILLS=100 $(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+
+test-all:
+	@$(PYTHON) tools/matrix.py $(ARGS)
 
 lint:
 	@$(PYTHON) tools/environment.py test lint

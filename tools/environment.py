@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
+VENV = ROOT / os.environ.get("HEADWATER_VENV", ".venv")
 OLDEST = (3, 11)
 NEWER_FIRST = ("python3.14", "python3.13", "python3.12", "python3.11")
 ALWAYS = ("build", "runtime")
@@ -62,7 +62,7 @@ def with_a_newer_python() -> None:
 def install(names: list[str]) -> None:
     python = VENV / "bin" / "python"
     if not works(python):
-        say(f"making an environment of Python {sys.version.split()[0]} in .venv")
+        say(f"making an environment of Python {sys.version.split()[0]} in {VENV.name}")
         shutil.rmtree(VENV, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet"]

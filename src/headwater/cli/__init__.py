@@ -128,6 +128,8 @@ def run(args: Sequence[str]) -> int:
     if instruction := os.environ.get("_HEADWATER_COMPLETE"):
         return shell_complete(program, {}, "headwater", "_HEADWATER_COMPLETE", instruction)
     begun: dict[str, object] = {}
+    if sys.platform == "win32":
+        return _told(_windows(), as_json="--json" in args)
 
     def wanted() -> bool:
         return "--json" in args and JSON_BEGUN not in begun
@@ -165,6 +167,13 @@ def _told(error: HeadwaterError, *, as_json: bool) -> int:
     if as_json:
         json_error(error, error.exit_status)
     return error.exit_status
+
+
+def _windows() -> UsageFault:
+    return UsageFault(
+        "Headwater does not run on Windows: its locks and its renames are those of POSIX systems",
+        advice="Run it in WSL or in a container, with its folders on a Linux file system.",
+    )
 
 
 def _usage(error: click.ClickException) -> UsageFault:

@@ -22,6 +22,7 @@ import msgspec
 
 from headwater.publish.press import between
 from headwater.publish.printing import Job, Order, Printed
+from headwater.storage.machine import processors
 
 WORTH_ENTRIES = 60_000
 """With fewer entries to print, starting processes takes as long as it saves."""
@@ -39,7 +40,7 @@ class Printers:
 
     def __init__(self, catalog: Path | None, processes: int | None = None) -> None:
         self._catalog = catalog
-        self._processes = len(os.sched_getaffinity(0)) if processes is None else processes
+        self._processes = processors() if processes is None else processes
         self._turn = threading.Lock()
 
     @contextmanager

@@ -20,6 +20,7 @@ from typing import IO, Generic, Protocol, TypeVar
 
 from headwater.ingest.folder import reading
 from headwater.ingest.folder.reading import Reading, Request, read_file
+from headwater.storage.machine import processors
 
 BLOCK_FILES = 128
 BLOCK_OCTETS = 4 << 20
@@ -141,7 +142,7 @@ class Readers:
     ) -> None:
         self._algorithms = algorithms
         self._mode = mode
-        self._count = len(os.sched_getaffinity(0)) if processes is None else processes
+        self._count = processors() if processes is None else processes
         self._stop = stop
 
     def read(

@@ -1,11 +1,18 @@
-"""Hashes many local files, in parallel processes where it pays: threads would wait for the interpreter's lock."""
+"""Hashes many local files, in parallel processes where it pays: threads would wait for the interpreter's lock.
+
+The processes are programs of their own. They are not forked: a program that uses us may have threads, and the locks
+that these hold at that moment would be held in a fork for ever.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import msgspec
 
@@ -16,16 +23,17 @@ PARALLEL_FROM = 3_000
 
 _BATCH = 400
 _AHEAD = 4
+_PROGRAM = "from headwater.sync.copy.hashing import serve; serve()"
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class Wanted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One file to hash: its path relative to the root, and the algorithms."""
 
     path: bytes
     algorithms: tuple[str, ...]
 
 
-class Hashed(msgspec.Struct, frozen=True, gc=False):
+class Hashed(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One file that was hashed; `size` None: there is no plain file to be read."""
 
     path: bytes
@@ -34,22 +42,78 @@ class Hashed(msgspec.Struct, frozen=True, gc=False):
     digests: str = ""
 
 
-def hash_all(root: bytes, wanted: Iterable[Wanted], *, workers: int) -> Iterator[list[Hashed]]:
+def hash_all(root: bytes, wanted: Iterable[Wanted], *, workers: int) -> Generator[list[Hashed], None, None]:
     """Hash files below `root` and yield the results in blocks, in any order; `workers` 0: in this process."""
     blocks = _blocks(wanted)
     if workers < 1:
         for block in blocks:
             yield _hash_block(root, block)
         return
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        flying: list[Future[list[Hashed]]] = []
-        for block in blocks:
-            flying.append(pool.submit(_hash_block, root, block))
-            if len(flying) >= workers * _AHEAD:
-                yield flying.pop(0).result()
-        for future in flying:
-            yield future.result()
+    processes = [_Process(root) for _ in range(workers)]
+    free = deque(processes)
+    try:
+        with ThreadPoolExecutor(workers, thread_name_prefix="hashing") as threads:
+            flying: deque[Future[list[Hashed]]] = deque()
+            for block in blocks:
+                flying.append(threads.submit(_hash_elsewhere, free, block))
+                if len(flying) >= workers * _AHEAD:
+                    yield flying.popleft().result()
+            while flying:
+                yield flying.popleft().result()
+    finally:
+        for process in processes:
+            process.end()
+
+
+def _hash_elsewhere(free: deque[_Process], block: list[Wanted]) -> list[Hashed]:
+    """Have a process hash the block: there are as many as threads, so one is free."""
+    process = free.popleft()
+    try:
+        return process.hash(block)
+    finally:
+        free.append(process)
+
+
+class _Process:
+    """A process that hashes blocks. Where it cannot be started, or has died, its blocks are hashed here."""
+
+    def __init__(self, root: bytes) -> None:
+        self._root = root
+        self._popen: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):
+            command = [sys.executable, "-P", "-c", _PROGRAM, os.fsdecode(root)]
+            self._popen = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
+            )
+
+    def hash(self, block: list[Wanted]) -> list[Hashed]:
+        if self._popen is not None:
+            assert self._popen.stdin is not None
+            assert self._popen.stdout is not None
+            with suppress(OSError, msgspec.DecodeError):  # it has died: what it gave is cut off
+                self._popen.stdin.write(msgspec.json.encode(block) + b"\n")
+                self._popen.stdin.flush()
+                return msgspec.json.decode(self._popen.stdout.readline(), type=list[Hashed])
+        return _hash_block(self._root, block)
+
+    def end(self) -> None:
+        if self._popen is None:
+            return
+        self._popen.kill()
+        for stream in (self._popen.stdin, self._popen.stdout):
+            assert stream is not None
+            with suppress(OSError):
+                stream.close()
+        self._popen.wait()
+
+
+def serve() -> None:
+    """Be such a process: hash blocks as they come in, until there are no more."""
+    root = os.fsencode(sys.argv[1])
+    for line in sys.stdin.buffer:
+        hashed = _hash_block(root, msgspec.json.decode(line, type=list[Wanted]))
+        sys.stdout.buffer.write(msgspec.json.encode(hashed) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 def _blocks(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 
 from headwater.progress import Listener, Progress
 from headwater.storage.database import Database, Row, Transaction
+from headwater.storage.machine import processors
 from headwater.sync.copy.hashing import PARALLEL_FROM, Hashed, Wanted, hash_all
 from headwater.sync.state import FOLDER
 from headwater.sync.verify import digests_of
@@ -118,7 +119,7 @@ class Inventory:
 
 def _workers(count: int) -> int:
     """How many processes hash so many files; 0: this one alone."""
-    workers = min(os.cpu_count() or 1, 8) if count >= PARALLEL_FROM else 0
+    workers = min(processors(), 8) if count >= PARALLEL_FROM else 0
     return workers if workers > 1 else 0
 
 
