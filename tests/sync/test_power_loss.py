@@ -96,7 +96,8 @@ def test_a_power_loss_at_any_moment_is_found_out_by_the_next_run(
     site, disk = recorded
     for number, loss in enumerate(disk.losses(LOSSES, seed=12)):
         recover(loss, site, tmp_path / str(number), monkeypatch)
-    assert check(site.source.base, tmp_path / "0" / "copy").verdict == "in sync"
+    found = check(site.source.base, tmp_path / "0" / "copy")
+    assert found.verdict == "in sync", found
 
 
 def damage(path: Path) -> None:

@@ -605,6 +605,22 @@ def test_a_hash_that_did_not_change_is_not_fetched(source: Source, site: Site, d
     assert "/set/resources/f1.txt" not in source.requests()
 
 
+def test_what_a_source_says_is_unchanged_has_the_time_that_is_listed(source: Source, dest: Path) -> None:
+    """Fetched already as it is now, by a list that is older: 304 confirms it, and an audit goes by the time."""
+    site = Site(source)
+    site.put("f", b"before")
+    site.publish()
+    site.publish_list([url(site.uri("f"), at(1), length=6)])
+    site.publish_changes(0, entries=[])
+    site.put("f", b"after!")
+    assert go(source.base, dest).status == DONE
+    site.publish_changes(0, entries=[url(site.uri("f"), at(2), length=6, change="updated", datetime=at(2))])
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.unchanged, ran.one.octets) == (DONE, 1, 0)
+    assert check(source.base, dest).verdict == "in sync"
+    assert go(source.base, dest).one.updated == 0
+
+
 def test_without_hashes_the_source_is_asked(source: Source, site: Site, dest: Path) -> None:
     """4.3, POD #335 of the peers: conditional requests where nothing can be compared."""
     entries = [url(site.uri(name)) for name in site.files]

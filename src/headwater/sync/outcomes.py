@@ -36,7 +36,7 @@ ON CONFLICT(set_id, uri) DO UPDATE SET loc = excluded.loc, reason = excluded.rea
   encoding = excluded.encoding, mirrors = excluded.mirrors, changed_at = excluded.changed_at"""
 _CONFIRMED = (
     "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, doomed_at = NULL,"
-    " changed_at = coalesce(?, changed_at) WHERE id = ?"
+    " changed_at = coalesce(?, changed_at), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?"
 )
 
 
@@ -99,9 +99,9 @@ class Outcomes:
             self._cleared.append((self._set, work.uri))
         self._count(work)
 
-    def confirmed(self, work: Work) -> None:
-        """What is held is what is listed."""
-        self._confirmed.append((work.hash, work.length, work.lastmod, work.changed_at, work.held))
+    def confirmed(self, work: Work, mtime_ns: int | None) -> None:
+        """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
+        self._confirmed.append((work.hash, work.length, work.lastmod, work.changed_at, mtime_ns, work.held))
         self._cleared.append((self._set, work.uri))
         self._count(work)
 

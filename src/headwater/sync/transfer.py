@@ -160,12 +160,21 @@ class Transfer:
         elif failure is None and fetched.status == 304 and (work.etag or work.last_modified) and work.held:
             self._counts.updated -= 1
             self._counts.unchanged += 1
-            self._outcomes.confirmed(work)
+            self._outcomes.confirmed(work, self._touched(work))
         else:
             if fetched.ok:
                 self._tree.discard(work.name)
             reason = failure.text if failure is not None else f"HTTP status {fetched.status}"
             self._next(work, reason, fetched, mismatch=False)
+
+    def _touched(self, work: Work) -> int | None:
+        """Give a file that is what is listed the time that is listed now, by which an audit knows it; returns that."""
+        wanted = mtime_ns(work.lastmod, None)
+        if wanted is None:
+            return None
+        self._tree.touch(work.path, wanted)
+        found = self._tree.stat(work.path)
+        return None if found is None else found.st_mtime_ns
 
     def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: KeptAside | None) -> None:
         algorithm = fetched.fetch.algorithms[0]
