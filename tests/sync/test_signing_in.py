@@ -192,6 +192,20 @@ def test_what_is_withheld_after_a_redirect_is_told(source: Source, dest: Path, c
         assert SECRET not in err
 
 
+def test_a_resource_elsewhere_that_wants_to_know_who_asks_is_told(source: Source, site: Site, dest: Path) -> None:
+    """DST-F2: it is the origin, and not the token, that is wrong."""
+    with Source() as other:
+        other.pages["/x"] = Reply(b"", 401, {"WWW-Authenticate": "Bearer"})
+        source.pages["/set/resources/f1.txt"] = redirect(f"{other.base}/x")
+        source.pages["/set/resources/f2.txt"] = Reply(b"", 401, {"WWW-Authenticate": "Bearer"})
+        report = sync_folder(source.base, dest, SyncOptions(authorization="Bearer t", any_host=True))
+    reasons = {failed.uri[-6:]: failed.reason for failed in report.sets[0].failures}
+    assert reasons == {
+        "f1.txt": "HTTP status 401; what was given to sign in is sent to the origin of the source's address only",
+        "f2.txt": "HTTP status 401",
+    }
+
+
 def test_one_cause_is_told_once(source: Source, dest: Path, capsys) -> None:
     assert cli.run(["sync", source.base, str(dest)]) == Exit.SOURCE
     err = capsys.readouterr().err

@@ -23,6 +23,7 @@ from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
 from headwater.sync.http_dates import http_micros, telling
 from headwater.sync.moments import SECOND
+from headwater.sync.network.signing_in import REFUSED, Presented
 from headwater.sync.network.transport import Failure, FailureKind, Fetch, Fetched, Transport
 from headwater.sync.outcomes import Outcomes
 from headwater.sync.plan import Counts
@@ -165,6 +166,8 @@ class Transfer:
             if fetched.ok:
                 self._tree.discard(work.name)
             reason = failure.text if failure is not None else f"HTTP status {fetched.status}"
+            if fetched.status in REFUSED and fetched.presented is Presented.WITHHELD:
+                reason += "; what was given to sign in is sent to the origin of the source's address only"
             self._next(work, reason, fetched, mismatch=False)
 
     def _touched(self, work: Work) -> int | None:

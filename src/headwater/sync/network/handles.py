@@ -192,7 +192,7 @@ class Handle:
             connected = self.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
             return Failure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
         kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, False))
-        return Failure(kind, text or pycurl.easy_strerror(code), passing)
+        return Failure(kind, text or f"error {code} of libcurl", passing)
 
 
 def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:

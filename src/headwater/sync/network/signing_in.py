@@ -12,6 +12,9 @@ import msgspec
 
 FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 
+REFUSED = (401, 403)
+"""Answers to who is not let in (DST-F2)."""
+
 _SCHEME = re.compile(r"(?:^|,)\s*([A-Za-z][A-Za-z0-9._~+/-]*)(?=\s|,|\Z)(?!\s*=)")
 
 

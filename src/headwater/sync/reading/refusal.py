@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from headwater.spec.uris import origin
 from headwater.sync.faults import SignInRefused
-from headwater.sync.network.signing_in import Presented, challenged
+from headwater.sync.network.signing_in import REFUSED, Presented, challenged
 from headwater.sync.network.transport import Fetched, StreamedAnswer
-
-REFUSED = (401, 403)
 
 _TOKEN = "a bearer token by --token or HEADWATER_TOKEN"  # noqa: S105
 _PASSWORD = "a name by --user or HEADWATER_USER, its password by HEADWATER_PASSWORD, or both in ~/.netrc"  # noqa: S105
