@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spec.hashes import parse_hash
+from headwater.spec.hashes import Digest, parse_hash
 from headwater.sync.audit.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
 from headwater.sync.filters import Choice, Refusal, Scope, origin_of
 from headwater.sync.follow import next_wait
@@ -26,6 +26,7 @@ from headwater.sync.verify import (
     Same,
     compare,
     digests_of,
+    fits,
     judge,
     strongest_of,
 )
@@ -135,6 +136,16 @@ def test_the_quick_way_agrees(body: bytes) -> None:
     md5, sha = hashlib.md5(body).hexdigest(), hashlib.sha256(body).hexdigest()
     for text in (f"md5:{md5} sha-256:{sha}", f"sha-256:{sha}", f"sha-256:{sha} md5:{md5}", f"md5:{md5}"):
         assert strongest_of(text) == digests_of(text)[0]
+
+
+@given(st.binary(max_size=3), st.binary(max_size=3), st.sampled_from([None, 0, 1, 2, 3]))
+def test_what_fits_at_once_is_good(body: bytes, came: bytes, length: int | None) -> None:
+    """The quick way says of no octets that they fit of which the judgement does not say that they are good."""
+    digest = Digest("sha-256", hashlib.sha256(body).hexdigest())
+    found = hashlib.sha256(came).hexdigest()
+    listed = Listed(f"sha-256:{digest.hex}", length)
+    verdict = judge(listed, digest, {Form.RECEIVED: (len(came), found)}, None)
+    assert fits(digest, length, len(came), found) == (verdict.judgement is Judgement.GOOD)
 
 
 @pytest.mark.parametrize(
