@@ -301,6 +301,48 @@ def test_behind_a_token(way: str, source: Source, new: Source, dest: Path) -> No
     assert (again.status, again.rules(), again.one.octets) == (DONE, set(), 0)
 
 
+# with what may not be fetched, or cannot be read
+
+
+def test_the_resources_move_to_a_host_that_is_not_allowed(
+    source: Source, new: Source, copied: Site, dest: Path
+) -> None:
+    """DST-S12: they are refused and told, nothing is deleted, and nothing is transferred once they are allowed."""
+    site = publish(new)
+    with Source() as cdn:
+        away = publish(cdn)
+        site.publish_list([away.resource(name) for name in site.files])
+        site.publish_changes(site.clock, entries=[])
+        source.pages = Elsewhere(new.base)
+        for _ in range(2):
+            ran = go(source.base, dest)
+            assert (ran.status, ran.one.refused, ran.one.deleted, ran.one.held_back) == (FAILED, 30, 0, 0)
+            assert tree(dest) == BODIES
+        assert_taken_along(go(source.base, dest, allow_hosts=(cdn.base.removeprefix("http://"),)), dest)
+        assert fetched(cdn) == []
+
+
+def test_a_list_that_cannot_be_read_whole_is_told_as_that(
+    source: Source, new: Source, copied: Site, dest: Path
+) -> None:
+    """Nobody can say whether the same is there: nothing is changed, and the next run finds out."""
+    site = publish(new)
+    parts = [url(f"{site.root}/{name}.xml", tag="sitemap") for name in ("part1", "part2")]
+    names = list(site.files)
+    for name, some in (("part1", names[:10]), ("part2", names[10:])):
+        entries = [site.resource(one) for one in some]
+        new.pages[f"/set/{name}.xml"] = Reply(document(entries, capability="resourcelist", at=at(site.clock)))
+    second = new.pages.pop("/set/part2.xml")
+    index = document(parts, root="sitemapindex", capability="resourcelist", at=at(site.clock))
+    new.pages["/set/resourcelist.xml"] = Reply(index)
+    source.pages = Elsewhere(new.base)
+    ran = go(source.base, dest)
+    assert (ran.status, "incomplete" in str(ran.one.fault)) == (SOURCE, True)
+    assert tree(dest) == BODIES
+    new.pages["/set/part2.xml"] = second
+    assert_taken_along(go(source.base, dest), dest)
+
+
 # the address of a set
 
 

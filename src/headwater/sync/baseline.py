@@ -9,7 +9,7 @@ from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
 from headwater.sync.difference import Difference
 from headwater.sync.execution import Execution
-from headwater.sync.faults import Moving, Unreachable, WrongDocument
+from headwater.sync.faults import MovedElsewhere, Moving, Unreachable, WrongDocument
 from headwater.sync.moments import text
 from headwater.sync.moving import LISTED
 from headwater.sync.position import FUTURE, Position
@@ -150,7 +150,12 @@ class Baseline:
 
     def _apply(self, snapshot: Snapshot) -> bool:
         self._set.look_for_move()
-        self._set.take_along(LISTED)
+        try:
+            self._set.take_along(LISTED)
+        except MovedElsewhere as cause:
+            if snapshot.complete:
+                raise
+            raise _incomplete(snapshot) from cause
         if self._is_stale(snapshot):
             return self._keep_newer(snapshot)
         self.applied = True
@@ -172,9 +177,7 @@ class Baseline:
         if self._kit.options.dry_run:
             return True
         if not snapshot.complete:
-            raise Unreachable(
-                f"the Resource List is incomplete: {'; '.join(snapshot.faults[:3])}", where=snapshot.uri, rule="DST-B2"
-            )
+            raise _incomplete(snapshot)
         if not snapshot.settled and self._set.offer.change_list is None:
             raise Moving("the Resource List changed each time it was read", where=snapshot.uri, rule="DST-F13")
         self._keep_baseline(snapshot)
@@ -224,3 +227,8 @@ class Baseline:
 def baseline_done(t: Transaction, row: SetRow) -> Done:
     """The list of the last completed baseline of a set, as it is remembered (DST-B1)."""
     return Done(row.baseline_at, fact(t, _PRINT.format(row.id)))
+
+
+def _incomplete(snapshot: Snapshot) -> Unreachable:
+    what = f"the Resource List is incomplete: {'; '.join(snapshot.faults[:3])}"
+    return Unreachable(what, where=snapshot.uri, rule="DST-B2")

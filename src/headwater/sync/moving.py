@@ -32,7 +32,9 @@ _MOST_PAIRS = 5_000
 _CANDIDATES = 6
 _COMPARED = 5_000  # of so many files the best prefixes are told; the best ones are then compared as a whole
 
-LISTED = "SELECT n, uri, hash, length, lastmod, type, encoding FROM temp.listed WHERE NOT refused"
+LISTED = "SELECT n, uri, hash, length, lastmod, type, encoding FROM temp.listed"
+"""With what the scope refuses (DST-S12): to be fetched or not, it is listed there."""
+
 CHANGED = (
     "SELECT max(n) AS n, uri, hash, length, lastmod, type, encoding FROM temp.changed"
     " WHERE pending AND change != 'deleted' GROUP BY uri"
