@@ -76,6 +76,11 @@ MERGED = _known(
     "Documents of different locations resolve to one URI: they were taken as one resource (DIT-A9).",
     "Let the harvester announce each resource by one location.",
 )
+OTHER_KIND = _known(
+    "HW-ING-60",
+    "Nothing of a file was taken, and it begins like one for another command.",
+    "Run the command that the note names.",
+)
 NONE_FOR_THE_SET = _known(
     "HW-ING-57",
     "Every document of a file is of another set; none was taken.",

@@ -48,7 +48,7 @@ def feeding(function: Command) -> Command:
             metavar="FILE",
             help="The source's configuration, in place of the options --state to --resource-root.",
         ),
-        click.option("--set", "set_name", required=True, metavar="NAME", help="The set that is fed."),
+        click.option("--set", "set_name", metavar="NAME", help="The set that is fed; needed unless --to names it."),
     ):
         function = option(function)
     return json_option(function)
@@ -65,6 +65,8 @@ def fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     from headwater.server.feeds import MEMORY
 
     name = options["set_name"]
+    if name is None:
+        raise UsageFault("which set?", advice="Give --set NAME, or the server that is to be announced to by --to URL.")
     state, prefix, one = _place(options, name)
     root = options["resource_root"] or (one.resource_root if one is not None else None)
     options["names"] = one.resource_sets if one is not None else ()
@@ -87,7 +89,7 @@ def _locked(state: Path) -> StateLock:
     try:
         return StateLock(state)
     except Locked as fault:
-        todo = "Announce to the server that is at work by HTTP (docs/ingest.md), or end it."
+        todo = "Announce to the server that is at work: the same command with --to URL --token TOKEN; or end it."
         raise Locked(fault.what, where=fault.where, advice=todo) from fault
 
 

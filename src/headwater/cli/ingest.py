@@ -6,18 +6,30 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, cast
+from contextlib import ExitStack, contextmanager
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from headwater import notices
+from headwater.cli.announce import (
+    CHANGES,
+    DOCUMENTS,
+    address,
+    announce,
+    blocks,
+    documents_of,
+    events_of,
+    new_key,
+    sending,
+)
 from headwater.cli.face import json_document, json_line, listening
 from headwater.cli.fed import end_load, fed, feeding
 from headwater.cli.share import Share
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
+    from headwater.ingest.fed.account import Account
     from headwater.ingest.fed.feed import Feed, Outcome
     from headwater.progress import Listener
 
@@ -40,11 +52,16 @@ def command() -> None:
 @command.command(name="events")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 @click.option("--key", metavar="TEXT", help="Repeated with the same key, the same lines are taken only once.")
+@sending
 @feeding
 def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: Any) -> Exit:
     """Take events, one JSON object a line, from FILEs (also gzip) or standard input (-).
 
-    Exit statuses: 0 done; 2 usage; 4 done, but some lines were refused; 6 fault of our own store.
+    With --to they are announced to the server at URL, in batches that are tried again for up to five minutes each.
+    After that, or an interruption, the same command with the --key that it names goes on where it broke off.
+
+    Exit statuses: 0 done; 2 usage, or the server refuses; 3 the server does not answer; 4 done, but some lines were
+    refused; 6 fault of our own store.
     """
     from headwater.ingest.fed.intake import Summary, read_lines
     from headwater.ingest.fed.lines import Lines
@@ -52,15 +69,17 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
 
     limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000)
     total = Summary()
-    if key is not None and len(files) > 1:
+    if key is not None and len(files) > 1 and not options["to"]:
         raise UsageFault("one key is for one file")
+    if options["to"]:
+        return _announced(files, key, as_json, options)
     with listening() as listener, fed(options, listener) as feed:
         hear = _hearer(listener)
         for name in files:
             with _opened(name) as file:
                 if options["dry_run"]:
                     lines = Lines(octets=_FOREVER, ratio=1_000)
-                    for block in _blocks(file):
+                    for block in blocks(file):
                         batch = list(lines.push(block))
                         refused = read_lines(feed, batch)[1]
                         total.lines += len(batch)
@@ -68,11 +87,12 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
                         hear(refused)
                     continue
                 submission = Submission(feed, key, limits, hear)
-                for block in _blocks(file):
+                for block in blocks(file):
                     submission.push(block)
                 submission.finish()
                 total.add(submission.summary)
         end_load(feed, options)
+        _hint(files[0], events_are=False, taken=total.lines - total.rejected, listener=listener)
     words = "would refuse" if options["dry_run"] else "refused"
     return _told(as_json, total, f"{total.lines:,} lines: {total.taken:,} taken, {total.ignored:,} no news, "
                  f"{words} {total.rejected:,}", total.rejected)  # fmt: skip
@@ -107,6 +127,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     metavar="SHARE",
     help="With --audit: hold deletions back when more than this share of the set is no longer in the index.",
 )
+@sending
 @feeding
 def dit(
     source: str,
@@ -122,15 +143,21 @@ def dit(
 
     INDEX-URL is like http://host:9200/omtd-resourcesync (also https, and a user:password@; credentials stand better in
     HEADWATER_INDEX_USER, _PASSWORD, _API_KEY). The index is only read. Into a new set its resources are loaded first;
-    from then on every document is taken once, however often the command is ended and begun again.
+    from then on every document is taken once, however often the command is ended and begun again. With --to, the
+    documents of a FILE are sent to the server at URL, in batches that are tried again for up to five minutes each.
 
-    Exit statuses: 0 done; 2 usage; 3 odd answers of the index; 4 done, but some documents were refused or deletions
-    held back; 6 fault of our own store, or the index does not answer.
+    Exit statuses: 0 done; 2 usage, or the server refuses; 3 odd answers of the index, or no answer of the server;
+    4 done, but some documents were refused or deletions held back; 6 fault of our own store, or the index does not
+    answer.
     """
     from headwater.ingest.dit.place import is_index
 
     if (once or audit) and follow is not None:
         raise UsageFault("--once and --audit end, and --follow does not")
+    if options["to"]:
+        if is_index(source):
+            raise UsageFault("--to sends the documents of a file; a server follows an index by itself (`index`)")
+        return _announced((source,), None, as_json, options, documents=True)
     options["snapshot"] = is_index(source)
     with listening() as listener, fed(options, listener) as feed:
         names = resource_sets or options["names"] or (feed.name,)
@@ -175,17 +202,72 @@ def _from_file(
         listener=listener,
     )
     with _opened(name) as file:
-        for block in _blocks(file):
+        for block in blocks(file):
             submission.push(block)
         submission.finish()
     end_load(feed, options)
     if not options["dry_run"]:
         settle(feed, None)
     tally = submission.tally
+    _hint(name, events_are=True, taken=tally.documents - tally.rejected, listener=listener)
     if tally.documents == tally.foreign > 0:
         names = ", ".join(f"{name[:80]!a}" for name in others)
         listener(Notice(notices.NONE_FOR_THE_SET, f"every document is of another set; resource_set says {names}"))
     return _told(as_json, tally, tally.words, tally.rejected)
+
+
+def _announced(
+    files: tuple[str, ...], key: str | None, as_json: bool, options: dict[str, Any], *, documents: bool = False
+) -> Exit:
+    """Announce to a server at another address."""
+    from headwater.ingest.fed.account import Account
+    from headwater.ingest.fed.sending import Unanswered
+
+    url = address(options["to"], DOCUMENTS if documents else CHANGES, options["set_name"])
+    key = None if documents else key or new_key()
+    with_key = "" if key is None else f" with --key {key}: what was taken is not taken twice"
+    go_on = f"Run the same command again{with_key}."
+    account = Account()
+    with ExitStack() as stack:
+        listener = stack.enter_context(listening())
+        opened = [stack.enter_context(_opened(name)) for name in files]
+        texts = documents_of(opened[0], _DOCUMENT_OCTETS) if documents else events_of(opened)
+        try:
+            announce(url, texts, options, key=key, account=account, hear=_hearer(listener), listener=listener)
+        except Unanswered as fault:
+            raise Unanswered(fault.what, where=fault.where, advice=go_on) from fault
+        except KeyboardInterrupt:
+            click.echo(f"{_counted(account)}; interrupted. {go_on}", err=True)
+            raise
+        taken = account.taken + account.waiting + account.ignored
+        _hint(files[0], events_are=documents, taken=taken, listener=listener)
+    counts = {"lines": sum(account.by_outcome.values()), **account.by_outcome, "key": key}
+    return _told(as_json, counts, _counted(account), account.rejected)
+
+
+def _counted(account: Account) -> str:
+    lines = sum(account.by_outcome.values())
+    waiting = f", {account.waiting:,} wait for their partner" if account.waiting else ""
+    return (
+        f"{lines:,} lines: {account.taken:,} taken{waiting}, {account.ignored:,} no news, refused {account.rejected:,}"
+    )
+
+
+def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> None:
+    """When nothing was taken: say so if the file begins as one for the other command does."""
+    from headwater.ingest.fed.kinds import looks_like_documents, looks_like_events
+    from headwater.progress import Notice
+
+    if taken or name == "-":
+        return
+    with _opened(name) as file:
+        text = next((one.text or b"" for one in events_of([file])), b"")
+    if events_are and looks_like_events(text):
+        listener(Notice(notices.OTHER_KIND, "these look like events: `headwater ingest events` takes them", name))
+    elif not events_are and looks_like_documents(text):
+        listener(
+            Notice(notices.OTHER_KIND, "these look like DIT-ES documents: `headwater ingest dit` takes them", name)
+        )
 
 
 def _audited(
@@ -249,13 +331,6 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
         raise UsageFault(f"cannot be read: {cause.strerror}", where=name) from cause
     with file:
         yield file
-
-
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """What there is, as it comes: a pipe is not waited for until a block is full."""
-    read = cast("Any", file).read1
-    while block := read(_BLOCK):
-        yield block
 
 
 def _hearer(listener: Listener) -> Callable[[list[Outcome]], None]:

@@ -1,0 +1,138 @@
+"""`headwater ingest … --to URL`: what would be taken into a set here is announced to a server at another address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+import click
+
+from headwater.errors import HeadwaterError, UsageFault
+
+if TYPE_CHECKING:
+    from headwater.ingest.fed.account import Account
+    from headwater.ingest.fed.lines import Line
+    from headwater.ingest.fed.sending import Sender
+    from headwater.progress import Listener
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Hear = Callable[[list[Any]], None]
+
+DOCUMENTS = "/ingest/dit"
+CHANGES = "/changes"
+_FOREVER = 1 << 50
+
+
+def sending(function: Command) -> Command:
+    """Options by which a server is announced to."""
+    to = click.option(
+        "--to", metavar="URL", help="Announce to the server at URL, in place of recording here; needs a token."
+    )
+    token = click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="With --to: the token of the set.")
+    return to(token(function))
+
+
+def address(url: str, path: str, set_name: str | None) -> str:
+    """The address that takes announcements: URL itself, or below it."""
+    from headwater.ingest.fed.sending import BadAddress
+
+    url = url.rstrip("/")
+    if url.endswith(path):
+        return url
+    if path == DOCUMENTS:
+        return url + path
+    if set_name is None:
+        raise BadAddress("the address of no set", where=url, advice=f"Give one like {url}/SET{path}, or --set NAME.")
+    return f"{url}/{set_name}{path}"
+
+
+def announce(
+    url: str,
+    texts: Iterator[Line],
+    options: dict[str, Any],
+    *,
+    key: str | None,
+    account: Account,
+    hear: Hear,
+    listener: Listener,
+) -> None:
+    """Send all of it in batches, each with a part of the key; `account` and `hear` get what became of the lines."""
+    from headwater.ingest.fed.sending import Sender, batches
+
+    if options["dry_run"]:
+        raise UsageFault("--dry-run is for what is recorded here; a server judges as it takes")
+    if not options["token"]:
+        raise UsageFault("a server takes nothing without a token", advice="Give --token, or HEADWATER_TOKEN.")
+    query = "load" if options["load"] else ""
+    with closing(Sender(url, options["token"], key, listener=listener)) as sender:
+        for batch in batches(texts):
+            outcomes = sender.send(batch, query)
+            account.count(outcomes)
+            hear(outcomes)
+        _end(sender, options)
+
+
+def _end(sender: Sender, options: dict[str, Any]) -> None:
+    if options["load"] and not options["keep_loading"]:
+        sender.send([], "load&open")
+
+
+def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
+    """The lines of the files, one after the other."""
+    from headwater.ingest.fed.lines import Lines
+
+    for file in files:
+        lines = Lines(octets=_FOREVER, ratio=1_000)
+        for block in blocks(file):
+            yield from lines.push(block)
+        yield from lines.finish()
+
+
+def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
+    """Each document of a file on a line of its own, in whatever wrappers and layout they lie there."""
+    from headwater.ingest.dit.exports import Unwrapper
+    from headwater.ingest.dit.texts import Texts, decoded
+    from headwater.ingest.fed.lines import Lines
+
+    lines = Lines(octets=_FOREVER, ratio=1_000, line_octets=most_octets)
+    texts, unwrapper = Texts(most_octets), Unwrapper()
+
+    def found(whole: list[Line]) -> Iterator[Line]:
+        for one in whole:
+            try:
+                documents = unwrapper.push(decoded(one.text or b""))
+            except HeadwaterError:
+                unwrapper.skip()
+                yield one  # as it is: the server says what is wrong with it
+                continue
+            yield from (_line(one.number, document) for document in documents)
+
+    for block in blocks(file):
+        for line in lines.push(block):
+            yield from found(texts.push(line))
+    for line in lines.finish():
+        yield from found(texts.push(line))
+    yield from found(texts.finish())
+
+
+def _line(number: int, document: Any) -> Line:
+    import msgspec
+
+    from headwater.ingest.fed.lines import Line
+
+    hit = {"_source": document.source, "_type": document.kind, "_timestamp": document.stored_at}
+    plain = document.kind is None and document.stored_at is None and isinstance(document.source, dict)
+    return Line(number, msgspec.json.encode(document.source if plain else hit))
+
+
+def blocks(file: Any) -> Iterator[bytes]:
+    """What there is, as it comes: a pipe is not waited for until a block is full."""
+    while block := file.read1(1 << 20):
+        yield block
+
+
+def new_key() -> str:
+    """A key for one run."""
+    return uuid4().hex

@@ -1,0 +1,185 @@
+"""Announces to a server at another address: lines in batches by POST, each tried again until it is answered.
+
+Each batch has an Idempotency-Key of its own, so that one whose answer was lost is not taken twice, and whoever sends
+the same lines again under the same key goes on where it broke off.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import ClassVar, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headwater.errors import SourceFault, UsageFault
+from headwater.ingest.fed.feed import Outcome
+from headwater.ingest.fed.lines import Line
+from headwater.progress import Listener, Notice, silent
+
+BATCH_LINES: Final = 1_000
+BATCH_OCTETS: Final = 4 << 20
+PATIENCE_SECONDS: Final = 300.0
+"""How long one batch is tried again …"""
+LONGEST_PAUSE_SECONDS: Final = 30.0
+"""… and the longest pause, unless the server names another one."""
+ANSWER_SECONDS: Final = 120.0
+_SMALL: Final = 1_024
+_AGAIN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_UNDER_WAY: Final = b"HW-ING-53"
+
+
+class BadAddress(UsageFault):
+    """An address to announce to that is none."""
+
+    code: ClassVar[str] = "HW-ING-57"
+    advice: ClassVar[str] = "Give the address that takes announcements, like https://HOST/SET/changes."
+
+
+class Refused(UsageFault):
+    """The server takes nothing of what was announced to it: an unknown token, another set, a load that is over."""
+
+    code: ClassVar[str] = "HW-ING-58"
+    advice: ClassVar[str] = "The server's own words say what it wants; its log and configuration say more."
+
+
+class Unanswered(SourceFault):
+    """The server that is announced to cannot be reached, or has not taken a batch in all the time."""
+
+    code: ClassVar[str] = "HW-ING-59"
+    advice: ClassVar[str] = "Run the same command again when the server is well."
+
+
+class _Answer(msgspec.Struct):
+    results: list[Outcome] = []
+
+
+class _Reply(msgspec.Struct, frozen=True):
+    status: int
+    body: bytes
+    retry_after: float | None
+
+
+class Sender:
+    """Announces to one address, with a token. `key` begins the key of each batch; none where repeating is harmless."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        key: str | None,
+        *,
+        listener: Listener = silent,
+        patience_seconds: float | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+            raise BadAddress("not the address of a server", where=url[:200])
+        if not token.isascii() or not token.isprintable() or not token or " " in token:
+            raise UsageFault("the token is none", advice="Give the token of the set by --token or HEADWATER_TOKEN.")
+        self._url = url
+        self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._host, self._port, self._path = parts.hostname, parts.port, parts.path
+        self._token = token
+        self._key = key
+        self._listener = listener
+        self._patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
+        self._sleep = sleep
+        self._connection: HTTPConnection | None = None
+        self._number = 0
+
+    def send(self, lines: Sequence[Line], query: str = "") -> list[Outcome]:
+        """Announce lines as one batch; what became of each, by its number. Raises Refused, Unanswered."""
+        self._number += 1
+        body = b"".join((one.text or b"").rstrip(b"\r\n") + b"\n" for one in lines)
+        reply = self._persist(body, query)
+        try:
+            results = msgspec.json.decode(reply.body, type=_Answer).results
+            return [msgspec.structs.replace(one, line=lines[one.line - 1].number) for one in results]
+        except (msgspec.DecodeError, IndexError) as cause:
+            raise Unanswered("the answer is none of a server for announcements", where=self._url) from cause
+
+    def close(self) -> None:
+        """Give up the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _persist(self, body: bytes, query: str) -> _Reply:
+        """The answer to one batch, tried again as long as that may help."""
+        until, pause = time.monotonic() + self._patience, 1.0
+        while True:
+            try:
+                reply = self._once(body, query)
+                said = f"{reply.status}: {_words(reply.body)}"
+            except (OSError, HTTPException) as cause:
+                self.close()
+                reply, said = None, f"{type(cause).__name__}: {cause}"[:300]
+            if reply is not None and reply.status in (200, 207):
+                return reply
+            if reply is not None and not _may_pass(reply):
+                raise Refused(f"the server answers {said}", where=self._url)
+            wait = min(pause, LONGEST_PAUSE_SECONDS) * random.uniform(0.7, 1.0)
+            if reply is not None and reply.retry_after is not None:
+                wait = reply.retry_after
+            if time.monotonic() + wait > until:
+                raise Unanswered(f"a batch was not taken: {said}", where=self._url)
+            self._listener(Notice(Unanswered.code, f"{said}; trying again in {wait:.0f} s", self._url))
+            self._sleep(wait)
+            pause *= 2
+
+    def _once(self, body: bytes, query: str) -> _Reply:
+        if self._connection is None:
+            self._connection = self._kind(self._host, self._port, timeout=ANSWER_SECONDS)
+        headers = {"authorization": f"Bearer {self._token}", "content-type": "application/x-ndjson"}
+        if self._key is not None:
+            headers["idempotency-key"] = f"{self._key}.{self._number}"
+        if len(body) > _SMALL:
+            body = gzip.compress(body, 5, mtime=0)
+            headers["content-encoding"] = "gzip"
+        self._connection.request("POST", self._path + (f"?{query}" if query else ""), body, headers)
+        answer = self._connection.getresponse()
+        reply = _Reply(answer.status, answer.read(), _seconds(answer.getheader("retry-after")))
+        if answer.will_close:
+            self.close()
+        return reply
+
+
+def batches(lines: Iterable[Line]) -> Iterable[list[Line]]:
+    """The lines in batches that one request takes well."""
+    batch: list[Line] = []
+    octets = 0
+    for one in lines:
+        if batch and (len(batch) >= BATCH_LINES or octets + len(one.text or b"") > BATCH_OCTETS):
+            yield batch
+            batch, octets = [], 0
+        batch.append(one)
+        octets += len(one.text or b"")
+    if batch:
+        yield batch
+
+
+def _may_pass(reply: _Reply) -> bool:
+    """Whether the same request may be answered otherwise later; a 409 only while its key is under way."""
+    if reply.status == 409:
+        return reply.retry_after is not None or _UNDER_WAY in reply.body
+    return reply.status in _AGAIN
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else None
+
+
+def _words(body: bytes) -> str:
+    """What the server says, in a line."""
+    try:
+        told = msgspec.json.decode(body)
+        error = told.get("error", {}) if isinstance(told, dict) else {}
+        return f"{error['what']} [{error['code']}]"[:300]
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return body.decode("utf-8", "replace").strip()[:300] or "nothing said"
