@@ -236,6 +236,13 @@ LEVELS = [
     ("64:ff9b::7f00:1", Level.LOCAL),
     ("64:ff9b::a9fe:a9fe", Level.LOCAL),
     ("64:ff9b::5db8:d822", Level.PUBLIC),
+    ("64:ff9b:1::7f00:1", Level.PRIVATE),
+    ("2001:0:4136:e378:8000:63bf:80ff:fffe", Level.LOCAL),
+    ("192.0.2.1", Level.PRIVATE),
+    ("2001:db8::1", Level.PRIVATE),
+    ("172.32.0.1", Level.PUBLIC),
+    ("100.128.0.1", Level.PUBLIC),
+    ("169.253.0.1", Level.PUBLIC),
 ]
 
 

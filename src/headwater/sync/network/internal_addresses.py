@@ -17,6 +17,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")  # RFC 8215: leads to whatever its network makes of it
 _PROXIES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -41,7 +42,7 @@ def level_of(address: str) -> Level:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if int(ip) > 1 else None
         if inner is not None:
             return level_of(str(inner))
-        if ip.is_site_local:
+        if ip.is_site_local or ip in _LOCAL_NAT64:
             return Level.PRIVATE
     if ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast or int(ip) >> 24 == 0:
         return Level.LOCAL
