@@ -26,6 +26,7 @@ from headwater.server.following import Health
 from headwater.server.health import report
 from headwater.server.home import home_page
 from headwater.server.metrics import Counts, MetricsPage
+from headwater.server.shown import ShownSource
 from headwater.server.source import Source, utc_now
 from tests.server.serving import until
 
@@ -115,6 +116,24 @@ def test_a_set_that_waits_is_not_unready(tmp_path: Path) -> None:
             assert f'headwater_set_ready{{set="{name}"}} 1.0\n' in page
             assert ("waiting for its first records" in home_page(source).decode()) == bool(source.fed)
             assert f'headwater_set_waiting{{set="{name}"}} {waiting}.0\n' in page
+
+
+def test_no_provider_has_the_state_served_that_lies_in_his_folder(tmp_path: Path) -> None:
+    sets = (
+        SetConfig(name="s", feed="events", token="0123456789abcdef", resource_root=str(tmp_path)),
+        SetConfig(name="elsewhere", feed="events", token="0123456789abcdef", resource_base="http://f.example/"),
+    )
+    config = SourceConfig(
+        state=str(tmp_path / "kept"), documents=str(tmp_path / "written"), sets=sets, base_url="http://source.example"
+    )
+    sources: tuple[type[Source] | type[ShownSource], ...] = (Source, ShownSource)
+    for kind in sources:
+        with kind(config) as source:
+            assert source.takes("s", b"a")
+            assert source.takes("s", b"kept.txt")
+            for path in (b"kept/catalog.sqlite", b"written/s/changelist.xml", b".headwater/lock", b"a/.headwater/lock"):
+                assert not source.takes("s", path)
+            assert not source.takes("elsewhere", b"a")
 
 
 def test_sets_without_a_token_are_told_at_the_start(tmp_path: Path) -> None:

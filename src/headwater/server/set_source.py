@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ import msgspec
 from headwater.catalog.claims import Claiming
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import UsageFault
+from headwater.ingest.folder.belonging import Belonging
 from headwater.ingest.folder.passes import Pass
 from headwater.ingest.folder.placement import Placement
 from headwater.ingest.folder.scanner import Folder, FolderScanner
@@ -21,7 +22,7 @@ from headwater.patterns import Selection
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Published, Publisher
 from headwater.publish.site import Site
-from headwater.server.config import SetConfig
+from headwater.server.config import SetConfig, SourceConfig
 from headwater.spec.hashes import HASHLIB
 
 
@@ -92,6 +93,16 @@ def folder_of(config: SetConfig, site: Site, state: Path, tree: Tree | None, doc
         place_mode=(tree.mode if tree is not None else None) or "link",
         uri_prefix_length=len(site.resource_prefix(config.name)),
     )
+
+
+def belonging_of(config: SourceConfig, folders: Mapping[str, Folder]) -> dict[str, Belonging]:
+    """Which paths of the sets' folders belong to them; of a fed set all but ours, whatever its provider announces."""
+    found = {name: Belonging(one.root, one.selection, one.avoid) for name, one in folders.items()}
+    ours = [os.path.realpath(os.fsencode(one)) for one in (config.state, config.documents) if one is not None]
+    for one in config.sets:
+        if one.feed is not None and one.root is not None:
+            found[one.name] = Belonging(os.fsencode(one.root), Selection(), ours)
+    return found
 
 
 class SetSource:

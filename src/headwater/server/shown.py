@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headwater.catalog.interface import Catalog, SetState
-from headwater.ingest.folder.belonging import Belonging
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.server.config import SourceConfig
 from headwater.server.feeds import Feeds
 from headwater.server.lock import make_state
-from headwater.server.set_source import folder_of
+from headwater.server.set_source import belonging_of, folder_of
 from headwater.server.source import open_catalog, open_store, utc_now
 
 
@@ -29,9 +28,8 @@ class ShownSource:
         state = Path(config.state)
         scanned = [one for one in config.sets if one.feed is None]
         folders = {one.name: folder_of(one, self.site, state, None, config.documents) for one in scanned}
-        self._belonging = {name: Belonging(one.root, one.selection, one.avoid) for name, one in folders.items()}
+        self._belonging = belonging_of(config, folders)
         self.fed = frozenset(one.name for one in config.sets if one.feed is not None)
-        self._fed_roots = {one.name for one in config.sets if one.feed is not None and one.root is not None}
         make_state(state)
         self.catalog: Catalog = open_catalog(config, listener)
         self.store = open_store(config)
@@ -58,7 +56,7 @@ class ShownSource:
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path."""
-        return name in self._fed_roots if name not in self._belonging else self._belonging[name].takes(relative)
+        return name in self._belonging and self._belonging[name].takes(relative)
 
     def health(self) -> Mapping[str, object]:
         """What this process knows of itself; how the sets are is read from the catalog."""

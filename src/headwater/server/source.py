@@ -21,7 +21,6 @@ from headwater.catalog import places
 from headwater.catalog.claims import Claim, Claiming
 from headwater.catalog.interface import Catalog, Limits, Resource, SetState
 from headwater.errors import HeadwaterError
-from headwater.ingest.folder.belonging import Belonging
 from headwater.ingest.folder.readers import Stopped
 from headwater.ingest.folder.survey import Survey, survey
 from headwater.progress import Listener, Notice, of_set, silent
@@ -31,7 +30,7 @@ from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.server.config import SetConfig, SourceConfig
 from headwater.server.feeds import Feeds
 from headwater.server.lock import StateLock
-from headwater.server.set_source import Publication, SetSource, Tree, Worked, folder_of
+from headwater.server.set_source import Publication, SetSource, Tree, Worked, belonging_of, folder_of
 from headwater.server.turn import Turn
 from headwater.storage.folder import FolderStore
 
@@ -96,9 +95,8 @@ class Source:
         self._listener = listener
         scanned = [one for one in config.sets if one.feed is None]
         self._folders = {one.name: folder_of(one, self.site, self._state, tree, config.documents) for one in scanned}
-        self._belonging = {name: Belonging(one.root, one.selection, one.avoid) for name, one in self._folders.items()}
+        self._belonging = belonging_of(config, self._folders)
         self.fed = frozenset(one.name for one in config.sets if one.feed is not None)
-        self._fed_roots = {one.name for one in config.sets if one.feed is not None and one.root is not None}
         self._followers: list[Follower] = []
         self._feeding: Feeding | None = None
         self._lock = StateLock(self._state)
@@ -147,7 +145,7 @@ class Source:
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path; what they no longer take is not served either."""
-        return name in self._fed_roots if name not in self._belonging else self._belonging[name].takes(relative)
+        return name in self._belonging and self._belonging[name].takes(relative)
 
     def run_once(self) -> list[Worked]:
         """Bring every set with a folder up to date once: scan, record, publish every stale page.
