@@ -174,6 +174,23 @@ def test_a_rest_that_comes_in_pieces_is_put_together(tmp_path: Path) -> None:
     assert len(server.asked) == 1 + -(-int(len(BODY) * 0.6) // piece)
 
 
+def test_a_rest_from_another_origin_is_not_taken(tmp_path: Path) -> None:
+    """Redirected elsewhere the second time, where the tag happens to be the same: tags are of one resource only."""
+    first, second = Breaking(0.4), Breaking(body=bytes(len(BODY)))
+    with scripted({"/x": second}) as other, scripted({}) as one, Transport(QUICK) as transport:
+
+        def behave(request, connection) -> bytes | None:
+            if first.asked:
+                return answer(b"", "302 Found", Location=f"{other.base}/x")
+            return first(request, connection)
+
+        one.script["/big"] = behave
+        fetched = transport.one(Fetch(f"{one.base}/big", into=str(tmp_path / "body"), algorithms=("sha-256",)))
+    assert fetched.resumed_at == 0
+    assert (tmp_path / "body").read_bytes() == bytes(len(BODY))
+    assert second.asked == ["bytes=1200000-", None]
+
+
 def test_an_endless_rest_stays_within_its_bound(tmp_path: Path) -> None:
     def endless(_server, at: int) -> bytes:
         return part(at, 10**17, 10**17 + 1, BODY)
@@ -209,7 +226,7 @@ class Memory:
     def kept(self, _fetch):
         return self.what
 
-    def begun(self, _fetch, validator, total):
+    def begun(self, _fetch, validator, total, _site):
         Path(self.path).unlink(missing_ok=True)
         self.began.append((validator, total))
         return self.path

@@ -18,6 +18,7 @@ import msgspec
 from headwater.storage.database import Database
 from headwater.sync.copy.flushing import boot_id
 from headwater.sync.moments import SECOND
+from headwater.sync.network.dispatch import site_of
 from headwater.sync.network.fetch import Fetch, Fetched
 from headwater.sync.network.partial import Kept
 from headwater.sync.network.politeness import RETRIED_STATUSES
@@ -70,22 +71,26 @@ class Parts:
         work = _work(fetch)
         path = f"{self._temp}/{row.name}"
         octets = _size(path)
-        if work.uri != row.uri or work.step == _PAST_CACHES or not octets or not self._may_go_on(row, work, octets):
+        if work.uri != row.uri or work.step == _PAST_CACHES or not octets or not self._may_go_on(row, fetch, octets):
             self._forget(row)
             return None
         self._taken[row.name] = work.n
-        return Kept(path, min(octets, row.total - 1), row.validator, row.total)
+        site = "" if _is_verified(fetch) else site_of(row.href) or ""
+        return Kept(path, min(octets, row.total - 1), row.validator, row.total, site)
 
-    def _may_go_on(self, row: _Row, work: Work, octets: int) -> bool:
+    def _may_go_on(self, row: _Row, fetch: Fetch, octets: int) -> bool:
+        work = _work(fetch)
         if octets > row.total or row.hash != work.hash or work.encoding:
             return False
-        return work.hash is not None or (row.validator.startswith('"') and bool(row.boot) and row.boot == self._boot)
+        return _is_verified(fetch) or (row.validator.startswith('"') and bool(row.boot) and row.boot == self._boot)
 
-    def begun(self, fetch: Fetch, validator: str, total: int) -> str | None:
+    def begun(self, fetch: Fetch, validator: str, total: int, site: str) -> str | None:
         """Note that a body begins; None: it is not to be kept."""
         work = _work(fetch)
         name = KEPT + hashlib.sha256(f"{self._set}\n{fetch.uri}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         if work.step == _PAST_CACHES or self._taken.get(name, work.n) != work.n:
+            return None
+        if not _is_verified(fetch) and site != site_of(fetch.uri):
             return None
         if fetch.uri not in self._rows and len(self._rows) >= MOST_PARTS:
             return None
@@ -160,6 +165,11 @@ def sweep(database: Database, temp: str, now: int) -> None:
 
 def _work(fetch: Fetch) -> Work:
     return cast("tuple[Work, object]", fetch.key)[0]
+
+
+def _is_verified(fetch: Fetch) -> bool:
+    """Whether the list gives a digest that can be computed."""
+    return cast("tuple[Work, object]", fetch.key)[1] is not None
 
 
 def _size(path: str) -> int:

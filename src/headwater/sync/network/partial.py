@@ -35,12 +35,16 @@ _STRONG_TAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"\Z')
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The beginning of a body, as an earlier run has left it in the file `path`."""
+    """The beginning of a body, as an earlier run has left it in the file `path`.
+
+    `site` is the only one that may send the rest; empty: any may, because what comes of it can be verified.
+    """
 
     path: str
     octets: int
     validator: str
     total: int
+    site: str = ""
 
 
 class Keeper(Protocol):
@@ -50,22 +54,25 @@ class Keeper(Protocol):
         """What there is of this body."""
         ...
 
-    def begun(self, fetch: Fetch, validator: str, total: int) -> str | None:
-        """A body of `total` octets begins: the file that is to keep it, or None."""
+    def begun(self, fetch: Fetch, validator: str, total: int, site: str) -> str | None:
+        """A body of `total` octets begins to come from `site`: the file that is to keep it, or None."""
         ...
 
 
 class Part:
     """The beginning of a body and the digests of it, on its way from one try to the next."""
 
-    __slots__ = ("gained", "hashers", "lasting", "octets", "path", "rounds", "total", "validator")
+    __slots__ = ("gained", "hashers", "lasting", "octets", "path", "rounds", "site", "total", "validator")
 
-    def __init__(self, path: str, octets: int, validator: str, total: int | None, *, lasting: bool) -> None:
+    def __init__(
+        self, path: str, octets: int, validator: str, total: int | None, *, lasting: bool, site: str = ""
+    ) -> None:
         self.path = path
         self.octets = octets
         self.validator = validator
         self.total = total
         self.lasting = lasting  # the file outlives the fetch
+        self.site = site  # an entity tag tells states of one resource apart, not of two
         self.hashers: list[tuple[str, _Hash]] | None = None
         self.gained = 0  # octets of the last try
         self.rounds = 0
@@ -143,8 +150,10 @@ def strong_validator(headers: Mapping[str, str]) -> str | None:
     return modified
 
 
-def misfit(part: Part, headers: Mapping[str, str]) -> str | None:
-    """Why a 206 is not the rest of `part`; None when it is, or the beginning of the rest."""
+def misfit(part: Part, headers: Mapping[str, str], site: str) -> str | None:
+    """Why a 206 from `site` is not the rest of `part`; None when it is, or the beginning of the rest."""
+    if part.site not in ("", site):
+        return "a part from another origin"
     if headers.get("content-type", "").lower().startswith("multipart/byteranges"):
         return "a part in several ranges"
     if headers.get("content-encoding", "identity").strip().lower() != "identity":

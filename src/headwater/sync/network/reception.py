@@ -117,8 +117,8 @@ class Reception:
         self._unfinished: str | None = None
         self._part: Part | None = None
 
-    def begin(self, fetch: Fetch, part: Part | None = None) -> None:
-        """Be ready for the answer to `fetch`, of which the rest after `part` is asked for."""
+    def begin(self, fetch: Fetch, part: Part | None = None, site: str = "") -> None:
+        """Be ready for the answer of `site` to `fetch`, of which the rest after `part` is asked for."""
         self.fetch = fetch
         self.lines.clear()
         self.chunks: list[bytes] = []
@@ -134,6 +134,7 @@ class Reception:
         self.misfit: str | None = None
         self.voided = False
         self._asked = part
+        self._site = site
         self._part = None
         self._end = 0
 
@@ -190,9 +191,9 @@ class Reception:
         total = int(declared) if declared.isdecimal() else None
         lasting = None
         if self.fetch.keeper is not None and total is not None and total >= LASTING_OCTETS:
-            lasting = self.fetch.keeper.begun(self.fetch, validator, total)
+            lasting = self.fetch.keeper.begun(self.fetch, validator, total, self._site)
         self._create(lasting or into)
-        self._part = Part(lasting or into, 0, validator, total, lasting=lasting is not None)
+        self._part = Part(lasting or into, 0, validator, total, lasting=lasting is not None, site=self._site)
 
     def _take_up(self) -> bool:
         """A 2xx answers the request for the rest: go on with the part, or begin anew; False when it is not usable."""
@@ -202,7 +203,7 @@ class Reception:
             self.voided = True
             part.remove()
             return True
-        self.misfit = misfit(part, self.headers)
+        self.misfit = misfit(part, self.headers, self._site)
         if self.misfit is None:
             self._end, part.total = end_of(self.headers)
             if part.total > self.fetch.max_octets:

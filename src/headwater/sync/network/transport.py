@@ -150,7 +150,7 @@ class Transport:
         if kept is None:
             self._enqueue(job)
             return
-        job.part = Part(kept.path, kept.octets, kept.validator, kept.total, lasting=True)
+        job.part = Part(kept.path, kept.octets, kept.validator, kept.total, lasting=True, site=kept.site)
         hashers = [(name, HASHERS[name]()) for name in job.fetch.algorithms]
         self._reread.append((job, job.part.hash_again(hashers)))
 
@@ -233,7 +233,7 @@ class Transport:
             return
         handle = self._handle_for(job)
         handle.job = job
-        handle.reception.begin(job.fetch, job.part)
+        handle.reception.begin(job.fetch, job.part, job.site)
         self._flying[handle] = None
         try:
             if handle.certified or (self.options.credentials and self.options.credentials.certificate):
