@@ -155,6 +155,19 @@ def test_an_audit_of_a_mirror_without_state(source: Source, site: Site, dest: Pa
     assert (audited.verdict, audited.sets[0].same) == ("in sync", 41)
 
 
+def test_a_dry_run_says_what_would_be_adopted(source: Source, site: Site, dest: Path) -> None:
+    want = mirror(dest, "set/resources", but=("d1/f1.txt",))
+    (dest / "set/resources/d2/f2.txt").write_bytes(b"bodY 2\n")
+    before = tree(dest)
+    told = CliRunner().invoke(command, ["--dry-run", source.base, str(dest)])
+    assert "set: would adopt 39, would create 2; 0 files held" in told.output
+    assert "  adopt set/resources/d0/f0.txt\n" in told.output
+    assert "  create set/resources/d2/f2.txt\n" in told.output
+    assert tree(dest) == before
+    assert fetched(source) == []
+    assert len(want) == 41
+
+
 def test_adopted_is_not_told_as_created(source: Source, site: Site, dest: Path) -> None:
     mirror(dest, "set/resources", but=("d1/f1.txt",))
     told = CliRunner().invoke(command, [source.base, str(dest)])

@@ -11,6 +11,7 @@ from headwater.progress import Done, Progress
 from headwater.storage.database import Transaction
 from headwater.sync.arrears import Arrears
 from headwater.sync.aside import Aside
+from headwater.sync.copy.adoption import is_listed
 from headwater.sync.copy.bases import fitting_base
 from headwater.sync.copy.claims import Claims, first_base
 from headwater.sync.copy.flushing import flush
@@ -252,9 +253,17 @@ class Execution:
         if doomed and not allowed and self._kit.options.delete:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
         with self._kit.database.write() as t:
-            work = t.rows(f"SELECT held, uri, path FROM temp.work ORDER BY n LIMIT {_MOST_ACTIONS + 1}")  # noqa: S608
-            for held, uri, path in work:
-                report.plan.append(Action("create" if held is None else "update", uri, shown(path)))
+            for held, uri, path, *listed in t.rows(
+                "SELECT held, uri, path, hash, length, lastmod FROM temp.work ORDER BY n"
+            ):
+                if len(report.plan) > _MOST_ACTIONS and not self._kit.adopt:
+                    break
+                action = "create" if held is None else "update"
+                if held is None and self._would_adopt(path, *listed):
+                    report.adopted += 1
+                    action = "adopt"
+                if len(report.plan) <= _MOST_ACTIONS:
+                    report.plan.append(Action(action, uri, shown(path)))
             gone = t.rows(
                 "SELECT r.uri, r.path FROM temp.doomed d JOIN resources r ON r.id = d.id ORDER BY r.path LIMIT ?",
                 (_MOST_ACTIONS + 1,),
@@ -263,3 +272,7 @@ class Execution:
                 report.plan.append(Action("delete" if allowed else "hold back", uri, shown(path)))
         report.plan_is_cut = len(report.plan) > _MOST_ACTIONS
         del report.plan[_MOST_ACTIONS:]
+
+    def _would_adopt(self, path: bytes, hash_: str | None, length: int | None, lastmod: int | None) -> bool:
+        tree = self._kit.tree
+        return self._kit.adopt and tree is not None and is_listed(tree, path, hash_, length, lastmod)
