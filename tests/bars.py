@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 ATTEMPTS = 3
+_forgiven: list[str] = []
 
 
 class Late(AssertionError):
@@ -39,7 +40,15 @@ def in_time(attempt: Callable[[int], None]) -> None:
     for number in range(ATTEMPTS):
         try:
             return attempt(number)
-        except Late:
+        except Late as error:
             if number + 1 == ATTEMPTS:
                 raise
+            _forgiven.append(str(error))
     return None
+
+
+def forgiven() -> list[str]:
+    """What was forgiven since the last time that somebody asked; the summary of a run tells it (`tests.lateness`)."""
+    told = list(_forgiven)
+    _forgiven.clear()
+    return told

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import click
 import pytest
 
 import headwater
-from headwater import cli
+from headwater import cli, errors
 from headwater.cli import face
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault, Undetermined, UsageFault
 from headwater.progress import Notice, Progress
@@ -153,8 +154,14 @@ def test_every_error_class_has_a_code_of_its_own_branch_and_advice() -> None:
         return [kind, *(deep for child in kind.__subclasses__() for deep in tree(child))]
 
     for kind in tree(HeadwaterError):
-        assert kind.code.startswith("HW-")
+        assert re.fullmatch(r"HW-([A-Z]+-)?\d+", kind.code)
         assert kind.advice
+        own = [
+            one for one in kind.__mro__ if one.__module__.startswith("headwater.") and one not in vars(errors).values()
+        ]
+        if own:  # a kind of a room, whose code says more than "the source" or "the store"
+            assert any("code" in vars(one) for one in own), kind
+            assert kind.advice != HeadwaterError.advice, kind
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

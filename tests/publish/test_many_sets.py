@@ -175,5 +175,6 @@ def test_a_publication_costs_the_same_however_many_sets_there_are(tmp_path: Path
         for name in reversed(names):
             before = catalog.asked
             world.publisher.publish(name, catalog.mark(name, world.now()), check=True)
-            assert catalog.asked - before <= (4 if force else 1) or name == names[0]
+            if name != names[0]:  # the last one to come makes the documents of the site
+                assert catalog.asked - before <= (4 if force else 1)
     assert world.publisher.is_site_published()

@@ -92,10 +92,10 @@ def test_robots(robots, targets) -> None:
 
 
 @given(st.text(), st.binary())
-def test_nothing_raises(text, octets) -> None:
-    parse_link_header(text, BASE)
-    html_links(octets, BASE)
-    robots_sitemaps(octets, BASE)
+def test_whatever_is_sent_gives_whole_addresses_or_none(text, octets) -> None:
+    for found in (parse_link_header(text, BASE), html_links(octets, BASE)):
+        assert all(":" in one.href for one in found)
+    assert all(":" in one for one in robots_sitemaps(octets, BASE))
 
 
 @given(st.text('<>;,="\\ relahnco:/\t', max_size=60))

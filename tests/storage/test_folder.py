@@ -282,22 +282,23 @@ WRITER = textwrap.dedent("""
     print("ready", flush=True)
     for number in itertools.count():
         store.write("files/a.xml", [bytes([65 + number % 20]) * 60_000] * 3)
+        print(number, flush=True)
 """)
 
 
 def test_a_killed_writer_leaves_whole_documents(tmp_path):
+    """Killed while it writes on: each time after another number of documents, and a moment later."""
     for attempt in range(12):
         process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(0.01 + 0.007 * attempt)
+        for _line in range(2 + attempt):  # "ready", then at least one document
+            process.stdout.readline()
+        time.sleep(0.0003 * attempt)
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
         store = FolderStore(tmp_path, durable=False)
-        stored = store.get("files/a.xml")
-        if stored is None:
-            continue
+        stored = held(store, "files/a.xml")
         content = stored.path.read_bytes()
         assert len(content) == 180_000
         assert len(set(content)) == 1
