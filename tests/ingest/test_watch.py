@@ -1,5 +1,6 @@
 """Hints: where something changed, soon, or at least that something did."""
 
+import ctypes
 import errno
 import os
 import shutil
@@ -166,6 +167,25 @@ def test_folders_that_move_are_heard_by_their_new_names(watching: Watching) -> N
     put(watching, b"sub/last")
     watching.saw(b"sub/last")
     assert not watching.found, "what has left is no longer heard"
+
+
+@inotify_only
+def test_folders_that_are_exchanged_are_heard_by_their_new_names(watching: Watching) -> None:
+    for name in (b"a/below", b"b/under"):
+        os.makedirs(os.path.join(watching.root, name))
+    watching.until(lambda: watching.put(b"a/below/file") and watching.put(b"b/under/file"))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for _turn in range(2):
+        watching.found.clear()
+        paths = [os.path.join(watching.root, name) for name in (b"a", b"b")]
+        if libc.renameat2(-100, paths[0], -100, paths[1], 2) != 0:
+            pytest.skip("this file system exchanges no names")
+        watching.saw(b"a", b"b")
+        above, below = (b"a", b"b") if _turn else (b"b", b"a")
+        watching.until(lambda: watching.put(above + b"/below/file"))  # noqa: B023
+        watching.until(lambda: watching.put(below + b"/under/file"))  # noqa: B023
+        os.mkdir(os.path.join(watching.root, below, b"under", b"new%d" % _turn))
+        watching.until(lambda: watching.put(below + b"/under/new%d/file" % _turn))  # noqa: B023
 
 
 @inotify_only

@@ -131,7 +131,7 @@ class FolderWatch:
             return
         if mask & (_MOVED_FROM | _DELETE):
             self._end(node, name)
-        if mask & (_MOVED_TO | _CREATE) or (mask & _ATTRIB and path in self.closed):
+        if mask & ~_ATTRIB & _ASKED or path in self.closed:  # another may be in the place of one that has gone
             self._open(path, found)
 
     def _open(self, path: bytes, found: set[bytes]) -> None:
@@ -160,8 +160,10 @@ class FolderWatch:
         full = os.path.join(self._base, path) if path else self._base
         number = _checked(self._libc.inotify_add_watch(self._descriptor, full, _ASKED), full)
         known = self._nodes.get(number)
-        if known is not None:  # the same folder by another path, or one whose moving is yet to be told
-            return known
+        if known is not None:
+            if known.path == path or not known.path or path.startswith(known.path + b"/"):  # a folder in itself
+                return known
+            self._unname(known)  # it has moved here, which is yet to be told
         node = self._nodes[number] = _Node(number, path)
         above, _, name = path.rpartition(b"/")
         parent = self._find(above) if path else None
@@ -210,6 +212,15 @@ class FolderWatch:
             waiting += node.below.values()
         path = parent.path + b"/" + name if parent.path else name
         self.closed = {one for one in self.closed if one != path and not one.startswith(path + b"/")}
+
+    def _unname(self, top: _Node) -> None:
+        """Forget a folder and those in it by the names that they had; their watches go on."""
+        self._forget(top)
+        waiting = list(top.below.values())
+        while waiting:
+            node = waiting.pop()
+            self._nodes.pop(node.number, None)
+            waiting += node.below.values()
 
     def _forget(self, node: _Node) -> None:
         self._nodes.pop(node.number, None)
