@@ -261,3 +261,14 @@ def test_a_run_that_breaks_off_remembers_it(source: Source, site: Site, dest: Pa
     source.pages["/set/changelist.xml"] = changes
     ran = go(source.base, dest)
     assert (ran.status, ran.one.failed, tree(dest)["f2.txt"]) == (DONE, 0, NEW)
+
+
+@pytest.mark.parametrize("option", ["repair", "baseline"])
+def test_a_repair_fetches_what_is_unconfirmed_again(option: str, source: Source, site: Site, dest: Path) -> None:
+    """Where the octets were wrong after all, and the source has what it lists by now."""
+    source.pages[PATH] = Reply(NEW, modified=late(500))
+    assert go(source.base, dest).one.newer_than_listed == 1
+    source.pages[PATH] = Reply(OLD, modified=late(0))
+    ran = go(source.base, dest, repair=option == "repair", baseline=option == "baseline")
+    assert (ran.status, ran.one.newer_than_listed, tree(dest)["f2.txt"]) == (DONE, 0, OLD)
+    assert check(source.base, dest).verdict == "in sync"
