@@ -23,7 +23,7 @@ from headwater.cli.announce import (
     new_key,
     sending,
 )
-from headwater.cli.face import json_document, json_line, listening
+from headwater.cli.face import counted, json_document, json_line, listening
 from headwater.cli.fed import end_load, fed, feeding
 from headwater.cli.share import Share
 from headwater.errors import Exit, UsageFault
@@ -94,7 +94,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
         end_load(feed, options)
         _hint(files[0], events_are=False, taken=total.lines - total.rejected, listener=listener)
     words = "would refuse" if options["dry_run"] else "refused"
-    return _told(as_json, total, f"{total.lines:,} lines: {total.taken:,} taken, {total.ignored:,} no news, "
+    return _told(as_json, total, f"{counted(total.lines, 'line')}: {total.taken:,} taken, {total.ignored:,} no news, "
                  f"{words} {total.rejected:,}", total.rejected)  # fmt: skip
 
 
@@ -248,9 +248,8 @@ def _announced(
 def _counted(account: Account) -> str:
     lines = sum(account.by_outcome.values())
     waiting = f", {account.waiting:,} wait for their partner" if account.waiting else ""
-    return (
-        f"{lines:,} lines: {account.taken:,} taken{waiting}, {account.ignored:,} no news, refused {account.rejected:,}"
-    )
+    told = f"{account.taken:,} taken{waiting}, {account.ignored:,} no news, refused {account.rejected:,}"
+    return f"{counted(lines, 'line')}: {told}"
 
 
 def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> None:

@@ -21,7 +21,7 @@ from headwater.sync.copy.place import Tree, shown
 from headwater.sync.difference import Difference
 from headwater.sync.faults import FixedBase
 from headwater.sync.options import Action
-from headwater.sync.plan import Counts, clear, guard
+from headwater.sync.plan import Counts, clear, consent_for, guard
 from headwater.sync.refusals import any_refused
 from headwater.sync.standing import Standing
 from headwater.sync.state import forget_measure, former_bases, intend, keep_measure, measure, one_set
@@ -224,14 +224,14 @@ class Execution:
             if self._kit.options.delete and measure(t, self._set.row.id) is None:
                 keep_measure(t, self._set.row.id, self._held_before)
         if self._kit.options.delete and refused:
-            told = f"{doomed} deletions are held back: other entries are refused, and may be what was deleted"
+            told = f"{_deletions(doomed)} held back: other entries are refused, and may be what was deleted"
             self._set.warn("DST-B4", told, self._set.row.name)
         elif self._kit.options.delete:
             share = doomed / max(self._held_before, 1)
+            consent = consent_for(doomed, self._held_before)
             self._set.warn(
                 "DST-B4",
-                f"{doomed} deletions ({share:.0%} of what is held) are held back: --max-delete {min(share, 1):.2f} "
-                "allows them",
+                f"{_deletions(doomed)} held back, {share:.0%} of what is held: --max-delete {consent} allows them",
                 self._set.row.name,
             )
 
@@ -276,3 +276,7 @@ class Execution:
     def _would_adopt(self, path: bytes, hash_: str | None, length: int | None, lastmod: int | None) -> bool:
         tree = self._kit.tree
         return self._kit.adopt and tree is not None and is_listed(tree, path, hash_, length, lastmod)
+
+
+def _deletions(count: int) -> str:
+    return f"{count:,} deletions are" if count != 1 else "1 deletion is"

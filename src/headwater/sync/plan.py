@@ -41,6 +41,11 @@ def clear(t: Transaction) -> None:
         t.run(f"DELETE FROM temp.{table}")  # noqa: S608
 
 
+def consent_for(doomed: int, held: int) -> str:
+    """The least share, of two digits, with which the guard lets these deletions be made."""
+    return f"{min(-(-doomed * 100 // max(held, 1)), 100) / 100:.2f}"
+
+
 def guard(doomed: int, held: int, consent: float | None) -> bool:
     """Whether so many deletions may be made (DST-B4, DST-F9): without consent neither all nor more than a fifth.
 
@@ -49,7 +54,7 @@ def guard(doomed: int, held: int, consent: float | None) -> bool:
     if doomed == 0:
         return True
     if consent is not None:
-        return doomed <= consent * held
+        return doomed <= round(consent * held, 6)  # 0.29 of 100 are 28.999999999999996
     if doomed >= held:
         return False
     return doomed <= GUARD_COUNT or doomed <= GUARD_SHARE * held

@@ -11,7 +11,7 @@ from headwater.sync.copy.place import shown
 from headwater.sync.faults import NotRemembered
 from headwater.sync.oneset import HELD_BACK
 from headwater.sync.selection import pick
-from headwater.sync.state import SetRow, sets
+from headwater.sync.state import SetRow, forget_measure, sets
 
 _MOST_SHOWN = 100
 _OF_ANY_SET = "set_id IN (SELECT id FROM sets) AND uri = ?"  # by the index, whose first column is the set
@@ -69,6 +69,9 @@ def forget(t: Transaction, uris: Sequence[str]) -> Forgotten:
             f" WHERE {_OF_ANY_SET} AND doomed_at IS NOT NULL",
             (uri,),
         )
+    for row in sets(t):
+        if not t.value(HELD_BACK, (row.id,)):
+            forget_measure(t, row.id)
     released = [shown(path) for path in kept.values()]
     return Forgotten(
         failures=sum(known.values()),
@@ -93,6 +96,7 @@ def forget_sets(t: Transaction, names: Sequence[str], where: str) -> Forgotten:
         for table in ("resources", "failures", "documents", "intents", "refusals", "partials", "set_history"):
             t.run(f"DELETE FROM {table} WHERE set_id = ?", (row.id,))  # noqa: S608  our own names
         t.run("DELETE FROM sets WHERE id = ?", (row.id,))
+        forget_measure(t, row.id)
     t.run("DELETE FROM documents WHERE set_id = 0")  # what the source offers is looked at anew
     return Forgotten(
         failures=failures,

@@ -39,8 +39,9 @@ class Tally(msgspec.Struct, kw_only=True):
     @property
     def words(self) -> str:
         """The counts as a person reads them."""
+        noun = "document" if self.documents == 1 else "documents"
         return (
-            f"{self.documents:,} documents: {self.taken:,} taken, {self.waiting:,} waited for their partner,"
+            f"{self.documents:,} {noun}: {self.taken:,} taken, {self.waiting:,} waited for their partner,"
             f" {self.ignored:,} no news, {self.foreign:,} of other sets, {self.rejected:,} refused"
         )
 

@@ -1,0 +1,70 @@
+"""The guard over deletions (DST-B4): the consent that a note names is consent enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.sync.copy.home import Home, kept_state
+from headwater.sync.plan import consent_for, guard
+from headwater.sync.remembered import forget, held_back
+from headwater.sync.state import measure
+from tests.sync.copying import DONE, FAILED, go, tree
+from tests.sync.torture import Site, Source
+
+
+def test_the_share_that_is_named_lets_the_deletions_be_made() -> None:
+    """A third is not 0.33, and 0.29 of 100 are less than 29 in binary."""
+    for held in range(1, 160):
+        for doomed in range(1, held + 1):
+            assert guard(doomed, held, float(consent_for(doomed, held))), (doomed, held)
+
+
+@pytest.mark.parametrize(
+    ("doomed", "held", "consent", "allowed"),
+    [(29, 100, 0.29, True), (30, 100, 0.29, False), (1, 3, 0.33, False), (1, 3, 0.34, True), (1, 10**7, 0.0, False)],
+)
+def test_a_share_is_what_it_says(doomed: int, held: int, consent: float, allowed: bool) -> None:
+    assert guard(doomed, held, consent) is allowed
+
+
+def test_who_does_what_the_note_says_has_it_done(source: Source, site: Site, dest: Path) -> None:
+    for number in range(5, 30):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
+    go(source.base, dest)
+    for number in range(11):
+        site.drop(f"f{number}.txt")
+    site.publish_changes(0)
+    ran = go(source.base, dest)
+    (note,) = [notice.message for notice in ran.notices if notice.rule == "DST-B4"]
+    assert (ran.status, note) == (
+        FAILED,
+        "11 deletions are held back, 37% of what is held: --max-delete 0.37 allows them",
+    )
+    ran = go(source.base, dest, max_delete=0.37)
+    assert (ran.status, ran.one.deleted, len(tree(dest))) == (DONE, 11, 19)
+
+
+def test_one_deletion_is_one(source: Source, dest: Path) -> None:
+    site = Site(source)
+    site.put("only.txt", b"x")
+    site.publish()
+    go(source.base, dest)
+    site.drop("only.txt")
+    site.publish_changes(0)
+    notes = [notice.message for notice in go(source.base, dest).notices if notice.rule == "DST-B4"]
+    assert notes == ["1 deletion is held back, 100% of what is held: --max-delete 1.00 allows them"]
+
+
+def test_what_was_forgotten_is_no_measure_any_more(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest)
+    for number in range(5):
+        site.drop(f"f{number}.txt")
+    site.publish_changes(0)
+    go(source.base, dest)
+    with kept_state(Home(dest)) as database, database.write() as t:
+        assert measure(t, 1) == 5
+        forget(t, held_back(t))
+        assert measure(t, 1) is None
