@@ -16,6 +16,7 @@ from tools.engines.certificates import Authority
 from headwater import SyncOptions, cli, sync_folder
 from headwater.errors import Exit, UsageFault
 from headwater.sync.access import credentials_of
+from headwater.sync.network.fetch import TransportOptions
 from headwater.sync.network.signing_in import challenged
 from tests.sync.copying import DONE, tree
 from tests.sync.scripted_server import Behaviour, Request, answer, scripted
@@ -244,7 +245,9 @@ def test_nothing_shows_a_secret() -> None:
     )
     assert SECRET not in repr(options)
     assert "user='anna'" in repr(options)
-    credentials = credentials_of("http://h/", options)
+    settings = TransportOptions(proxy=f"http://x:{SECRET}@y", credentials=credentials_of("http://h/", options))
+    assert SECRET not in repr(settings)
+    credentials = settings.credentials
     assert SECRET not in repr(credentials)
     assert base64.b64encode(f"anna:{SECRET}".encode()).decode() not in f"{credentials!r} {credentials}"
     with pytest.raises(UsageFault) as caught:
@@ -254,6 +257,17 @@ def test_nothing_shows_a_secret() -> None:
         with pytest.raises(UsageFault) as caught:
             credentials_of("http://h/", SyncOptions(**wrong))  # type: ignore[arg-type]
         assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://anna:{}@[nowhere", "nonsense://anna:{}@x:1", "anna:{}@127.0.0.1:1", "http://a:{}@127.0.0.1:1"]
+)
+def test_a_proxy_of_the_environment_that_fails_is_told_without_its_password(proxy: str, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("http_proxy", proxy.format(SECRET))
+    assert cli.run(["inspect", "http://headwater.invalid/x.xml"]) == Exit.SOURCE
+    err = capsys.readouterr().err
+    assert SECRET not in err
+    assert "anna" not in err
 
 
 @pytest.mark.parametrize(

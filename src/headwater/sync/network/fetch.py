@@ -132,3 +132,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], None] = time.sleep
     chance: Callable[[], float] = random.random
     level_of: Callable[[str], Level] = level_of
+
+    def __repr__(self) -> str:
+        """Nothing of them: some are secret."""
+        return "TransportOptions(…)"

@@ -38,6 +38,7 @@ CurlError: type[Exception] = pycurl.error
 PLAIN_HEADERS = [b"Accept-Encoding: identity"]
 
 _SMALL_ESCAPE = re.compile(r"%(?:[a-f]|.[a-f])")
+_USERINFO = re.compile(r"[^\s'\"/@]*@")  # of a proxy of the environment
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 _FAILURES: dict[int, tuple[FailureKind, bool]] = {
@@ -192,7 +193,7 @@ class Handle:
             connected = self.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
             return Failure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
         kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, False))
-        return Failure(kind, text or f"error {code} of libcurl", passing)
+        return Failure(kind, _USERINFO.sub("***@", text) or f"error {code} of libcurl", passing)
 
 
 def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:

@@ -12,6 +12,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from enum import IntEnum
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -60,8 +61,9 @@ def addresses_of(host: str) -> list[str]:
 def proxy_hosts(given: str | None = None) -> Iterator[str]:
     """The proxy that was given and those of the environment, by which whatever they reach is reached."""
     for said in (given, *map(os.environ.get, _PROXIES)):
-        if said and (host := urlsplit(said if "://" in said else f"http://{said}").hostname):
-            yield host
+        with suppress(ValueError):  # what is no address libcurl will refuse
+            if said and (host := urlsplit(said if "://" in said else f"http://{said}").hostname):
+                yield host
 
 
 class AddressGuard:
