@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from headwater.storage import durable
+from headwater.storage.database import Database
+from headwater.storage.durable import replace_file, sync_folder
 from headwater.storage.folder import TEMPORARY, FolderStore
+from headwater.storage.schema import Schema
 from tests.disk import Disk, Loss
 
 LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "600"))
@@ -166,3 +170,26 @@ def test_a_store_that_need_not_be_durable_syncs_nothing(ground: Path, monkeypatc
         store.write("one/a.xml", [b"octets"])
         store.remove("one/a.xml")
     assert not [op for op in disk.ops if op.kind == "sync"]
+
+
+def test_a_file_that_is_replaced_is_synced_before_it_has_its_name_and_its_folder_after(
+    ground: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ground / "list.xml").write_bytes(b"before")
+    disk = Disk(ground)
+    with disk.recording(monkeypatch):
+        replace_file(ground / "list.xml", [b"after", b"wards"], TEMPORARY)
+    assert order(disk) == ["create #", "sync #", "name list.xml", "unname #", "sync root"]
+
+
+def test_a_sync_goes_through_the_cache_of_the_disk_where_the_system_has_a_call_for_that(
+    ground: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS: fsync alone does not."""
+    called: list[int] = []
+    monkeypatch.setattr(durable, "_FULL", 51)
+    monkeypatch.setattr("headwater.storage.durable.fcntl.fcntl", lambda _descriptor, call: called.append(call))
+    sync_folder(ground)
+    assert called == [51]
+    with Database(ground / "data.db", Schema(1, ("CREATE TABLE t(x);",))) as database:
+        assert database._writer.execute("PRAGMA fullfsync").fetchall() == [(1,)]

@@ -281,6 +281,7 @@ class Database:
                 "PRAGMA trusted_schema = OFF",
                 "PRAGMA cell_size_check = ON",
                 f"PRAGMA synchronous = {self._durability.value}",
+                "PRAGMA fullfsync = ON",  # macOS: through the cache of the disk
                 f"PRAGMA cache_size = -{self._cache_octets >> 10}",
                 "PRAGMA journal_size_limit = 67108864",
             ):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+
+_FULL: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+"""On macOS a plain fsync leaves octets in the cache of the disk."""
 
 
 def replace_file(target: Path, chunks: Iterable[bytes], temporary: str) -> int:
@@ -54,7 +58,10 @@ def make_folders(path: Path) -> None:
 def _sync(path: Path, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:
-        os.fsync(descriptor)
+        if _FULL is None:
+            os.fsync(descriptor)
+        else:
+            fcntl.fcntl(descriptor, _FULL)
     except OSError as cause:
         if cause.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without fsync has nothing to sync
             raise
