@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PERMANENT_REDIRECTS = frozenset({301, 308})
-SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
 _SILENT_LOSSES = 16

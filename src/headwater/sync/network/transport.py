@@ -17,12 +17,13 @@ from headwater.sync.network import dispatch
 from headwater.sync.network.authorities import Authorities, trusted_authorities
 from headwater.sync.network.dispatch import Dispatcher, Job, Run
 from headwater.sync.network.fetch import Failure, FailureKind, Fetch, Fetched, TransportOptions
-from headwater.sync.network.handles import NOT_TAKEN, PAUSE, PLAIN_HEADERS, CurlError, Handle, Multi
+from headwater.sync.network.handles import NOT_TAKEN, PAUSE, CurlError, Handle, Multi
 from headwater.sync.network.internal_addresses import AddressGuard, proxy_hosts
 from headwater.sync.network.partial import Part
 from headwater.sync.network.politeness import retry_after_seconds
 from headwater.sync.network.reception import HASHERS, Reception
-from headwater.sync.network.signing_in import FIELD_NAME, Credentials, Presented
+from headwater.sync.network.request_headers import RequestHeaders
+from headwater.sync.network.signing_in import Credentials
 from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReception
 from headwater.sync.network.throttle import LEAST_OCTETS_PER_CONNECTION, Throttle
 
@@ -60,8 +61,7 @@ class Transport:
         self._streams: dict[Job, Handle] = {}
         self._reread: deque[tuple[Job, Generator[None]]] = deque()
         self._queue = Dispatcher(self.options, self._most)
-        credentials = self.options.credentials
-        self._trusted = dispatch.site_of(credentials.origin) if credentials else None
+        self._headers = RequestHeaders(self.options.credentials)
         self._proxied = self.options.proxy is not None or any(
             os.environ.get(name) for name in ("http_proxy", "all_proxy", "ALL_PROXY")
         )
@@ -237,11 +237,11 @@ class Transport:
         self._flying[handle] = None
         try:
             if handle.certified or (self.options.credentials and self.options.credentials.certificate):
-                handle.identify(self.options.credentials if job.site == self._trusted else None, self.options)
+                handle.identify(self._headers.credentials_for(job), self.options)
             handle.aim(dispatch.wire_uri(job.uri), proxied=self._proxied)
             handle.use_method(job.fetch.method)
-            if job.fetch.headers or not handle.plain or job.site == self._trusted or job.part is not None:
-                self._set_headers(handle, job)
+            if not handle.plain or not self._headers.are_plain(job):
+                handle.send_headers(self._headers.lines(job))
             if job.site.startswith("https:"):
                 self._authorities = self._authorities or trusted_authorities()
                 handle.trust(self._authorities)
@@ -263,22 +263,6 @@ class Transport:
             return self._idle.pop()
         self._made += 1
         return Handle(Reception(), self.options, self.guard, self._throttle)
-
-    def _set_headers(self, handle: Handle, job: Job) -> None:
-        """Headers of this request: secrets go to the origin they were given for, and nowhere else."""
-        own = dispatch.site_of(job.fetch.uri) == job.site
-        secret = () if own else dispatch.SECRET_HEADERS
-        fields = [(name, value) for name, value in job.fetch.headers if name.lower() not in secret]
-        fields += job.part.headers() if job.part is not None else ()
-        names = {name.lower() for name, _ in fields}
-        if not all(map(FIELD_NAME.match, names)) or any(c in value for _, value in fields for c in "\r\n\0"):
-            raise ValueError("a header that cannot be sent")
-        lines = [f"{name}: {value}".encode("latin-1") for name, value in fields]
-        if "accept-encoding" not in names:
-            lines.extend(PLAIN_HEADERS)
-        if self.options.credentials and job.site == self._trusted:
-            lines += self.options.credentials.lines(names)
-        handle.send_headers(lines)
 
     def _collect(self) -> bool:
         """Take what libcurl has finished; whether there was anything."""
@@ -345,17 +329,11 @@ class Transport:
         if job.part is not None:
             job.part.drop()
             job.part = None
-        answer.presented = self._presented(job)
+        answer.presented = self._headers.presented(job)
         answer.tries = job.tries
         answer.moved_to = job.moved_to
         job.run.open -= 1
         job.run.done.append(answer)
-
-    def _presented(self, job: Job) -> Presented:
-        """What the last request said of who asks."""
-        if self.options.credentials is None:
-            return Presented.NOTHING
-        return self.options.credentials.presented if job.site == self._trusted else Presented.WITHHELD
 
     def _ground(self, handle: Handle, *, lasting: bool = False) -> None:
         """Take a transfer off libcurl; what its file holds without having been completed is removed, or kept."""
