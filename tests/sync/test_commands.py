@@ -162,20 +162,20 @@ def test_consent_is_a_share(source: Source, site: Site, dest: Path) -> None:
     for name in list(site.files):
         site.drop(name)
     site.publish_changes(10)
-    held_back = subprocess.run(headwater("sync", source.base, dest), capture_output=True, text=True, check=False)
+    held_back = run_here("sync", source.base, dest)
     assert held_back.returncode == 4
-    assert "--max-delete" in held_back.stderr
+    assert b"--max-delete" in held_back.stderr
     run("sync", source.base, dest, "--max-delete", "nonsense", status=2)
     run("sync", source.base, dest, "--max-delete", "100%")
     assert [path.name for path in dest.iterdir()] == [".headwater"]
 
 
 def test_errors_say_what_to_do(dest: Path) -> None:
-    done = subprocess.run(headwater("sync", "http://127.0.0.1:1/", dest), capture_output=True, text=True, check=False)
+    done = run_here("sync", "http://127.0.0.1:1/", dest)
     assert done.returncode == 3
-    assert done.stdout == ""
-    assert "do:" in done.stderr
-    assert "code: HW-SYN-01" in done.stderr
+    assert done.stdout == b""
+    assert b"do:" in done.stderr
+    assert b"code: HW-SYN-01" in done.stderr
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -287,14 +287,14 @@ def test_a_program_learns_of_an_error_as_json(
     (dest.parent / "file").write_bytes(b"")
     places = {"dest": dest, "file": dest.parent / "file", "folder": dest.parent}
     given = [one.format(source=source.base, **places) for one in arguments]
-    done = subprocess.run(headwater(*given, "--json"), capture_output=True, text=True, check=False)
+    done = run_here(*given, "--json")
     assert done.returncode == status, done.stderr
     said = json.loads(done.stdout)
     assert set(said) == {"error", "exit_status"}
     assert set(said["error"]) == {"code", "rule", "what", "where", "advice"}
     assert said["exit_status"] == status
     assert code in (None, said["error"]["code"])
-    assert f"code: {said['error']['code']}" in done.stderr
+    assert f"code: {said['error']['code']}" in done.stderr.decode()
     assert not dest.exists()
 
 
@@ -310,8 +310,8 @@ def test_what_is_told_to_a_person(source: Source, site: Site, dest: Path) -> Non
 
 
 def test_swapped_arguments_are_told(dest: Path) -> None:
-    done = subprocess.run(headwater("sync", dest, "https://example.org/"), capture_output=True, text=True, check=False)
-    assert "'https://example.org/' is an address, and no folder: first comes URL, then DEST" in done.stderr
+    done = run_here("sync", dest, "https://example.org/")
+    assert b"'https://example.org/' is an address, and no folder: first comes URL, then DEST" in done.stderr
 
 
 def test_an_object_that_has_begun_is_not_spoilt(tmp_path: Path) -> None:

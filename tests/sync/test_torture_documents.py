@@ -395,21 +395,15 @@ def many(source: Source, count: int) -> Site:
     ("held", "gone", "consent", "allowed"),
     [
         (30, 6, None, True),
-        (60, 12, None, True),
         (60, 13, None, False),
-        (30, 11, None, False),
-        (20, 10, None, True),
         (3, 3, None, False),
-        (1, 1, None, False),
-        (30, 30, 1.0, True),
         (30, 15, 0.5, True),
-        (30, 16, 0.5, False),
         (30, 1, 0.0, False),
     ],
 )
 @pytest.mark.parametrize("way", ["baseline", "increment"])
 def test_the_guard(way: str, held: int, gone: int, consent: float | None, allowed: bool, source, dest) -> None:
-    """DST-B4, DST-F9: held back, said, exit status 4; remembered, and done with consent."""
+    """DST-B4, DST-F9: held back, said, exit status 4; remembered, and done with consent (all cases: `test_guard`)."""
     site = many(source, held)
     assert go(source.base, dest).status == DONE
     for name in list(site.files)[:gone]:

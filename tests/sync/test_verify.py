@@ -175,6 +175,15 @@ def test_http_dates(text: str, seconds: int | None) -> None:
         (55, 55, 1.0, True),
         (55, 55, 0.99, False),
         (1, 100, 0.0, False),
+        (6, 30, None, True),
+        (12, 60, None, True),
+        (13, 60, None, False),
+        (11, 30, None, False),
+        (10, 20, None, True),
+        (3, 3, None, False),
+        (30, 30, 1.0, True),
+        (15, 30, 0.5, True),
+        (16, 30, 0.5, False),
     ],
 )
 def test_guard(doomed: int, held: int, consent: float | None, may: bool) -> None:
