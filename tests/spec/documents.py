@@ -9,7 +9,6 @@ from headwater.spec.reader import Reader, ReadLimits, Warned
 from headwater.spec.records import Document, Entry
 
 EXAMPLES = Path(__file__).parent.parent / "data" / "spec-examples"
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "spec-examples"
 BASE = "http://example.com/set/document.xml"
 
 NAMESPACES = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"'
