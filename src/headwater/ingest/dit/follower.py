@@ -131,14 +131,15 @@ class DitFollower:
         Returns since when all that could be seen has been taken; None when there is more, or none is known to be.
         """
         most = max(_FEWEST, PAGE // max(1, len(shards)))
+        positions = {shard: read_position(self.feed.position(shard.feed)) for shard in shards}
         mark: _Mark | None = None
         for number in range(MOST_PAGES):
-            read = [self._look(shard, most) for shard in shards]
+            read = self._look(positions, most)
             if not number:
                 mark = self._mark(read)
                 if len(shards) > 1 and any(one.found for one in read):  # one was looked at before the other
                     time.sleep(_APART_SECONDS)
-                    read = [self._look(shard, most) for shard in shards]
+                    read = self._look(positions, most)
             pages = [one.page(mark) for one in read]
             counts = ready(pages)
             if any(counts):
@@ -149,10 +150,12 @@ class DitFollower:
                 return None if mark is None else mark.at
         return None
 
-    def _look(self, shard: Shard, most: int) -> _Read:
-        position = read_position(self.feed.position(shard.feed))
-        found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
-        return _Read(shard, position, found, is_full)
+    def _look(self, positions: Mapping[Shard, ShardPosition], most: int) -> list[_Read]:
+        """What each shard has beyond its position; the position moves when it is taken."""
+        return [
+            _Read(shard, position, *self.index.look(shard, position, self.resource_sets, most=most))
+            for shard, position in positions.items()
+        ]
 
     def _mark(self, read: Sequence[_Read]) -> _Mark | None:
         """What could be seen long enough ago; what can be seen now is kept in mind."""
