@@ -9,6 +9,7 @@ HEADWATER_TRIAL_EVENTS makes it longer than the suite has time for.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import random
 import time
@@ -24,14 +25,14 @@ from tools.engines.engine import Engine
 from headwater.catalog.interface import Recorded, Resource
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
-from tests.server.serving import Process, until
+from tests.server.serving import Process, request, until
 
 EVENTS = int(os.environ.get("HEADWATER_TRIAL_EVENTS", "300"))
 PROVIDERS = ["Core", "DOAJ", "Elsevier", "Frontiers", "PLOS", "Springer"]
 INDEX = "omtd-trial"
 ROOT = "/srv/harvest"
 MAPPING = {
-    "settings": {"number_of_shards": 3, "number_of_replicas": 0, "refresh_interval": "300ms"},
+    "settings": {"number_of_shards": 3, "number_of_replicas": 0, "refresh_interval": "1s"},
     "mappings": {"properties": {"resource_set": {"type": "keyword"}, "lastmod": {"type": "keyword"},
                                 "datetime": {"type": "keyword"}}},
 }  # fmt: skip
@@ -146,6 +147,17 @@ def configured(folder: Path, url: str) -> Path:
     return config
 
 
+def loaded(process: Process) -> None:
+    """Wait until the snapshot of every provider was loaded."""
+    url = process.listening()
+
+    def is_ready() -> bool:
+        sets = json.loads(request(url, "/health").body)["sets"]
+        return len(sets) == len(PROVIDERS) and all(one["ready"] for one in sets)
+
+    until(is_ready, 240, "all sets")
+
+
 class Held:
     """What the server has recorded of a provider."""
 
@@ -172,7 +184,7 @@ def test_the_log_is_what_was_done_and_each_resource_is_complete(
     client.indices.refresh(index=INDEX)
     config = str(configured(tmp_path, opensearch.url))
     with Process(config, "--port", "0", "--quiet") as process:
-        process.ready()
+        loaded(process)
         for _ in range(EVENTS // 2):
             chance.choice(providers).act()
         time.sleep(chance.random())  # not a wait for anything: kills come at different moments
@@ -181,7 +193,7 @@ def test_the_log_is_what_was_done_and_each_resource_is_complete(
         chance.choice(providers).act()
     held = Held(tmp_path / "state")
     with Process(config, "--port", "0", "--quiet") as process:
-        process.ready()
+        loaded(process)
         until(lambda: all(is_complete(held, one) for one in providers), 240, "all changes and resources")
         assert process.stop()[0] == 0
     for provider in providers:

@@ -95,6 +95,7 @@ def test_a_server_follows_an_index_with_its_catalog_on_the_cluster(
     )
     with Process(str(config), "--port", "0", "--quiet") as process:
         url = process.ready()
+        until(lambda: request(url, "/s/resourcelist.xml").status == 200, what="the snapshot")
         _, entries, _ = read_bytes(request(url, "/s/resourcelist.xml").body)
         assert [one.loc for one in entries] == ["http://files.example.org/a"]
         post(cluster, "served", resource("b", 2, resource_set="Their Set"),

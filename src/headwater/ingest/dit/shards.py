@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-MARGIN_SECONDS: Final = 0.25
-"""Beyond the interval at which shards show what is new, which they keep to as well as they can."""
+MARGIN_SECONDS: Final = 1.0
+"""Beyond twice the interval at which shards show what is new: an engine with much to do is late with it."""
 LONGEST_SECONDS: Final = 60.0
 """A change is held back for so long at most, whatever the interval is."""
 
@@ -85,4 +85,4 @@ def held_seconds(refresh_seconds: Sequence[float]) -> float:
     longest = max(refresh_seconds, default=0.0)
     if len(refresh_seconds) < 2 or not longest:
         return 0.0
-    return min(longest + MARGIN_SECONDS, LONGEST_SECONDS)
+    return min(2 * longest + MARGIN_SECONDS, LONGEST_SECONDS)
