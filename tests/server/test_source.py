@@ -264,8 +264,22 @@ def test_all_is_not_well_while_nothing_can_be_recorded(world: World, monkeypatch
         assert "full" in told["sets"][0]["error"]
         monkeypatch.undo()
         world.comes()
-        until(lambda: report(source)[0] == 200)
-        assert source.sets_health[0].failing_since is None
+        until(lambda: source.sets_health[0].failing_since is None)
+        assert report(source)[0] == 200
+
+
+def test_a_folder_that_is_not_there_yet_is_waited_for_and_said_so(world: World) -> None:
+    """A disk that is mounted later."""
+    world.folder.rmdir()
+    with Source(world.config(), listener=world.events.append) as source:
+        source.start()
+        until(lambda: any(isinstance(one, Notice) and one.rule == "HW-ING-02" for one in world.events))
+        (told,) = [one for one in world.events if isinstance(one, Notice) and one.rule == "HW-ING-02"]
+        assert "is tried again" in told.message
+        world.folder.mkdir()
+        world.put("a")
+        until(lambda: source.is_published("files"))
+        world.comes()
 
 
 def test_the_regular_scan_finds_what_no_hint_told(tmp_path: Path) -> None:

@@ -85,7 +85,8 @@ class FedSet:
             text = fault.what + (f" ({fault.where})" if fault.where else "")
         code = fault.code if isinstance(fault, HeadwaterError) else "HW-000"
         if text != health.error:
-            listener(Notice(code, f"the set {health.name!r} cannot be brought up to date: {text}"))
+            told = f"the set {health.name!r} cannot be brought up to date, and is tried again: {text}"
+            listener(Notice(code, told))
         health.failures += 1
         health.phase = "failing"
         health.error, health.error_code, health.error_at = text, code, at

@@ -207,7 +207,8 @@ class Follower:
             what = fault.what + (f" ({fault.where})" if fault.where else "")
         code = fault.code if isinstance(fault, HeadwaterError) else "HW-000"
         if what != health.error:
-            self._listener(Notice(code, f"the set {health.name!r} cannot be brought up to date: {what}"))
+            told = f"the set {health.name!r} cannot be brought up to date, and is tried again: {what}"
+            self._listener(Notice(code, told))
         health.failures += 1
         health.phase = "failing"
         health.error, health.error_code, health.error_at = what, code, self._clock()
