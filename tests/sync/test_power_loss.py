@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.sync import execution
-from headwater.sync.copy import ledger
+from headwater.sync.copy import flushing, ledger
 from tests.disk import EVERYTHING, Disk, Loss
 from tests.sync.copying import DONE, check, go, is_clean, tree
 from tests.sync.torture import Site, Source, at, url
@@ -152,16 +153,34 @@ def test_what_an_earlier_run_wrote_is_flushed_once_before_it_is_trusted(
         assert len(flushed) == expected
 
 
+@pytest.mark.parametrize("has_waited", [True, False])
 def test_where_no_boot_id_is_known_a_run_ends_with_a_flush(
-    source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch
+    source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch, has_waited: bool
 ) -> None:
+    """Where the system does not wait for the disk, the next run hashes what this one wrote."""
     flushed: list[bytes] = []
-    monkeypatch.setattr(ledger, "flush", flushed.append)
+
+    def flush(root: bytes) -> bool:
+        flushed.append(root)
+        return has_waited
+
+    monkeypatch.setattr(ledger, "flush", flush)
     monkeypatch.setattr(ledger, "boot_id", lambda: "")
     filled(source, Site)
-    for _ in range(2):
-        assert go(source.base, dest).status == DONE
-        assert flushed == [os.fsencode(dest)]
+    assert go(source.base, dest).status == DONE
+    assert flushed == [os.fsencode(dest)]
+    damage(dest / "d1" / "f1")
+    assert go(source.base, dest).status == DONE
+    assert len(flushed) == (1 if has_waited else 2)  # a run that has written nothing needs none
+    assert ((dest / "d1" / "f1").read_bytes() == b"1" * 40) is not has_waited
+
+
+def test_a_flush_is_trusted_on_linux_alone(dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sync(2) waits there, and nowhere else for certain."""
+    dest.mkdir()
+    assert flushing.flush(os.fsencode(dest)) is (sys.platform == "linux")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert flushing.flush(os.fsencode(dest)) is False
 
 
 def test_a_file_that_is_gone_is_not_asked_for_on_condition(source: Source, dest: Path) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
 
-def flush(root: bytes) -> None:
-    """Make everything on the copy's file system durable; cheap when the kernel has already written it."""
+def flush(root: bytes) -> bool:
+    """Have everything on the copy's file system written; cheap when the kernel has already done it.
+
+    True when it is durable now. Outside Linux a system may only have begun when it says that it has.
+    """
     descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
     try:
         library = ctypes.CDLL(None, use_errno=True)
         if not hasattr(library, "syncfs") or library.syncfs(descriptor) != 0:
             os.sync()
+        return sys.platform == "linux"
     finally:
         os.close(descriptor)
 

@@ -87,8 +87,7 @@ class Ledger:
         with self._database.write() as t:
             wrote = t.one("SELECT 1 FROM resources WHERE run = ? LIMIT 1", (number,)) is not None
         if wrote and not boot_id():
-            flush(os.fsencode(self._root))
-            wrote = False
+            wrote = not flush(os.fsencode(self._root))
         with self._database.write() as t:
             t.run(
                 "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?",
