@@ -272,3 +272,25 @@ def test_a_repair_fetches_what_is_unconfirmed_again(option: str, source: Source,
     ran = go(source.base, dest, repair=option == "repair", baseline=option == "baseline")
     assert (ran.status, ran.one.newer_than_listed, tree(dest)["f2.txt"]) == (DONE, 0, OLD)
     assert check(source.base, dest).verdict == "in sync"
+
+
+def test_a_list_without_hashes_confirms_it(source: Source, site: Site, dest: Path) -> None:
+    """A later list of its length confirms what was placed unconfirmed, by a 304 too; one of another length does not."""
+    site.publish_capabilities("resourcelist")
+
+    def publish(when: float, length: int) -> None:
+        body = {name: length if name == "f2.txt" else len(site.files[name]) for name in site.files}
+        entries = [url(site.uri(n), at(when if n == "f2.txt" else 0), length=body[n]) for n in body]
+        site.publish_list(entries, when=when)
+
+    publish(10, len(OLD))
+    source.pages[PATH] = Reply(NEW, modified=late(500))
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.newer_than_listed) == (FAILED, 1)
+    publish(400, len(OLD))
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.newer_than_listed) == (FAILED, 1)
+    publish(600, len(NEW))
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.newer_than_listed, tree(dest)["f2.txt"]) == (DONE, 0, NEW)
+    assert go(source.base, dest).status == DONE

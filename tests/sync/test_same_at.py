@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sync.copying import DONE, go, tree
+from tests.sync.copying import DONE, SOURCE, go, tree
 from tests.sync.test_torture_documents import indexed, part
-from tests.sync.torture import Reply, Site, Source, url
+from tests.sync.torture import Reply, Site, Source, at, document, url
 
 LIST = "/set/resourcelist.xml"
 COMPONENTS = ("/set/a.xml", "/set/z.xml")
@@ -64,6 +64,44 @@ def test_components_are_of_the_list(source: Source, site: Site, dest: Path) -> N
     ran = go(source.base, dest)
     assert (ran.status, ran.one.process) == (DONE, "baseline")
     assert tree(dest) == {name: body for name, body in site.files.items() if name != "f3.txt"}
+
+
+@pytest.mark.parametrize("etag", [True, False], ids=["components with ETag", "without"])
+def test_an_index_that_is_unchanged_tells_nothing_of_its_components(
+    etag: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """A 304 of the index, and a component of other octets; what is the same costs a question each."""
+    site.publish_capabilities("resourcelist")
+    indexed(site)
+    for path in COMPONENTS:
+        source.pages[path] = Reply(source.reply(path).body, etag=etag)
+    assert go(source.base, dest).status == DONE
+    source.forget()
+    assert go(source.base, dest).one.process == "none"
+    assert [source.requests(path) for path in (LIST, *COMPONENTS)] == [[path] for path in (LIST, *COMPONENTS)]
+    site.put("f4.txt", b"four, mended")
+    part(site, "a", "f2.txt", "f4.txt")
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.process) == (DONE, "baseline")
+    assert tree(dest) == {name: body for name, body in site.files.items() if name != "f3.txt"}
+
+
+def test_an_index_of_a_sitemap_that_never_changes(source: Source, site: Site, dest: Path) -> None:
+    """The usual index of a plain Sitemap names its components and says nothing else."""
+    uri = f"{source.base}/sitemap_index.xml"
+    parts = [url(f"{site.root}/a.xml", tag="sitemap"), url(f"{site.root}/z.xml", tag="sitemap")]
+    site.serve("/sitemap_index.xml", document(parts, "sitemapindex"))
+    site.serve("/set/a.xml", document([url(site.uri("f0.txt"), at(0))]))
+    site.serve("/set/z.xml", document([url(site.uri("f1.txt"), at(0))]))
+    assert go(uri, dest, sitemap=True).status == DONE
+    site.put("f1.txt", b"one, changed")
+    site.serve("/set/z.xml", document([url(site.uri("f1.txt"), at(site.clock)), url(site.uri("f2.txt"), at(0))]))
+    assert go(uri, dest, sitemap=True).status == DONE
+    assert tree(dest) == {name: site.files[name] for name in ("f0.txt", "f1.txt", "f2.txt")}
+    assert go(uri, dest, sitemap=True).one.process == "none"
+    del source.pages["/set/a.xml"]
+    assert go(uri, dest, sitemap=True).status == SOURCE
+    assert len(tree(dest)) == 3
 
 
 def test_forced(source: Source, listed: Site, dest: Path) -> None:

@@ -15,11 +15,12 @@ from headwater.sync.moving import LISTED
 from headwater.sync.position import FUTURE, Position
 from headwater.sync.reading.documents import Missing
 from headwater.sync.reading.listing import Listing, OtherKind, Same, Snapshot
-from headwater.sync.reading.sameness import Done
+from headwater.sync.reading.sameness import Component, Done
 from headwater.sync.refusals import any_refused
 from headwater.sync.standing import Standing
 from headwater.sync.state import (
     SetRow,
+    Validators,
     fact,
     forget_documents,
     keep_fact,
@@ -29,6 +30,7 @@ from headwater.sync.state import (
 )
 
 _PRINT = "baseline of set {}"  # a fact: the digest of the octets of its list
+_COMPONENTS = "components of set {}"  # a fact: those of its index, as they were read
 
 
 class Baseline:
@@ -69,10 +71,10 @@ class Baseline:
         if uri is None or self._set.scope.refusal(uri):
             return
         with self._kit.database.write() as t:
-            held = validators(t, row.id, uri) if row.baseline_uri == uri else None
             done = baseline_done(t, row)
+            held = _held(t, row, uri) if row.baseline_uri == uri else None
         try:
-            found = self._listing().read(uri, held, None if corrected else done)
+            found = self._listing().read(uri, held, None if corrected else done, done.components)
             if isinstance(found, Snapshot) and not self._is_stale(found):
                 self._apply(found)
         except (SourceFault, Undetermined) as fault:
@@ -84,8 +86,8 @@ class Baseline:
         if force or not row.baseline_done or row.baseline_uri != uri:
             return listing.read(uri)
         with self._kit.database.write() as t:
-            held, done = validators(t, row.id, uri), baseline_done(t, row)
-        return listing.read(uri, held, done)
+            held, done = _held(t, row, uri), baseline_done(t, row)
+        return listing.read(uri, held, done, done.components)
 
     def _listing(self) -> Listing:
         return Listing(
@@ -220,13 +222,21 @@ class Baseline:
                     "DELETE FROM resources WHERE set_id = ? AND path IS NULL AND changed_at <= ?", (row.id, snapshot.at)
                 )
             keep_fact(t, _PRINT.format(row.id), snapshot.print)
+            keep_fact(t, _COMPONENTS.format(row.id), msgspec.json.encode(snapshot.components).decode())
             keep_position(t, row.id, position)
         self._set.reload()
 
 
 def baseline_done(t: Transaction, row: SetRow) -> Done:
     """The list of the last completed baseline of a set, as it is remembered (DST-B1)."""
-    return Done(row.baseline_at, fact(t, _PRINT.format(row.id)))
+    encoded = fact(t, _COMPONENTS.format(row.id))
+    components = msgspec.json.decode(encoded, type=tuple[Component, ...]) if encoded else ()
+    return Done(row.baseline_at, fact(t, _PRINT.format(row.id)), components)
+
+
+def _held(t: Transaction, row: SetRow, uri: str) -> Validators | None:
+    """The validators of the list of the last baseline, if its components, or that it has none, are remembered."""
+    return None if fact(t, _COMPONENTS.format(row.id)) is None else validators(t, row.id, uri)
 
 
 def _incomplete(snapshot: Snapshot) -> Unreachable:

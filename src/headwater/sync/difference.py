@@ -153,7 +153,7 @@ class Difference:
                     settled.add((self._set.id, uri, at))
                 continue
             self._counts.updated += 1
-            ask = present and same is Same.ASK
+            ask = present and same is Same.ASK and not (newer and length not in (None, size))
             yield (
                 uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, None, at,
                 etag if ask else None, last_modified if ask else None, tries,

@@ -35,7 +35,7 @@ ON CONFLICT(set_id, uri) DO UPDATE SET loc = excluded.loc, reason = excluded.rea
   lastmod = excluded.lastmod, length = excluded.length, hash = excluded.hash, type = excluded.type,
   encoding = excluded.encoding, mirrors = excluded.mirrors, changed_at = excluded.changed_at"""
 _CONFIRMED = (
-    "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, doomed_at = NULL,"
+    "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
     " changed_at = coalesce(?, changed_at), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?"
 )
 

@@ -23,7 +23,7 @@ from headwater.sync.moments import micros
 from headwater.sync.position import FUTURE
 from headwater.sync.reading.documents import Answer, Documents, Missing, Unchanged
 from headwater.sync.reading.intake import Intake
-from headwater.sync.reading.sameness import Again, Done, Fingerprint, digest_of, is_done
+from headwater.sync.reading.sameness import Again, Component, Done, Fingerprint, digest_of, is_done
 from headwater.sync.state import Validators
 
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
@@ -61,6 +61,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     etag: str | None = None
     last_modified: str | None = None
+    components: tuple[Component, ...] = ()
     faults: tuple[str, ...] = ()
     document_count: int = 1
     sitemap: bool = False
@@ -88,6 +89,11 @@ class _Read(msgspec.Struct, frozen=True):
     validators: Validators | None
     fingerprint: str
     digest: str = ""
+
+    def known(self) -> Component:
+        """What is remembered of it."""
+        etag, modified = (self.validators.etag, self.validators.last_modified) if self.validators else (None, None)
+        return Component(self.uri, etag, modified, self.digest)
 
 
 class _Wrong(Exception):
@@ -123,11 +129,21 @@ class Listing:
         self._sleep = sleep
 
     def read(
-        self, uri: str, validators: Validators | None = None, done: Done | None = None
+        self,
+        uri: str,
+        validators: Validators | None = None,
+        done: Done | None = None,
+        components: tuple[Component, ...] = (),
     ) -> Snapshot | Same | OtherKind | Missing:
-        """Read the list behind `uri`. `done`: the list for which there would be nothing to do (DST-B1)."""
+        """Read the list behind `uri`. `done`: the list for which there would be nothing to do (DST-B1).
+
+        `components`: those of the index that `validators` are of, which says nothing of what they are by now.
+        """
         for reading in range(_READINGS):
             found = self._once(uri, validators)
+            if isinstance(found, Same) and any(map(self._differs, components)):
+                validators = None
+                found = self._once(uri, None)
             if done is not None and isinstance(found, Snapshot) and is_done(found.stated_at, found.print, done):
                 return Same(uri, found.etag, found.last_modified)
             if not isinstance(found, Snapshot) or (found.settled and found.complete):
@@ -231,6 +247,7 @@ class Listing:
             settled=not misfits,
             etag=index.etag,
             last_modified=index.last_modified,
+            components=tuple(one.known() for one in read),
             faults=tuple(faults[:20]) + tuple(f"{uri} does not fit its index" for uri in misfits[:20]),
             document_count=count + 1,
             skipped=skipped,
@@ -274,6 +291,15 @@ class Listing:
         if isinstance(answer, Unchanged):
             return False
         return isinstance(answer, Missing) or again.fingerprint() != before.fingerprint
+
+    def _differs(self, known: Component) -> bool:
+        """Whether a component of the last completed baseline has other octets by now, or cannot be read."""
+        held = Validators(known.etag, known.last_modified) if known.etag or known.last_modified else None
+        try:
+            answer = self._documents.read(known.uri, Again(Intake(self._scope)), held, objection=self._scope.objection)
+        except SourceFault:
+            return True  # what is wrong the reading of all tells
+        return not isinstance(answer, Unchanged) and (isinstance(answer, Missing) or answer.digest != known.digest)
 
     def _finish(self, snapshot: Snapshot) -> Snapshot:
         with self._database.write() as t:

@@ -14,11 +14,21 @@ _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _LINES = msgspec.json.Encoder()
 
 
+class Component(msgspec.Struct, frozen=True, array_like=True):
+    """One component of an index as it was read: what asks for it again, and the digest of its octets."""
+
+    uri: str
+    etag: str | None
+    last_modified: str | None
+    digest: str
+
+
 class Done(msgspec.Struct, frozen=True):
-    """The list of the last completed baseline: its `at`, and the digest of its octets."""
+    """The list of the last completed baseline: its `at`, the digest of its octets, and its components."""
 
     at: int | None
     print: str | None
+    components: tuple[Component, ...] = ()
 
 
 def is_done(at: int | None, print_: str, done: Done) -> bool:
