@@ -143,6 +143,28 @@ def test_requests_with_and_without_an_offer_may_be_pipelined(running: Fed) -> No
     assert statuses == [200, 404, 200, 200, 404, 404, 200]
 
 
+@pytest.mark.parametrize(
+    ("version", "connection"),
+    [(b"1.1", b"close, Upgrade, HTTP2-Settings"), (b"1.1", b"Upgrade, close"), (b"1.0", b"Upgrade, HTTP2-Settings")],
+)
+def test_who_offers_and_wants_the_connection_closed_is_answered(
+    running: Fed, version: bytes, connection: bytes
+) -> None:
+    def of(head: bytes) -> bytes:
+        return head.replace(b"HTTP/1.1", b"HTTP/" + version).replace(b"Upgrade, HTTP2-Settings", connection)
+
+    body = lines("last/" + connection.hex())
+    for pieces in ([of(post("/s/changes", len(body))) + body], [of(post("/s/changes", len(body))), body]):
+        with Connection(running.url) as client:
+            client.send(*pieces, pause=0.05)
+            assert taken(client.answer()) == 1
+            assert client.answer()[0] == 0
+    with Connection(running.url) as client:
+        client.send(of(b"GET /none HTTP/1.1\r\nhost: x\r\n" + OFFER + b"\r\n"))
+        assert client.answer()[0] == 404
+        assert client.answer()[0] == 0
+
+
 def test_documents_come_with_an_offer_too(running: Fed) -> None:
     body = b"".join(json.dumps(one).encode() + b"\n" for one in (resource("o", 1), change("o", "created", 1)))
     with Connection(running.url) as client:

@@ -2,7 +2,8 @@
 
 Clients such as Java's offer HTTP/2 (`Upgrade: h2c`) with every request on a plain connection, also with those that have
 a body. httptools takes the offer for accepted: it gives no body and wants the rest of the connection taken elsewhere.
-So the head is given to it once more, without the offer, before what follows.
+So the head is given to it once more, without the offer, before what follows; to a parser that begins anew, because one
+that has seen a request with `Connection: close` to its end reads nothing after it.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ class OfferlessParser(HttpRequestParser):
     """Calls `protocol` as its base does; a request with an offer comes twice, first with `is_offer` being true."""
 
     def __init__(self, protocol: Request) -> None:
-        super().__init__(protocol)
         self._request = protocol
+        self._begin()
+
+    def _begin(self) -> None:
+        super().__init__(self._request)
+        self.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
 
     @property
     def is_offer(self) -> bool:
@@ -43,7 +48,9 @@ class OfferlessParser(HttpRequestParser):
             except HttpParserUpgrade as offer:
                 if not self.is_offer:
                     raise
-                data = self._head() + bytes(data)[offer.args[0] :]
+                head = self._head()
+                self._begin()
+                data = head + bytes(data)[offer.args[0] :]
 
     def _head(self) -> bytes:
         """The head of the present request without the offer."""

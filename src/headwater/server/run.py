@@ -167,7 +167,6 @@ class Bounded(HttpToolsProtocol):
         """Begin: a head must come within its time."""
         super().connection_made(transport)
         self.parser = OfferlessParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
         self.deadline = self.loop.call_later(self.limits.head_seconds, self.too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
