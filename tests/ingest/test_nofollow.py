@@ -3,6 +3,9 @@
 import ctypes
 import errno
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +94,32 @@ def test_what_is_opened_is_not_inherited_and_a_name_is_whole(tree: Path, opener:
     os.close(descriptor)
     with pytest.raises(ValueError, match="null"):
         opener(path + b"\0/../../secret", READ, HERE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux's")
+@pytest.mark.parametrize("opener", [open_unlinked, open_by_steps])
+def test_nobody_waits_for_a_file_that_another_process_keeps_to_itself(tree: Path, opener: Opener) -> None:
+    """By a lease (fcntl(2)), as file servers take them: to wait for its end could take 45 seconds."""
+    program = (
+        "import fcntl, os, signal, sys; signal.signal(signal.SIGIO, signal.SIG_IGN);"
+        "held = os.open(sys.argv[1], os.O_RDWR); fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK);"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    path = os.path.realpath(os.fsencode(tree)) + b"/a/b/file"
+    command = [sys.executable, "-I", "-S", "-c", program, os.fsdecode(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        try:
+            if holder.stdout.readline() != b"held\n":
+                pytest.skip("the file system knows no leases")
+            began = time.process_time()
+            assert outcome(opener, path, READ | os.O_NONBLOCK, HERE) == "EAGAIN"
+            assert time.process_time() - began < 2, "no processor is spent on it"
+        finally:
+            holder.kill()
+            holder.stdin.close()
+            holder.stdout.close()
 
 
 @pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM])

@@ -91,7 +91,7 @@ def _by_openat2() -> Opener:
             how = hows[flags] = struct.pack(_HOW, flags | large, 0, _NO_SYMLINKS)
         while (descriptor := call(_OPENAT2, folder, path, how, len(how))) < 0:
             number = ctypes.get_errno()
-            if number not in (errno.EINTR, errno.EAGAIN):
+            if number != errno.EINTR:
                 raise OSError(number, os.strerror(number), path)
         return int(descriptor)
 
