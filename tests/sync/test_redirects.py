@@ -10,7 +10,7 @@ import pytest
 
 from headwater.errors import SourceFault
 from headwater.sync.audit.proof import audit
-from headwater.sync.network.internal_addresses import AddressGuard, Level, level_of, proxy_hosts
+from headwater.sync.network.internal_addresses import AddressGuard, Level, level_of, proxy_places
 from headwater.sync.network.transport import FailureKind, Fetch, Transport, TransportOptions
 from headwater.sync.options import Options
 from headwater.sync.run import open_transport
@@ -252,39 +252,39 @@ def test_levels(address: str, level: Level) -> None:
 
 
 def guard(
-    *named: str, resolve: Callable[[str], list[str]] = lambda _: [], proxies: tuple[str, ...] = ()
+    *named: str, resolve: Callable[[str], list[str]] = lambda _: [], proxies: tuple[tuple[str, int], ...] = ()
 ) -> AddressGuard:
     return AddressGuard("source.example", named, resolve=resolve, proxies=lambda: proxies)
 
 
 def test_a_public_source_leads_nowhere_inside() -> None:
     one = guard(resolve=lambda _: ["93.184.216.34"])
-    assert one.objection("evil.example", "93.184.216.35") is None
+    assert one.objection("evil.example", "93.184.216.35", 80) is None
     for address in ("10.0.0.1", "127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1"):
-        assert "--allow-host evil.example" in (one.objection("evil.example", address) or "")
+        assert "--allow-host evil.example" in (one.objection("evil.example", address, 80) or "")
 
 
 def test_a_name_that_was_public_does_not_lead_inside_later() -> None:
     """DNS rebinding, of the source's own name as of one that was allowed."""
     one = guard("cdn.example")
     for host in ("source.example", "cdn.example"):
-        assert one.objection(host, "93.184.216.34") is None
-        assert one.objection(host, "127.0.0.1") is not None
+        assert one.objection(host, "93.184.216.34", 80) is None
+        assert one.objection(host, "127.0.0.1", 80) is not None
 
 
 def test_a_source_that_was_public_is_not_inside_in_a_later_run() -> None:
     """DNS rebinding between two runs; who names the host anew says that it has moved inside."""
     one = guard()
-    assert one.objection("source.example", "93.184.216.34") is None
+    assert one.objection("source.example", "93.184.216.34", 80) is None
     assert one.source_in_public == "source.example"
     later, other, named = guard(), guard(), guard("source.example")
     for again in (later, named):
         again.was_public("source.example")
     other.was_public("another.example")
-    said = later.objection("source.example", "10.0.0.1") or ""
+    said = later.objection("source.example", "10.0.0.1", 80) or ""
     assert "was in public before: --allow-host source.example" in said
-    assert other.objection("source.example", "10.0.0.1") is None
-    assert named.objection("source.example", "10.0.0.1") is None
+    assert other.objection("source.example", "10.0.0.1", 80) is None
+    assert named.objection("source.example", "10.0.0.1", 80) is None
     assert guard().source_in_public is None
 
 
@@ -310,8 +310,8 @@ def test_a_copy_remembers_that_its_source_was_public(source: Source, site: Site,
 
 def test_what_the_user_names_may_be_inside() -> None:
     one = guard("intranet.example", resolve=lambda _: ["93.184.216.34"])
-    assert one.objection("intranet.example", "10.0.0.7") is None
-    assert one.objection("other.example", "10.0.0.7") is not None
+    assert one.objection("intranet.example", "10.0.0.7", 80) is None
+    assert one.objection("other.example", "10.0.0.7", 80) is not None
 
 
 @pytest.mark.parametrize(
@@ -327,17 +327,18 @@ def test_what_the_user_names_may_be_inside() -> None:
 )
 def test_a_source_inside_leads_no_further_inside(own: str, address: str, allowed: bool) -> None:
     one = guard()
-    assert one.objection("source.example", own) is None
-    assert (one.objection("other.example", address) is None) is allowed
+    assert one.objection("source.example", own, 80) is None
+    assert (one.objection("other.example", address, 80) is None) is allowed
 
 
 def test_a_proxy_may_be_inside() -> None:
     """By a proxy only an address that stands in the URI itself can be judged."""
     table = {"proxy.example": ["10.0.0.9"], "source.example": []}
-    one = guard(resolve=lambda host: table.get(host, []), proxies=("proxy.example",))
-    assert one.objection("cdn.example", "10.0.0.9") is None
+    one = guard(resolve=lambda host: table.get(host, []), proxies=(("proxy.example", 3128),))
+    assert one.objection("cdn.example", "10.0.0.9", 3128) is None
+    assert one.objection("cdn.example", "10.0.0.9", 80) is not None
     assert one.literal_objection("cdn.example") is None
-    for host in ("10.0.0.1", "127.1", "2130706433", "0x7f.1", "::1"):
+    for host in ("10.0.0.1", "127.1", "2130706433", "0x7f.1", "::1", "localhost", "a.localhost"):
         assert one.literal_objection(host) is not None
     assert guard().literal_objection("10.0.0.1") is None
 
@@ -347,9 +348,11 @@ def test_a_proxy_inside_is_asked(said: str, monkeypatch: pytest.MonkeyPatch) -> 
     """However it is written, and wherever it was said."""
     for name in ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    assert list(proxy_hosts(said.format("10.0.0.9:3128"))) == ["10.0.0.9"]
+    assert list(proxy_places(said.format("10.0.0.9:3128"))) == [("10.0.0.9", 3128)]
     monkeypatch.setenv("https_proxy", said.format("[fd00::9]:3128"))
-    assert list(proxy_hosts()) == ["fd00::9"]
+    assert list(proxy_places()) == [("fd00::9", 3128)]
+    monkeypatch.setenv("https_proxy", said.format("[fd00::9]"))
+    assert list(proxy_places()) == [("fd00::9", 1080)]
 
 
 def test_a_connection_by_a_proxy_inside_is_made(inside: Source) -> None:
@@ -363,6 +366,19 @@ def test_a_connection_by_a_proxy_inside_is_made(inside: Source) -> None:
             assert failure is not None
             assert failure.kind is FailureKind.ADDRESS_REFUSED
     assert len(inside.requests()) == 1
+
+
+@pytest.mark.parametrize("name", ["localhost", "any.localhost"])
+def test_a_proxy_on_this_machine_lets_nothing_else_of_it_be_reached(
+    name: str, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for past the proxy is not at the proxy's place, though it is at its address."""
+    source.pages["/x"] = Reply(BODY)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9/")
+    with Transport(TransportOptions(retries=0, source="http://93.184.216.34/")) as wire:
+        failure = wire.one(Fetch(f"http://{name}:{source.server_address[1]}/x")).failure
+    assert failure is not None
+    assert (failure.kind, source.requests()) == (FailureKind.ADDRESS_REFUSED, [])
 
 
 @pytest.mark.parametrize("way", ["mirror", "redirect", "redirected mirror"])

@@ -101,9 +101,11 @@ class Handle:
 
     def _open(self, _purpose: int, address: Any) -> socket.socket | int:
         """A socket to connect with, unless the guard objects to the address."""
-        if self.job is not None and (barred := self.guard.objection(host_of(self.job.site), str(address.addr[0]))):
-            self.barred = barred
-            return int(pycurl.SOCKET_BAD)
+        if self.job is not None:
+            where, port = str(address.addr[0]), int(address.addr[1])
+            if barred := self.guard.objection(host_of(self.job.site), where, port):
+                self.barred = barred
+                return int(pycurl.SOCKET_BAD)
         return _Socket(address.family, address.socktype, address.protocol)
 
     def _write(self, chunk: bytes) -> int | None:

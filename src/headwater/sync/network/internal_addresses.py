@@ -19,6 +19,9 @@ from urllib.parse import urlsplit
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")  # RFC 8215: leads to whatever its network makes of it
+Place = tuple[str, int]
+"""A host or an address, and a port."""
+
 _PROXIES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -58,12 +61,13 @@ def addresses_of(host: str) -> list[str]:
         return []
 
 
-def proxy_hosts(given: str | None = None) -> Iterator[str]:
+def proxy_places(given: str | None = None) -> Iterator[Place]:
     """The proxy that was given and those of the environment, by which whatever they reach is reached."""
     for said in (given, *map(os.environ.get, _PROXIES)):
         with suppress(ValueError):  # what is no address libcurl will refuse
-            if said and (host := urlsplit(said if "://" in said else f"http://{said}").hostname):
-                yield host
+            parts = urlsplit(said if said and "://" in said else f"http://{said or ''}")
+            if parts.hostname:
+                yield parts.hostname, parts.port or (443 if parts.scheme.lower() == "https" else 1080)
 
 
 class AddressGuard:
@@ -76,14 +80,14 @@ class AddressGuard:
         *,
         level: Callable[[str], Level] = level_of,
         resolve: Callable[[str], list[str]] = addresses_of,
-        proxies: Callable[[], Iterable[str]] = proxy_hosts,
+        proxies: Callable[[], Iterable[Place]] = proxy_places,
     ) -> None:
         self._source = source
         self._allowed = frozenset(named)
         self._level = level
         self._resolve = resolve
         self._proxies = proxies
-        self._proxy_addresses: set[str] | None = None
+        self._proxy_addresses: set[Place] | None = None
         self._outermost: dict[str, Level] = {}
 
     def was_public(self, host: str | None) -> None:
@@ -96,9 +100,12 @@ class AddressGuard:
         """The source's host, if it was seen in public."""
         return self._source if self._outermost.get(self._source or "") is Level.PUBLIC else None
 
-    def objection(self, host: str, address: str) -> str | None:
-        """Why this host is not connected to at this address; None: it is."""
-        if self._source is None or address in self._of_proxies():
+    def objection(self, host: str, address: str, port: int) -> str | None:
+        """Why this host is not connected to at this address and port; None: it is.
+
+        A proxy's own place is none of the host's; other ports of its address are.
+        """
+        if self._source is None or (address, port) in self._of_proxies():
             return None
         return self._judged(host, address)
 
@@ -116,9 +123,11 @@ class AddressGuard:
         return host == self._source or host in self._allowed
 
     def literal_objection(self, host: str) -> str | None:
-        """The same of a host that is an address itself: where a proxy connects, nothing else can be judged."""
+        """The same of a host that is an address itself, or `localhost`: where a proxy connects, nothing else can be."""
         if self._source is None or not self._of_proxies():
             return None
+        if host.rpartition(".")[2].lower() == "localhost":  # of no other machine, whoever is asked (RFC 6761)
+            return self._judged(host, "127.0.0.1")
         try:
             address = host.partition("%")[0] if ":" in host else socket.inet_ntoa(socket.inet_aton(host))
             return self._judged(host, str(ipaddress.ip_address(address)))
@@ -136,7 +145,8 @@ class AddressGuard:
             self._outermost[self._source] = min(levels)
         return self._outermost[self._source]
 
-    def _of_proxies(self) -> set[str]:
+    def _of_proxies(self) -> set[Place]:
         if self._proxy_addresses is None:
-            self._proxy_addresses = {address for host in self._proxies() for address in self._resolve(host)}
+            found = ((address, port) for host, port in self._proxies() for address in self._resolve(host))
+            self._proxy_addresses = set(found)
         return self._proxy_addresses

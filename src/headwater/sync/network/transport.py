@@ -18,7 +18,7 @@ from headwater.sync.network.authorities import Authorities, trusted_authorities
 from headwater.sync.network.dispatch import Dispatcher, Job, Run
 from headwater.sync.network.fetch import Failure, FailureKind, Fetch, Fetched, TransportOptions
 from headwater.sync.network.handles import NOT_TAKEN, PAUSE, CurlError, Handle, Multi
-from headwater.sync.network.internal_addresses import AddressGuard, proxy_hosts
+from headwater.sync.network.internal_addresses import AddressGuard, proxy_places
 from headwater.sync.network.partial import Part
 from headwater.sync.network.politeness import retry_after_seconds
 from headwater.sync.network.reception import HASHERS, Reception
@@ -372,5 +372,5 @@ def _guard_of(options: TransportOptions) -> AddressGuard:
         site and dispatch.host_of(site),
         options.named_hosts,
         level=options.level_of,
-        proxies=lambda: proxy_hosts(options.proxy),
+        proxies=lambda: proxy_places(options.proxy),
     )
