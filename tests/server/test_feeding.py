@@ -25,7 +25,9 @@ from headwater.server.feeding import FOLLOWING, PUBLISHING
 from headwater.server.following import Health
 from headwater.server.health import report
 from headwater.server.home import home_page
+from headwater.server.lock import make_state
 from headwater.server.metrics import Counts, MetricsPage
+from headwater.server.set_source import Overlap
 from headwater.server.shown import ShownSource
 from headwater.server.source import Source, utc_now
 from tests.server.serving import until
@@ -134,6 +136,20 @@ def test_no_provider_has_the_state_served_that_lies_in_his_folder(tmp_path: Path
             for path in (b"kept/catalog.sqlite", b"written/s/changelist.xml", b".headwater/lock", b"a/.headwater/lock"):
                 assert not source.takes("s", path)
             assert not source.takes("elsewhere", b"a")
+
+
+def test_no_fed_set_has_the_state_for_its_folder(tmp_path: Path) -> None:
+    """The provider could announce the catalog's file, and have it served."""
+    state, documents, other = (tmp_path / name for name in ("state", "documents", "other"))
+    make_state(other)
+    (tmp_path / "link").symlink_to(state)
+    sources: tuple[type[Source] | type[ShownSource], ...] = (Source, ShownSource)
+    for root in (state, documents, other, tmp_path / "link", state / ".." / "state"):
+        fed = SetConfig(name="s", feed="events", token="0123456789abcdef", resource_root=str(root))
+        config = SourceConfig(state=str(state), documents=str(documents), sets=(fed,), base_url="http://source.example")
+        for kind in sources:
+            with pytest.raises(Overlap):
+                kind(config)
 
 
 def test_sets_without_a_token_are_told_at_the_start(tmp_path: Path) -> None:

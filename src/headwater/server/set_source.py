@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -79,10 +79,7 @@ def folder_of(config: SetConfig, site: Site, state: Path, tree: Tree | None, doc
             place = os.path.join(ours[-1], os.fsencode(config.name), b"resources")
             if root == place or root.startswith(place + b"/"):
                 raise Overlap("the folder is where its own files would be placed", where=config.files)
-    if root in ours:
-        raise Overlap("the folder is itself the output or the state", where=config.files)
-    if is_state(root):
-        raise Overlap("the folder holds the state of a Headwater command", where=config.files)
+    _refuse_state(root, ours, config.files)
     return Folder(
         root=os.fsencode(config.files),
         selection=Selection(config.include, config.exclude),
@@ -95,12 +92,23 @@ def folder_of(config: SetConfig, site: Site, state: Path, tree: Tree | None, doc
     )
 
 
+def _refuse_state(root: bytes, ours: Sequence[bytes], where: str) -> None:
+    if root in ours:
+        raise Overlap("the folder is itself the output or the state", where=where)
+    if is_state(root):
+        raise Overlap("the folder holds the state of a Headwater command", where=where)
+
+
 def belonging_of(config: SourceConfig, folders: Mapping[str, Folder]) -> dict[str, Belonging]:
-    """Which paths of the sets' folders belong to them; of a fed set all but ours, whatever its provider announces."""
+    """Which paths of the sets' folders belong to them; of a fed set all but ours, whatever its provider announces.
+
+    Raises Overlap.
+    """
     found = {name: Belonging(one.root, one.selection, one.avoid) for name, one in folders.items()}
     ours = [os.path.realpath(os.fsencode(one)) for one in (config.state, config.documents) if one is not None]
     for one in config.sets:
         if one.feed is not None and one.root is not None:
+            _refuse_state(os.path.realpath(os.fsencode(one.root)), ours, one.root)
             found[one.name] = Belonging(os.fsencode(one.root), Selection(), ours)
     return found
 
