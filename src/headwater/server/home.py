@@ -22,7 +22,7 @@ from headwater.server.health import Reported, shows, waits
 
 _STYLE = """
 :root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 18%,transparent)}
-body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:3rem auto;padding:0 1rem}
+body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:3rem auto;padding:0 1rem}
 h1{font-size:1.6rem;margin:0 0 .25rem}p{margin:.25rem 0 1.5rem}
 table{border-collapse:collapse;width:100%}
 td,th{text-align:left;padding:.5rem .75rem;border-bottom:1px solid var(--line)}
@@ -31,7 +31,7 @@ code{background:var(--line);padding:.1rem .35rem;border-radius:.25rem}a{color:in
 footer{margin-top:2rem;font-size:.875rem;opacity:.75}
 @media(max-width:48rem){body{margin-top:1.5rem;overflow-wrap:anywhere}thead{display:none}
 tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
-td,td+td{display:block;padding:0;border:0;text-align:left;white-space:normal}}
+td,td+td,td.n{display:block;padding:0;border:0;text-align:left;white-space:normal}td.n:before{content:"Resources: "}}
 """
 
 
