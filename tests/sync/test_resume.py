@@ -131,10 +131,14 @@ WRONG = {
     ),
     "a content coding": lambda _, at: part(at, LAST, len(BODY), BODY[at:], Content_Encoding="gzip"),
     "another state": lambda _, at: part(at, LAST, len(BODY), BODY[at:], ETag='"two"'),
+    "no word of its state": lambda _, at: (
+        head("206 P", len(BODY) - at, Content_Range=f"bytes {at}-{LAST}/{len(BODY)}") + BODY[at:]
+    ),
     "a weak tag of it": lambda _, at: part(at, LAST, len(BODY), BODY[at:], ETag='W/"one"'),
     "more than announced": lambda _, at: (
         (
-            f"HTTP/1.1 206 P\r\nContent-Range: bytes {at}-{LAST}/{len(BODY)}\r\nTransfer-Encoding: chunked\r\n\r\n"
+            f"HTTP/1.1 206 P\r\nContent-Range: bytes {at}-{LAST}/{len(BODY)}\r\n"
+            'ETag: "one"\r\nTransfer-Encoding: chunked\r\n\r\n'
             f"{len(BODY) - at + 9:x}\r\n"
         ).encode()
         + BODY[at:]

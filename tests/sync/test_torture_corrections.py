@@ -319,3 +319,21 @@ def test_a_change_within_the_second_of_an_answer(
     assert ("If-Modified-Since" in headers) == asked_for
     if not asked_for:
         assert tree(dest) == dict(site.files)
+
+
+def test_a_digest_that_cannot_be_computed_tells_of_another_state(source: Source, site: Site, dest: Path) -> None:
+    """Of the same length, within the second that `lastmod` states: all that tells is another hash (DST-V)."""
+
+    def publish(when: float) -> None:
+        entries = [url(site.uri(n), at(0), hash=f"blake3:{b.hex()}", length=len(b)) for n, b in site.files.items()]
+        site.publish_list(entries, when=when)
+
+    site.publish_capabilities("resourcelist")
+    publish(10)
+    assert go(source.base, dest).status == DONE
+    site.put("f2.txt", b"body X\n")
+    publish(20)
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert tree(dest)["f2.txt"] == b"body X\n"
+    assert [path for path in source.requests() if "/resources/" in path] == ["/set/resources/f2.txt"]

@@ -149,6 +149,8 @@ def compare(listed: Listed, held: Held) -> Same:
         return Same.ASK
     if listed.length is not None and held.length is not None and listed.length != held.length:
         return Same.NO
+    if listed.hash and held.listed_hash and listed.hash != held.listed_hash:
+        return Same.ASK  # digests that cannot be computed here, but they tell of another state
     if listed.lastmod is not None and held.lastmod is not None:
         if listed.lastmod != held.lastmod:
             return Same.ASK

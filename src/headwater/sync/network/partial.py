@@ -151,7 +151,11 @@ def strong_validator(headers: Mapping[str, str]) -> str | None:
 
 
 def misfit(part: Part, headers: Mapping[str, str], site: str) -> str | None:
-    """Why a 206 from `site` is not the rest of `part`; None when it is, or the beginning of the rest."""
+    """Why a 206 from `site` is not the rest of `part`; None when it is, or the beginning of the rest.
+
+    A server that does not know `If-Range` sends the rest of whatever it has by now. Where that cannot be verified the
+    answer has to repeat the validator.
+    """
     if part.site not in ("", site):
         return "a part from another origin"
     if headers.get("content-type", "").lower().startswith("multipart/byteranges"):
@@ -165,6 +169,8 @@ def misfit(part: Part, headers: Mapping[str, str], site: str) -> str | None:
     if first != part.octets or not first <= last < total or (part.total is not None and total != part.total):
         return f"another part than was asked for: {found[0][:100]!r}, not from {part.octets} of {part.total}"
     sent = headers.get("etag") if part.validator.startswith('"') else headers.get("last-modified")
+    if sent is None and part.site:
+        return "a part that does not say of which state it is"
     if sent is not None and sent != part.validator:
         return "a part of another state"
     return None
