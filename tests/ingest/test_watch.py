@@ -201,6 +201,21 @@ def test_links_are_not_followed_and_the_state_is_not_watched(watching: Watching,
     assert not watching.found
 
 
+def test_a_folder_that_has_become_a_link_meanwhile_costs_no_other_folder_its_watch(tmp_path: Path) -> None:
+    """What is told of a folder below it is read when the link leads from its path to another folder of ours."""
+    root = tmp_path / "root"
+    for name in ("taken", "kept"):
+        (root / name).mkdir(parents=True)
+    with FolderWatch(os.path.realpath(os.fsencode(root))) as watched:
+        (root / "taken/kept").mkdir()
+        (root / "taken").rename(tmp_path / "elsewhere")
+        (root / "taken").symlink_to(".")
+        while watched.changes(0.2):
+            pass
+        (root / "kept/file").write_text("x")
+        assert watched.changes(DEADLINE) == {b"kept/file"}
+
+
 def test_more_events_than_the_system_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, lost = FolderWatch._events, [(-1, 0x4000, b"")]
     monkeypatch.setattr(FolderWatch, "_events", lambda self: iter([lost.pop()] if lost else real(self)))

@@ -1,8 +1,9 @@
 """A recursive watch of a folder by Linux's inotify(7), which knows what it does not watch.
 
-Each folder is watched before it is listed, so what comes into it is heard or listed. Links are not followed. A folder
-that cannot be read is tried again when its mode changes, and every second: `cp -a` makes folders with mode 0700 and
-opens them at the end.
+Each folder is watched before it is listed, so what comes into it is heard or listed. Links are not followed, wherever
+in a path they are: a folder would be watched by another name, and its watch end with that name. A folder that cannot be
+read is tried again when its mode changes, and every second: `cp -a` makes folders with mode 0700 and opens them at the
+end.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ _ONLY_FOLDERS, _NO_FOLLOW, _IS_FOLDER = 0x1000000, 0x2000000, 0x40000000
 _GONE: Final = _DELETE_SELF | _MOVE_SELF | _UNMOUNT
 _ASKED: Final = (
     _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
-) | (_ONLY_FOLDERS | _NO_FOLLOW)
+) | _ONLY_FOLDERS
 _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NAME: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_DESCRIPTORS: Final = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
 _EVENT: Final = struct.Struct("iIII")
 _READ_OCTETS: Final = 1 << 18
 _CLOSED_SECONDS: Final = 1.0
@@ -158,7 +161,13 @@ class FolderWatch:
 
     def _watch(self, path: bytes) -> _Node:
         full = os.path.join(self._base, path) if path else self._base
-        number = _checked(self._libc.inotify_add_watch(self._descriptor, full, _ASKED), full)
+        folder = open_unlinked(full, _NAME)  # a name in the path may have become a link since we were told of it
+        try:
+            number = _checked(
+                self._libc.inotify_add_watch(self._descriptor, b"/proc/self/fd/%d" % folder, _ASKED), full
+            )
+        finally:
+            os.close(folder)
         known = self._nodes.get(number)
         if known is not None:
             if known.path == path or not known.path or path.startswith(known.path + b"/"):  # a folder in itself
