@@ -160,6 +160,21 @@ def test_changes_on_another_host_are_remembered_until_settled(
     assert check(source.base, dest).verdict == "in sync"
 
 
+@pytest.mark.parametrize("said", [{"allow_hosts": ("HOST",)}, {"any_host": True}, {"skip_hosts": ("HOST",)}], ids=str)
+def test_an_audit_obeys_its_own_options(
+    said: dict[str, Any], source: Source, lists: Site, cdn: Source, dest: Path
+) -> None:
+    """Beside what the last run has chosen: a host that it refused is let in, or left out."""
+    entries = [*map(lists.resource, FILES)][:3] + far(cdn, "f3.txt", "f4.txt")
+    lists.publish_list(entries)
+    assert go(source.base, dest).status == FAILED
+    assert check(source.base, dest).verdict == "undetermined"
+    options = {name: (host_of(cdn),) if value == ("HOST",) else value for name, value in said.items()}
+    one = check(source.base, dest, **options).sets[0]
+    counts = (one.verdict, one.same, one.missing, one.refused, one.left_out)
+    assert counts == (("in sync", 3, 0, 0, 2) if "skip_hosts" in said else ("not in sync", 3, 2, 0, 0))
+
+
 def test_consent_is_not_advised_where_changes_lead_elsewhere(
     source: Source, site: Site, cdn: Source, dest: Path
 ) -> None:

@@ -190,15 +190,19 @@ class _Audit:
         return offer.name if several or known else ""
 
     def _choice(self, row: SetRow) -> Choice:
-        if row.scope:
-            return chosen_of(row.scope).choice
-        return Choice(skip_hosts=hosts_of(self._options.skip_hosts))
+        """What the last run has chosen, without the hosts that are left out here."""
+        skipped = hosts_of(self._options.skip_hosts)
+        if not row.scope:
+            return Choice(skip_hosts=skipped)
+        choice = chosen_of(row.scope).choice
+        return msgspec.structs.replace(choice, skip_hosts=choice.skip_hosts | skipped)
 
     def _scope(self, row: SetRow) -> Scope:
+        """The hosts that the last run has let in, and those that are let in here."""
         hosts, any_host = self._options.allow_hosts, self._options.any_host
         if row.scope:
             chosen = chosen_of(row.scope)
-            hosts, any_host = chosen.allow_hosts, chosen.any_host
+            hosts, any_host = (*chosen.allow_hosts, *hosts), chosen.any_host or any_host
         moved = self._documents.moved
         own = (self._url, self._final, row.offer.capability_list)
         origins = scope_origins(*own, *(moved.get(uri) for uri in own if uri))
