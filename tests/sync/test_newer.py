@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli import run
 from headwater.errors import Exit
 from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
 from tests.sync.torture import START, Handler, Reply, Site, Source, at, coded, redirect, sha, sometimes, url
@@ -48,12 +49,16 @@ def wrong(site: Site) -> str:
 
 
 @SIZES
-def test_a_new_resource_may_stand_unconfirmed(new: bytes, source: Source, site: Site, dest: Path) -> None:
+def test_a_new_resource_may_stand_unconfirmed(
+    new: bytes, source: Source, site: Site, dest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Equal twice, the second time past all caches, and nothing is lost by it: placed, marked, and not done."""
     source.pages[PATH] = Reply(new, modified=late(500))
     ran = go(source.base, dest)
     assert (ran.status, ran.one.failed, ran.one.newer_than_listed) == (FAILED, 0, 1)
     assert tree(dest)["f2.txt"] == new
+    assert run(["status", str(dest)]) == FAILED
+    assert "  1 file newer than listed" in capsys.readouterr().out  # the status has a reason
     asked = [headers.get("Cache-Control") for path, headers in source.log if path == PATH]
     assert asked == [None, "no-cache"]
     assert check(source.base, dest).verdict == "not in sync"

@@ -12,6 +12,8 @@ from headwater.sync.run import sync
 from tests.sync.copying import DONE, IMPATIENT, check, go, tree
 from tests.sync.torture import START, Reply, Site, Source, at, document, ln, sha, url
 
+LATER = "Thu, 01 Jan 2026 00:01:00 GMT"
+
 
 def test_a_host_is_asked_in_the_order_of_the_standard(source: Source, site: Site, dest: Path) -> None:
     """DST-A2: the well-known address, links of header and page, robots.txt; nothing is asked for that is not needed."""
@@ -85,7 +87,7 @@ def test_the_length_is_that_of_the_octets(source: Source, site: Site, dest: Path
     [
         ({"type": "text/plain"}, {"Content-Type": "text/html"}, "DST-V3"),
         ({"type": "text/plain"}, {"Content-Type": "Text/Plain; charset=utf-8"}, None),
-        ({}, {"Last-Modified": "Thu, 01 Jan 2026 00:01:00 GMT"}, "DST-V4"),
+        ({}, {"Last-Modified": LATER}, "DST-V4"),
         ({}, {"Last-Modified": "Wed, 31 Dec 2025 00:00:00 GMT"}, "DST-V4"),
         ({}, {"Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}, None),
     ],
@@ -99,6 +101,16 @@ def test_another_type_or_time_than_listed_is_told_and_no_failure(
     ran = go(source.base, dest)
     assert (ran.status, ran.one.created, ran.one.failed) == (DONE, 1, 0)
     assert ran.rules() & {"DST-V3", "DST-V4"} == ({rule} if rule else set())
+    assert [notice.where for notice in ran.notices if notice.rule == rule] == ([site.uri("f0.txt")] if rule else [])
+
+
+def test_differences_of_many_resources_are_one_note(source: Source, site: Site, dest: Path) -> None:
+    """DST-V4: with how many there are, and the first of them."""
+    for name in site.files:
+        source.pages[f"/set/resources/{name}"] = Reply(site.files[name], headers={"Last-Modified": LATER})
+    (said,) = [notice for notice in go(source.base, dest).notices if notice.rule == "DST-V4"]
+    assert said.message == f"Last-Modified is later than the lastmod listed, of {len(site.files)} resources"
+    assert said.where in set(map(site.uri, site.files))
 
 
 def test_links_that_mean_nothing_to_a_copy_are_not_followed(source: Source, site: Site, dest: Path) -> None:

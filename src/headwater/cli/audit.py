@@ -86,4 +86,4 @@ def _counts(sets: list[SetAudit]) -> str:
             ("left_out", "left out", False),
         )
     ]
-    return ", ".join(f"{number} {what}" for number, what, always in numbers if number or always)
+    return ", ".join(f"{number:,} {what}" for number, what, always in numbers if number or always)

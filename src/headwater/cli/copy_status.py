@@ -51,7 +51,7 @@ _VERDICTS = {
     0: "nothing failed, nothing is held back",
     1: "too old",
     3: "the source could not be read",
-    4: "something failed, is refused or is held back",
+    4: "something failed, is refused, held back or not confirmed",
     5: "no run has come to its end",
     6: "the copy could not be written",
 }
@@ -88,6 +88,9 @@ def _show_set(one: SetStatus, now: dt.datetime) -> None:
         click.echo(f"    {printable(failure.uri)}: {_failure(failure, now)}")
     if one.failed > _EXAMPLES:
         click.echo(f"    … and {one.failed - _EXAMPLES:,} more (--json lists them)")
+    if one.newer_than_listed:
+        what = counted(one.newer_than_listed, "file")
+        click.echo(f"  {what} newer than listed, which no list of the source confirms so far; the next run looks again")
     if one.held_back:
         click.echo(f"  {counted(one.held_back, 'deletion')} held back; `headwater sync --max-delete` consents")
     for kept in one.deletions[:_EXAMPLES]:

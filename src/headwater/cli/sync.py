@@ -224,7 +224,8 @@ def _show_set(one: SetReport, *, dry_run: bool) -> None:
     deeds = [deed for deed in _deeds(one) if deed[2]]
     done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {past}" for verb, past, number in deeds]
     seen = [f"{number:,} {what}" for what, number in _counts(one) if number]
-    told = [", ".join(done + seen) or "nothing to do", f"{counted(one.held, 'file')} held"]
+    left = ["incomplete"] if one.fault else []
+    told = [", ".join(done + seen + left) or "nothing to do", f"{counted(one.held, 'file')} held"]
     if one.process in _PROCESSES:
         told.append(_PROCESSES[one.process])
     click.echo(f"{printable(one.name)}: {'; '.join(told)}")

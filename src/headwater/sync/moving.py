@@ -290,7 +290,7 @@ def displaced(t: Transaction, row: SetRow) -> bool:
 
 def moved_elsewhere(offer: Offer, found: Agreement, source: str, destination: str, *, said: bool) -> MovedElsewhere:
     """The error where what is listed at the new place is not what is held."""
-    what = f"{found.same + found.open} of the {found.held} files that are held are listed at {offer.identity}"
+    what = f"{found.same + found.open:,} of the {found.held:,} files that are held are listed at {offer.identity}"
     if said:
         return MovedElsewhere(f"{what}: this is another source", where=offer.identity, rule="DST-F10")
     command = shlex.join(["headwater", "sync", offer.identity, destination, "--moved"])

@@ -130,7 +130,7 @@ class Standing:
             raise moved_elsewhere(self.offer, found, self.kit.source, self.kit.destination, said=self.move.said)
         if found is not None and taken:
             now = found.prefixes.new if found.prefixes else self.offer.identity
-            told = f"of {found.held} files that are held {found.same} are the same there, and all keep their names"
+            told = f"of {found.held:,} files that are held {found.same:,} are the same there, and all keep their names"
             self.warn("DST-F10", f"the set {self.row.name} has moved to {now}: {told}", self.offer.identity)
             self.move = None
             self.reload()

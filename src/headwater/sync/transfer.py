@@ -75,6 +75,7 @@ class Transfer:
         self._objection = objection
         self._each = each
         self._distrusted: set[str] = set()
+        self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
         self._outcomes = Outcomes(database, row, run, self._told)
         self._parts = Parts(database, temp, row.id, now)
@@ -92,6 +93,7 @@ class Transfer:
             self._parts.clean()
         finally:
             outcomes.flush()
+            self._tell_noted()
 
     def _told(self, done: int) -> None:
         self._listener(Progress("transferring", done, self._outcomes.total, self._counts.octets))
@@ -266,12 +268,22 @@ class Transfer:
     def _advise(self, work: Work, sent: str, modified: str | None) -> None:
         """Differences that are warnings only (DST-V 3, 4)."""
         if work.type and sent and work.type != sent and _media_type(work.type) != _media_type(sent):
-            self._warn("DST-V3", "the media type differs from the one listed", None)
+            self._note(work, "DST-V3", "the media type differs from the one listed")
         if work.lastmod is not None and (at := http_micros(modified)) is not None:
             if at // SECOND < work.lastmod // SECOND:
-                self._warn("DST-V4", "Last-Modified is older than the lastmod listed", None)
+                self._note(work, "DST-V4", "Last-Modified is older than the lastmod listed")
             elif at // SECOND > work.lastmod // SECOND:
-                self._warn("DST-V4", "Last-Modified is later than the lastmod listed", None)
+                self._note(work, "DST-V4", "Last-Modified is later than the lastmod listed")
+
+    def _note(self, work: Work, rule: str, message: str) -> None:
+        """Count a difference, which is told with the first resource that had it when all are fetched."""
+        first, count = self._noted.get((rule, message), (work.uri, 0))
+        self._noted[rule, message] = first, count + 1
+
+    def _tell_noted(self) -> None:
+        for (rule, message), (first, count) in self._noted.items():
+            self._warn(rule, message if count == 1 else f"{message}, of {count:,} resources", first)
+        self._noted.clear()
 
     def _place(
         self, work: Work, fetched: Fetched, name: str, body: bytes | None, digest: str, octets: int, verdict: Verdict
@@ -295,7 +307,7 @@ class Transfer:
             tree.discard(name)
             self._fail(work, str(cause), fetched)
             return
-        self._counts.octets += octets
+        self._counts.octets += octets - (self._parts.brought_along(work) if fetched.resumed_at else 0)
         told = telling(headers)
         self._outcomes.placed(work, path, found, digest, etag=headers.get("etag"), modified=told, newer=newer)
         self._each(Done("created" if work.held is None else "updated", work.uri, shown(path), octets))

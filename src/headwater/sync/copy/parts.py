@@ -59,22 +59,27 @@ class Parts:
         self._now = now
         self._boot = boot_id()
         self._taken: dict[str, int] = {}
+        self._brought: dict[int, int] = {}
         with database.write() as t:
             rows = t.rows(f"SELECT {_COLUMNS} FROM partials WHERE set_id = ?", (set_id,))  # noqa: S608
             self._rows = {row.href: row for row in (_Row(*row) for row in rows)}
+        self._earlier = {row.name for row in self._rows.values()}
 
     def kept(self, fetch: Fetch) -> Kept | None:
         """What there is of this body, if it may be gone on with."""
+        work = _work(fetch)
+        self._brought.pop(work.n, None)
         row = self._rows.get(fetch.uri)
         if row is None or row.name in self._taken:
             return None
-        work = _work(fetch)
         path = f"{self._temp}/{row.name}"
         octets = _size(path)
         if work.uri != row.uri or work.step == _PAST_CACHES or not octets or not self._may_go_on(row, fetch, octets):
             self._forget(row)
             return None
         self._taken[row.name] = work.n
+        if row.name in self._earlier:
+            self._brought[work.n] = min(octets, row.total - 1)
         site = "" if _is_verified(fetch) else site_of(row.href) or ""
         return Kept(path, min(octets, row.total - 1), row.validator, row.total, site)
 
@@ -104,7 +109,13 @@ class Parts:
             )
         self._rows[fetch.uri] = row
         self._taken[name] = work.n
+        self._earlier.discard(name)
+        self._brought.pop(work.n, None)
         return path
+
+    def brought_along(self, work: Work) -> int:
+        """How many octets of this body an earlier run had received, where it was gone on with."""
+        return self._brought.pop(work.n, 0)
 
     def settled(self, fetched: Fetched) -> None:
         """A fetch is over: what another run may go on with stays, everything else of it is forgotten."""
