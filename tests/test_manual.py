@@ -31,6 +31,7 @@ def test_error_codes_are_unique_and_well_formed() -> None:
         codes.setdefault(kind.code, []).append(kind.__name__)
         assert re.fullmatch(r"HW-([A-Z]+-\d\d|000)", kind.code), kind
     assert {code: names for code, names in codes.items() if len(names) > 1} == {}
+    assert set(codes) & set(NOTICES) == set()
 
 
 def test_every_code_in_the_source_is_in_the_reference() -> None:

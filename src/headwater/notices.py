@@ -82,7 +82,7 @@ OTHER_KIND = _known(
     "Run the command that the note names.",
 )
 NONE_FOR_THE_SET = _known(
-    "HW-ING-57",
+    "HW-ING-61",
     "Every document of a file is of another set; none was taken.",
     "Name the set as the documents do, with --resource-set; * takes them all.",
 )

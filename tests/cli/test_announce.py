@@ -81,6 +81,7 @@ def test_a_load_is_announced_and_opened(fed: Fed, tmp_path: Path, capfd: pytest.
 
 WRONG = [
     (["--to", "URL"], "HW-ING-57"),  # of which set?
+    (["--to", "URL/s"], "/s/changes if it is the set's own"),
     (["--to", "URL/s/changes", "--token", ""], "a token"),
     (["--to", "URL/s/changes", "--token", "w" * 32], "401"),
     (["--to", "URL/none/changes", "--token", TOKEN], "404"),

@@ -135,12 +135,12 @@ def test_a_file_of_other_sets_alone_says_their_names(place: Place, capfd: pytest
     assert run(["ingest", "dit", file, *place.options]) == 0
     told = capfd.readouterr()
     assert "7 of other sets" in told.out
-    assert "HW-ING-57" in told.err
+    assert "HW-ING-61" in told.err
     assert "'Publisher 4'" in told.err
     assert "'Publisher 5'" not in told.err
     assert place.uris() == []
     assert run(["ingest", "dit", file, *place.options, "--resource-set", "Publisher 6"]) == 0
-    assert "HW-ING-57" not in capfd.readouterr().err
+    assert "HW-ING-61" not in capfd.readouterr().err
     assert place.uris() == ["a"]
 
 

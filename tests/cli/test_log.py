@@ -70,6 +70,7 @@ def test_text_is_one_line_each_that_steers_no_terminal() -> None:
     assert lines[0].endswith('::1 "GET /s/\\x1b[2J?q=\\n" 200 9 1.2ms cut short')
     assert lines[1].endswith("s: published 1 change")
     assert lines[2].endswith("a link (x\\ny) [HW-ING-11]")
+    assert lines[4].endswith("fault: full (disk) [HW-STO-01]")
 
 
 @pytest.mark.parametrize(("options", "config"), [(("--log-format", "json"), ""), ((), 'log_format = "json"')])

@@ -318,9 +318,10 @@ def test_an_authority_is_believed_beside_those_of_the_machine(authorities, monke
             assert cli.run(["inspect", *options, f"{server.base}/x.xml"]) == status, capsys.readouterr()
 
 
-def test_a_file_that_is_no_authority_is_refused(capsys) -> None:
-    assert cli.run(["inspect", "--ca", __file__, "https://127.0.0.1:1/"]) == Exit.USAGE
-    assert "no certificate in PEM form" in capsys.readouterr().err
+def test_a_file_that_is_no_authority_is_refused(authorities, capsys) -> None:
+    for file in (__file__, str(authorities[0].issue(("IP:127.0.0.1",), file="key").key)):
+        assert cli.run(["inspect", "--ca", file, "https://127.0.0.1:1/"]) == Exit.USAGE
+        assert "no certificate in PEM form" in capsys.readouterr().err
 
 
 def test_a_client_certificate_is_shown_to_its_origin_alone(authorities, capsys) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import IO, TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import click
@@ -44,7 +45,10 @@ def address(url: str, path: str, set_name: str | None) -> str:
     if path == DOCUMENTS:
         return url + path
     if set_name is None:
-        raise BadAddress("the address of no set", where=url, advice=f"Give one like {url}/SET{path}, or --set NAME.")
+        advice = f"Give one like {url}/SET{path}, or --set NAME"
+        if urlsplit(url).path:
+            advice = f"Give {url}{path} if it is the set's own, else one like {url}/SET{path}, or --set NAME"
+        raise BadAddress("the address of no set", where=url, advice=f"{advice}.")
     return f"{url}/{set_name}{path}"
 
 

@@ -248,7 +248,7 @@ def _announced(
 def _counted(account: Account) -> str:
     lines = sum(account.by_outcome.values())
     waiting = f", {account.waiting:,} wait for their partner" if account.waiting else ""
-    told = f"{account.taken:,} taken{waiting}, {account.ignored:,} no news, refused {account.rejected:,}"
+    told = f"{account.taken:,} taken{waiting}, {account.ignored:,} no news, {account.rejected:,} refused"
     return f"{counted(lines, 'line')}: {told}"
 
 

@@ -96,7 +96,9 @@ class Log:
     def fault(self, fault: HeadwaterError | OSError) -> None:
         """Something that went wrong while a request was answered."""
         code = fault.code if isinstance(fault, HeadwaterError) else notices.REQUEST_FAULT
-        self._tell("error", "fault", f"fault: {fault} [{code}]", {}, code=code)
+        mark = f"[{code}]"
+        text = str(fault) if mark in str(fault) else f"{fault} {mark}"
+        self._tell("error", "fault", f"fault: {text}", {}, code=code)
 
     def announced(self, name: str, account: Account) -> None:
         """Lines that were announced to a set and refused."""

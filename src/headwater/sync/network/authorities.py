@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 
 from headwater.errors import UsageFault
 
 _RED_HAT = "/etc/pki/tls/certs/ca-bundle.crt"
 _MOST_OCTETS = 16 << 20
+_CERTIFICATE = re.compile(rb"-----BEGIN [A-Z0-9 ]*CERTIFICATE-----")
 
 
 class Authorities(NamedTuple):
@@ -42,7 +44,7 @@ def _joined(known: str | None, more: str) -> bytes:
     try:
         with open(more, "rb") as given:
             octets = given.read(_MOST_OCTETS)
-        if b"-----BEGIN " not in octets:
+        if not _CERTIFICATE.search(octets):
             raise UsageFault("there is no certificate in PEM form", where=more)
         if known is not None:
             with open(known, "rb") as machine:
