@@ -11,7 +11,7 @@ from headwater.sync.plan import consent_for, guard
 from headwater.sync.remembered import forget, held_back
 from headwater.sync.state import measure
 from tests.sync.copying import DONE, FAILED, go, tree
-from tests.sync.torture import Site, Source
+from tests.sync.torture import Reply, Site, Source
 
 
 def test_the_share_that_is_named_lets_the_deletions_be_made() -> None:
@@ -45,6 +45,26 @@ def test_who_does_what_the_note_says_has_it_done(source: Source, site: Site, des
     )
     ran = go(source.base, dest, max_delete=0.37)
     assert (ran.status, ran.one.deleted, len(tree(dest))) == (DONE, 11, 19)
+
+
+def test_a_list_of_before_the_deletions_does_not_undo_that_they_wait(source: Source, site: Site, dest: Path) -> None:
+    """DST-B2: a resource that fails has the Resource List read after the changes, which may be older than they are."""
+    for number in range(5, 30):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
+    go(source.base, dest)
+    site.put("f29.txt", b"another")
+    site.publish_list()
+    for number in range(11):
+        site.drop(f"f{number}.txt")
+    site.put("lost.txt", b"never sent")
+    source.pages["/set/resources/lost.txt"] = Reply(b"", 404)
+    site.publish_changes(0)
+    for _ in range(2):
+        ran = go(source.base, dest)
+        assert (ran.status, ran.one.failed, ran.one.held_back, len(tree(dest))) == (FAILED, 1, 11, 30)
+    ran = go(source.base, dest, max_delete=0.37)
+    assert (ran.status, ran.one.deleted, ran.one.held_back, len(tree(dest))) == (FAILED, 11, 0, 19)
 
 
 def test_one_deletion_is_one(source: Source, dest: Path) -> None:

@@ -133,6 +133,8 @@ class Difference:
             if not self._claims.takes(uri, path):
                 self._counts.left_out += 1
                 continue
+            if at is not None and (doomed_at or at) > at:
+                continue  # DST-B2: deleted after this list was made, and held back; it goes on waiting for consent
             if at is not None and (failed_at or at) > at:
                 continue  # DST-B2: a later state of it has failed, and is tried again from what is remembered
             if at is not None and (changed_at or at) > at:
