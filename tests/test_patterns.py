@@ -123,7 +123,7 @@ def test_names_that_are_no_text_can_be_matched() -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["", "/", "a//b", "../a", "a/./b", "a\0b", "[z-a]", "http:*", "*:a", "ftp:/x", "://h/x", "http:///x", "a/b://c"],
+    ["", "/", "a//b", "../a", "a/./b", "a\0b", "[z-a]", "://h/x", "http:///x", "a/b://c"],
 )
 def test_patterns_that_cannot_be_are_refused(pattern: str) -> None:
     with pytest.raises(BadPattern) as fault:
@@ -131,6 +131,19 @@ def test_patterns_that_cannot_be_are_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
         Selection(include=[pattern])
     assert fault.value.exit_status is Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [("*:Zone.Identifier", "a/report.pdf:Zone.Identifier"), ("http:*", "http:notes"), ("file:/x", "file:/x")],
+)
+def test_a_colon_in_a_name_is_a_character_at_a_source_and_no_address_at_a_destination(pattern: str, path: str) -> None:
+    assert Selection(include=[pattern]).takes(path.encode())
+    assert not Selection(exclude=[pattern]).takes(path.encode())
+    with pytest.raises(BadPattern, match="a pattern of addresses has `://`"):
+        SyncOptions(exclude=(pattern,))
+    as_character = pattern.replace(":", "[:]")
+    assert Choice((as_character,)).takes(f"http://h.example/{path}", path.encode())
 
 
 @given(st.text(alphabet="ab/*?[]!-.\\^&|~", min_size=1, max_size=12), st.text(alphabet="ab/.", max_size=12))

@@ -6,7 +6,8 @@ The rules, which the manual repeats:
 - `**` as a whole segment matches any number of folders, none too: `a/**/b`, `**/b`, `a/**`.
 - A pattern without `/` (a last one does not count) matches the name at any depth; one with `/` begins at the folder.
 - A pattern that ends in `/` matches folders only. A folder that matches brings everything below it.
-- A pattern with `://` is of whole addresses: `*://cdn.example/**`. Only a destination has those.
+- A pattern with `://` is of whole addresses: `*://cdn.example/**`. Only a destination has those; it refuses
+  `http:x` and `*:x`, which at a source are names like all others.
 - Without include patterns everything is included. What matches an exclude pattern is left out, whatever else matches.
 - Upper and lower case differ; names that begin with a dot are names like all others.
 """
@@ -118,8 +119,8 @@ class Selection:
 def _compiled(patterns: Iterable[str], of_addresses: bool) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
     """What paths have to match, and what addresses have to; None for either that no pattern is about."""
     listed = list(patterns)
-    if bare := next((one for one in listed if _BARE_SCHEME.match(one)), None):
-        raise BadPattern(f"a pattern of addresses has `://`: {bare[:200]!r}")
+    if of_addresses and (bare := next((one for one in listed if _BARE_SCHEME.match(one)), None)):
+        raise BadPattern(f"a pattern of addresses has `://`, and one of names `[:]`: {bare[:200]!r}")
     if not of_addresses and (address := next((one for one in listed if "://" in one), None)):
         raise BadPattern(f"a file of a folder has no address: {address[:200]!r}")
     paths = _joined(_translate(one) for one in listed if "://" not in one)
