@@ -65,6 +65,13 @@ CASES = [
     ("a list becomes an index", [page(0), page(1, at=None, events=10)], shown(0), False, (0, 1)),
     ("a page that was empty is new", [page(0), page(1), page(2, at=10, events=10)], shown(0, 1), False, (2,)),
     ("what a crash left is rendered", [page(0), page(1)], shown(0, 1, pending=(1,)), False, (1,)),
+    (
+        "what a crash left and holds nothing any more holds nothing up",
+        [page(0, events=10), page(1), page(2, count=0, at=None, events=20)],
+        shown(0, 1, pending=(2, 7), writing=(2,)),
+        False,
+        (0,),
+    ),
     ("an empty page that nobody lists", [page(0), page(1), page(2, count=0, events=20)], shown(0, 1), True, ()),
 ]
 
@@ -142,7 +149,7 @@ def test_laws_of_pages(
 ) -> None:
     pages = [Page(**{**{f: getattr(p, f) for f in p.__struct_fields__}, "number": n}) for n, p in enumerate(made)]
     known = tuple(sorted(listed & set(range(len(pages)))))
-    note = shown(*known, pending=tuple(pending & set(known)), page_seconds=seconds, refreshed_at=ago(10))
+    note = shown(*known, pending=tuple(pending), page_seconds=seconds, refreshed_at=ago(10))
     plan = plan_pages(pages, note, SETTINGS, NOW, force=force, everything=everything)
     filled = {one.number for one in pages if one.count}
     assert set(plan.render) <= filled & set(plan.listed), "only pages that have resources are rendered, and are listed"

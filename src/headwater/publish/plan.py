@@ -81,7 +81,7 @@ def plan_pages(
     elif force:
         due = {page.number for page in pages if is_stale(page)} | set(note.pending)
     else:
-        due = set(note.pending) or _round(pages, note, settings, now)
+        due = set(note.pending) & (filled | listed) or _round(pages, note, settings, now)
         due, left = _slice(due, (filled - listed) | set(note.writing), note)
     due &= filled | listed
     if not due and not everything:
