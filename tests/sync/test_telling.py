@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +251,34 @@ def test_a_service_tells_the_command_after_each_look_that_changed_something(
     assert "set: incomplete; 5 files held" in out  # of the last look, which failed
     assert "nothing to do" not in out
     assert "HTTP status 500" in err
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_service_tells_once_what_goes_on_being_wrong(
+    quiet: bool, source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    """The same again after a minute; anything else at once, and so is what is wrong again."""
+    import headwater.sync.follow
+
+    face = sys.modules["headwater.cli.sync"]
+    now, shown = [0.0], list[str]()
+    monkeypatch.setattr(face, "_Wrong", partial(face._Wrong, lambda: now[0]))
+
+    def looks(url: str, dest: Path, options: Options, _seconds: float, tell: Any, **more: Any) -> int:
+        def look() -> None:
+            tell(sync(url, dest, options))
+            out = capsys.readouterr().out
+            shown.append(out.split(";")[0])
+
+        for now[0] in (0.0, 10.0, 59.0, 61.0, 170.0, 190.0):
+            look()
+        source.pages["/set/resources/f2.txt"] = Reply(b"gone", 404)
+        site.publish_changes(0, entries=[site.change(90, "updated", "f2.txt", b"other")])
+        look()
+        return 0
+
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    monkeypatch.setattr(headwater.sync.follow, "follow", looks)
+    assert run(["sync", "--follow", "1", *(["-q"] if quiet else []), source.base, str(dest)]) == DONE
+    first = "set: 4 created, 1 failed"
+    assert shown == [first, "", "", "set: 1 failed", "", "set: 1 failed", "set: 2 failed"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import signal
 import socket
 import ssl
@@ -275,6 +276,7 @@ def test_nobody_listens() -> None:
         fetched = transport.one(Fetch(f"http://127.0.0.1:{port}/"))
     assert fetched.failure is not None
     assert (fetched.status, fetched.failure.kind, fetched.tries) == (0, FailureKind.CONNECT, 3)
+    assert not re.search(r"\d ms", fetched.failure.text)  # one cause has one text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from headwater.progress import Done
     from headwater.sync.options import Options, Report, SetReport
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 3_600.0
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
 
 
@@ -165,6 +168,7 @@ def _options(wanted: dict[str, Any], *, patient: bool) -> Options:
 def _follow(url: str, dest: Path, options: Options, seconds: float, longest: float | None, voice: _Voice) -> int:
     from headwater.sync.follow import follow
 
+    wrong = _Wrong()
     with voice.listening() as teller:
 
         def tell(report: Report) -> None:
@@ -172,7 +176,7 @@ def _follow(url: str, dest: Path, options: Options, seconds: float, longest: flo
             if voice.as_json:
                 json_line(report)
                 sys.stdout.flush()
-            elif report.exit_status or (not voice.quiet and _is_news(report)):
+            elif wrong.is_to_be_told(report) or (not voice.quiet and _is_news(report)):
                 _show(report)
             voice.told_on(report)
 
@@ -180,7 +184,32 @@ def _follow(url: str, dest: Path, options: Options, seconds: float, longest: flo
 
 
 def _is_news(report: Report) -> bool:
-    return any(report.total(name) for name in ("created", "updated", "deleted", "failed", "held_back"))
+    return any(report.total(name) for name in ("created", "updated", "deleted"))
+
+
+class _Wrong:
+    """Which looks that went wrong are told: one like the last after a minute, two more, and so on up to an hour."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told: list[object] = []
+        self._due_at = self._pause = 0.0
+
+    def is_to_be_told(self, report: Report) -> bool:
+        wrong = [_wrong_of(one) for one in report.sets if one.exit_status] + [*report.faults]
+        if not report.exit_status:
+            self._told = []
+            return False
+        if wrong == self._told and self._clock() < self._due_at:
+            return False
+        self._pause = _FIRST_PAUSE if wrong != self._told else min(2 * self._pause, _LONGEST_PAUSE)
+        self._told, self._due_at = wrong, self._clock() + self._pause
+        return True
+
+
+def _wrong_of(one: SetReport) -> object:
+    counts = [number for what, number in _counts(one) if what != "unchanged"]
+    return one.name, one.fault, counts, [(failed.uri, failed.reason) for failed in one.failures]
 
 
 def _show(report: Report) -> None:

@@ -38,6 +38,7 @@ CurlError: type[Exception] = pycurl.error
 PLAIN_HEADERS = [b"Accept-Encoding: identity"]
 
 _SMALL_ESCAPE = re.compile(r"%(?:[a-f]|.[a-f])")
+_WAITED = re.compile(r" after \d+ (?:ms|milliseconds)")  # differs each time, and one cause is told once
 _USERINFO = re.compile(r"[^\s'\"/@]*@")  # of a proxy of the environment
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
@@ -191,6 +192,7 @@ class Handle:
             return None
         if self.barred is not None and code == pycurl.E_COULDNT_CONNECT:
             return Failure(FailureKind.ADDRESS_REFUSED, self.barred)
+        text = _WAITED.sub("", text)
         if code == pycurl.E_OPERATION_TIMEDOUT:
             connected = self.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
             return Failure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
