@@ -26,7 +26,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     `time` T; None: nothing is known, every entry is unprocessed. `at_time` counts the marks of changes applied exactly
     at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done;
     `own`: what of `at_time` these entries account for.
-    `open`: that list can still grow, so it is what is polled (RS-DST-09). `backwards` counts lists that ended before T
+    `open`: that list can still grow, so it is what is polled (RS-DST-09); `closed_at`: its `until`, which an open one
+    has where that is in doubt (DST-C7). `backwards` counts lists that ended before T
     (DST-F12). `rewound`: changes done at T have left the list that told them: the source may have been set back.
     """
 
@@ -113,6 +114,8 @@ def effective(
         if span is not None and ((newest is not None and span[1] < newest) or span[0] > read_at + FUTURE):
             odd.append(ordinal)
             span = None
+        if span is not None and from_ is not None and span[0] < from_ <= span[1]:
+            span = from_, span[1]  # a day, of which the list tells the rest
         if span is not None and from_ is not None and span[1] < from_:
             if is_past(span[1], from_):
                 odd.append(ordinal)

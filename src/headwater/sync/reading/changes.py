@@ -148,7 +148,9 @@ class Changes:
         if answer.document.kind is not Kind.CHANGE_LIST:
             wrong = Unreachable(f"this is a {answer.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
             return self._broken(uri, wrong)
-        if is_gap(micros(answer.document.from_), self._reading.position.time):
+        from_, start = micros(answer.document.from_), self._start
+        same = (start.list_uri, start.list_from) == (uri, from_)  # with coarse times T may lie before its list
+        if not same and is_gap(from_, self._reading.position.time):
             return self._moved(answer, known=known)
         self._list(answer, staged)
         return self._successor(answer)
@@ -176,9 +178,10 @@ class Changes:
         return answer, staged
 
     def _unchanged(self, uri: str) -> bool:
-        """A 304: nothing new here. A closed list may have a successor all the same (DST-C2)."""
+        """A 304: nothing new here. A list that is closed, or says so, may have a successor all the same (DST-C2)."""
         position = self._reading.position
-        if position.list_uri != uri or position.open or self._offer.capability_list is None:
+        grows = position.open and position.closed_at is None
+        if position.list_uri != uri or grows or self._offer.capability_list is None:
             return True
         named = self._named_by(self._offer.capability_list)
         if named and named not in self._visited and self._scope.refusal(named) is None:
@@ -196,16 +199,21 @@ class Changes:
         from_ = micros(answer.document.from_)
         index = answer.document.link("index")
         self._visited.discard(answer.uri)  # the index may name it too
+        read = self._read_so_far()
         for way in (index.href if index else None, self._offer.change_list if known else None):
             if way and way not in {*self._visited, answer.uri} and self._scope.refusal(way) is None:
-                if self._follow(way, known=False):
+                if self._follow(way, known=False) and self._read_so_far() != read:
                     return True
-                if self._reading.outcome is Outcome.GAP:
+                if self._reading.outcome in (Outcome.GAP, Outcome.BROKEN):
                     return False
         self._reading.outcome = Outcome.GAP
         self._reading.earliest = from_
         self._reading.reason = "the oldest Change List begins after the position"
         return False
+
+    def _read_so_far(self) -> tuple[int, int]:
+        """Grows with every document that is read; not with one that is unchanged."""
+        return self._lists, len(self._reading.documents)
 
     def _index(self, answer: Answer, staged: Staging, depth: int = 1) -> bool:
         parts = staged.parts
@@ -275,9 +283,11 @@ class Changes:
     def _successor(self, answer: Answer) -> bool:
         """After a closed list: `index`, else `up`, to the list that begins after its `until` (RS-DST-08, DST-C2)."""
         reading = self._reading
-        if answer.document.until is None or reading.position.open:
+        if answer.document.until is None:
             return True
         index, up = answer.document.link("index"), answer.document.link("up")
+        if reading.position.open:
+            index = None  # `until` is in doubt: only what the Capability List names by now tells more
         if index is not None and index.href not in self._visited and self._scope.refusal(index.href) is None:
             return self._follow(index.href, known=False)
         named = self._named_by(up.href) if up is not None else None

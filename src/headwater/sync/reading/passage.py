@@ -63,6 +63,8 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
     pending = list(unprocessed(intervals, staged.marks, start, staged.print.done, again))
     time, at_time, own = advance(reached, intervals, staged.marks)
     newest = max((i.low for i in intervals if i.exact and i.low is not None), default=None)
+    if newest is not None and until is not None and document.until is not None:
+        newest = newest if newest > last_micros(document.until) else min(newest, until)  # a day, perhaps
     close, remark = closedness(from_, until, newest, clock)
     if remark:
         remarks.append(("DST-C7", remark))
@@ -86,7 +88,7 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
         count=staged.print.count,
         fingerprint=staged.print.hexdigest(),
         open=close is not Close.CLOSED,
-        closed_at=until if close is Close.CLOSED else None,
+        closed_at=until,
         backwards=backwards,
         rewound=start.rewound or gone,
     )
