@@ -136,6 +136,10 @@ def test_no_provider_has_the_state_served_that_lies_in_his_folder(tmp_path: Path
             for path in (b"kept/catalog.sqlite", b"written/s/changelist.xml", b".headwater/lock", b"a/.headwater/lock"):
                 assert not source.takes("s", path)
             assert not source.takes("elsewhere", b"a")
+            make_state(tmp_path / "of/another")
+            assert not source.takes("s", b"of/another/catalog.sqlite"), "that of another command neither"
+            assert not source.takes("s", b"of/another/documents/x.xml")
+            assert source.takes("s", b"of/a")
 
 
 def test_no_fed_set_has_the_state_for_its_folder(tmp_path: Path) -> None:

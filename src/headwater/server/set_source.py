@@ -14,6 +14,7 @@ from headwater.catalog.claims import Claiming
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import UsageFault
 from headwater.ingest.folder.belonging import Belonging
+from headwater.ingest.folder.hints import above
 from headwater.ingest.folder.passes import Pass
 from headwater.ingest.folder.placement import Placement
 from headwater.ingest.folder.scanner import Folder, FolderScanner
@@ -92,6 +93,18 @@ def folder_of(config: SetConfig, site: Site, state: Path, tree: Tree | None, doc
     )
 
 
+class _Announced(Belonging):
+    """Of a fed set, whose folder no scan looks at, which would leave out the states of all commands."""
+
+    def __init__(self, root: bytes, selection: Selection, avoid: Iterable[bytes]) -> None:
+        super().__init__(root, selection, avoid)
+        self._root = root
+
+    def takes(self, relative: bytes) -> bool:
+        """Whether it may be served: as the settings say, and no state lies there."""
+        return super().takes(relative) and not any(is_state(self._root + b"/" + one) for one in above(relative))
+
+
 def _refuse_state(root: bytes, ours: Sequence[bytes], where: str) -> None:
     if root in ours:
         raise Overlap("the folder is itself the output or the state", where=where)
@@ -109,7 +122,7 @@ def belonging_of(config: SourceConfig, folders: Mapping[str, Folder]) -> dict[st
     for one in config.sets:
         if one.feed is not None and one.root is not None:
             _refuse_state(os.path.realpath(os.fsencode(one.root)), ours, one.root)
-            found[one.name] = Belonging(os.fsencode(one.root), Selection(), ours)
+            found[one.name] = _Announced(os.fsencode(one.root), Selection(), ours)
     return found
 
 
