@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sync.copying import DONE, go, tree
-from tests.sync.torture import Site, Source, at, document, url
+from tests.sync.copying import DONE, FAILED, go, tree
+from tests.sync.torture import Reply, Site, Source, at, document, url
 
 DAY = "2026-01-01"
 
@@ -72,3 +72,27 @@ def test_a_known_list_that_begins_later_under_an_index_that_is_unchanged(
     site.put("g1.txt", b"one")
     serve(site, "c0", at(30), None, at(40), ["g1.txt"])
     assert go(source.base, dest).status != DONE
+
+
+@pytest.mark.parametrize("status", [200, 404], ids=["that was done", "that failed"])
+def test_an_older_resource_list_does_not_judge_a_change_of_that_day(
+    status: int, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-B2: a change without an exact time may be later than the list, which neither deletes nor settles it."""
+    assert go(source.base, dest).status == DONE
+    site.clock = 40
+    site.publish_list(when=30)
+    site.put("f1.txt", b"one, new")
+    site.put("new.txt", b"new")
+    source.pages["/set/resources/f1.txt"] = Reply(site.files["f1.txt"], status)
+    source.pages["/set/resources/f2.txt"] = Reply(b"", 404)
+    serve(site, "changelist", at(10), None, DAY, ["f1.txt", "new.txt"])
+    body = source.reply("/set/changelist.xml").body
+    gone = site.change(0, "updated", "f2.txt", b"never there", datetime=DAY)
+    site.serve("/set/changelist.xml", body.replace(b"</urlset>", f"{gone}</urlset>".encode()))
+    ran = go(source.base, dest)
+    assert ran.status == FAILED
+    failing = ("f2.txt",) if status == 200 else ("f1.txt", "f2.txt")
+    assert {one.uri for one in ran.one.failures} == set(map(site.uri, failing))
+    assert tree(dest)["new.txt"] == b"new"
+    assert tree(dest)["f1.txt"] == (b"one, new" if status == 200 else b"body 1\n")

@@ -223,14 +223,14 @@ class Difference:
     def _changed(self, t: Transaction, confirmed: _Updates, settled: _Updates) -> Iterator[Row]:
         query = """
             SELECT c.uri, coalesce(c.loc, c.uri), c.lastmod, c.length, c.hash, c.type, c.encoding, c.mirrors, c.at,
-                   c.exact, r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer,
-                   r.etag, r.last_modified, f.tries
+                   c.latest, c.exact, r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod,
+                   r.changed_at, r.newer, r.etag, r.last_modified, f.tries
             FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
             WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""
         for (
             uri, loc, lastmod, length, hash_, type_, coding, mirrors, at,
-            exact, key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer, etag,
+            latest, exact, key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer, etag,
             last_modified, tries,
         ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
             if exact and changed_at is not None and at is not None and is_past(at, changed_at):
@@ -239,7 +239,7 @@ class Difference:
             if not self._claims.takes(uri, name):
                 self._counts.left_out += 1
                 continue
-            known = at if exact else None
+            known = at if exact else latest  # no list made before that has the last word on it
             if path is None:
                 self._counts.created += 1
                 yield (

@@ -110,8 +110,9 @@ CREATE TEMP TABLE IF NOT EXISTS listed(
   mirrors TEXT, refused INTEGER
 );
 CREATE TEMP TABLE IF NOT EXISTS changed(
-  n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, uri TEXT, loc TEXT, change TEXT, at INTEGER, exact INTEGER,
-  lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, mirrors TEXT, refused INTEGER, pending INTEGER
+  n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, uri TEXT, loc TEXT, change TEXT, at INTEGER, latest INTEGER,
+  exact INTEGER, lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, mirrors TEXT, refused INTEGER,
+  pending INTEGER
 );
 CREATE TEMP TABLE IF NOT EXISTS refused(n INTEGER PRIMARY KEY, uri TEXT, change TEXT, at INTEGER, refused INTEGER);
 CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);

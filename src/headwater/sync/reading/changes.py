@@ -364,7 +364,10 @@ class Changes:
         """Give the staged entries of a list their times, and say which of them are to be done."""
         with self._database.write() as t:
             t.many(
-                "UPDATE temp.changed SET pending = ?, at = ?, exact = ? WHERE list = ? AND ordinal = ?",
-                ((int(n in pending), intervals[n].low, int(intervals[n].exact), self._lists, n) for n in staged.rows),
+                "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ? WHERE list = ? AND ordinal = ?",
+                (
+                    (int(n in pending), intervals[n].low, intervals[n].high, int(intervals[n].exact), self._lists, n)
+                    for n in staged.rows
+                ),
             )
         self._pending = self._pending or bool(pending)
