@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.errors import UsageFault
 from headwater.progress import Notice, Progress
+from headwater.sync.addresses import starting_uri
 from headwater.sync.explore import explore
 from headwater.sync.faults import NotResourceSync, PlainSitemap
 from headwater.sync.network.transport import Transport
@@ -26,6 +28,17 @@ def plain(source: Source, site: Site) -> bytes:
     """The five files in a plain Sitemap; nothing of ResourceSync is left of the source."""
     del source.pages["/.well-known/resourcesync"]
     return document([url(site.uri(name), at(0)) for name in site.files])
+
+
+@pytest.mark.parametrize("given", ["http:/example.org/", "https:example.org", "HTTP//example.org"])
+def test_a_slash_that_was_lost_is_no_host_of_that_name(given: str) -> None:
+    with pytest.raises(UsageFault, match="begins with http://"):
+        starting_uri(given)
+
+
+@pytest.mark.parametrize("given", ["example.org", "http", "http:8000", "https/x", "httpbin.example:80/x"])
+def test_a_host_is_enough(given: str) -> None:
+    assert starting_uri(given).startswith(f"http://{given}")
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def _show_set(one: SetStatus, now: dt.datetime) -> None:
         told.append("never yet without fault")
     click.echo(f"{printable(one.name)}: {'; '.join(told)}")
     if one.last is not None and one.last.fault:
-        since = f" (since {_at(one.unsound_since)})" if one.unsound_since else ""
+        since = f" (no run without fault since {_at(one.unsound_since)})" if one.unsound_since else ""
         click.echo(f"  incomplete: {printable(one.last.fault)}{since}")
     for refusal in one.refusals:
         click.echo(f"  {printable(refusal)}")
