@@ -22,11 +22,11 @@ from headwater.cli.face import (
     listening,
     printable,
 )
-from headwater.cli.hook import Hook
 from headwater.cli.share import Share, dest_argument
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
+    from headwater.cli.hook import Hook
     from headwater.cli.telling import Teller
     from headwater.progress import Done
     from headwater.sync.options import Options, Report, SetReport
@@ -106,7 +106,7 @@ def command(
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
     options = _options(wanted, patient=follow is not None)
-    hook = Hook(hook_command) if hook_command is not None else None
+    hook = _hook(hook_command)
     voice = _Voice(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose)
     if follow is not None:
         return _follow(url, dest, options, follow, longest, voice)
@@ -117,6 +117,14 @@ def command(
         teller.close(report.exit_status)
     voice.tell(report)
     return report.exit_status or (Exit.DONE if voice.told_on(report) else Exit.FINDINGS)
+
+
+def _hook(command: str | None) -> Hook | None:
+    if command is None:
+        return None
+    from headwater.cli.hook import Hook  # takes `subprocess` along, which most runs have no use for
+
+    return Hook(command)
 
 
 class _Voice:

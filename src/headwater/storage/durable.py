@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ def replace_file(target: Path, chunks: Iterable[bytes], temporary: str) -> int:
     They are written to a name that begins with `temporary` in the same folder, synced, and renamed. Raises OSError, and
     whatever `chunks` raises.
     """
-    aside = target.with_name(f"{temporary}{secrets.token_hex(8)}")
+    aside = target.with_name(f"{temporary}{os.urandom(8).hex()}")
     octets = 0
     try:
         with aside.open("xb") as file:

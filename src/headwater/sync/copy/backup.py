@@ -11,7 +11,6 @@ import datetime as dt
 import errno
 import itertools
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -127,7 +126,7 @@ def _copy(folder: int, name: bytes, kept_in: int, free: bytes) -> bool:
         return True
     if not stat.S_ISREG(found.st_mode):
         return True
-    aside = f".headwater-tmp-{secrets.token_hex(8)}"
+    aside = f".headwater-tmp-{os.urandom(8).hex()}"
     try:
         with (
             os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as source,
