@@ -9,13 +9,19 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 PAGE = TESTS.parent / "docs" / "rules.md"
-_ROW = r"^\| ({family}-[^|]+) \|.*\| (?:`([\w/.]+)::(\w+)`|(–[^|]*)) \|$"
+_ROW = r"^\| ({family}-[^|]+) \|.*\| (?:`([\w/.]+)::(\w+)`(?:, `[\w/.]+::\w+`)*|(–[^|]*)) \|$"
+_NAMED = re.compile(r"`([\w/.]+\.py)::(\w+)`")
 
 
 def rows(family: str) -> dict[str, tuple[str, str, str]]:
-    """The rules of a family on the page: file and name of the test, or the words that stand for it."""
+    """The rules of a family on the page: file and name of the first test, or the words that stand for it."""
     found = re.findall(_ROW.format(family=family), PAGE.read_text("utf-8"), re.MULTILINE)
     return {rule: (file, test, words) for rules, file, test, words in found for rule in rules.split(", ")}
+
+
+def named() -> list[tuple[str, str]]:
+    """Every test that the page names, of whatever rule: file and name."""
+    return _NAMED.findall(PAGE.read_text("utf-8"))
 
 
 def listed(family: str) -> list[str]:

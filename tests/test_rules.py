@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules import exists, listed, rows
+from tests.rules import exists, listed, named, rows
 
 AMB = [f"AMB-{number:02d}" for number in range(1, 91) if number != 79]
 DST = [
@@ -33,6 +33,10 @@ def test_every_rule_has_one_row(family: str, known: list[str]) -> None:
 def test_the_test_of_a_rule_is_there(rule: str) -> None:
     file, test, words = rows(rule.partition("-")[0])[rule]
     assert exists(file, test) if file else len(words) > 5, (file, test, words)
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    assert [one for one in named() if not exists(*one)] == []
 
 
 def test_few_rules_have_no_test() -> None:
