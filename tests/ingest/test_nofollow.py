@@ -20,7 +20,7 @@ ONLY_PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 
 @pytest.fixture(autouse=True)
 def tree(tmp_path: Path) -> Iterator[Path]:
-    root = tmp_path / "root"
+    root = tmp_path / "tree"
     (root / "a/b").mkdir(parents=True)
     (root / "a/b/file").write_text("inside")
     (tmp_path / "outside").mkdir()
@@ -42,7 +42,7 @@ def outcome(opener: Opener, path: bytes, flags: int, folder: int) -> str:
         return errno.errorcode[cause.errno or 0]
     try:
         if flags & ONLY_PATH == ONLY_PATH:
-            return os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/root/")[2]
+            return os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/tree/")[2]
         return os.read(descriptor, 100).decode()
     finally:
         os.close(descriptor)

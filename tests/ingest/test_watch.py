@@ -114,8 +114,8 @@ def nobody() -> Iterator[bytes]:
         os.seteuid(65534)
     base = os.fsencode(tempfile.mkdtemp(dir="/var/tmp"))
     try:
-        os.makedirs(base + b"/root/old")
-        yield base + b"/root"
+        os.makedirs(base + b"/tree/old")
+        yield base + b"/tree"
     finally:
         os.seteuid(os.getuid())
         shutil.rmtree(base)
