@@ -9,13 +9,12 @@ remembered as failed.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping
 
 import msgspec
 
 from headwater.storage.database import Database, Transaction
-from headwater.sync.copy.digest import digest_of_descriptor
+from headwater.sync.copy.digest import digest_of_file
 from headwater.sync.copy.held import HeldFiles
 from headwater.sync.copy.place import Tree
 from headwater.sync.plan import ADD_WORK, Counts
@@ -80,15 +79,9 @@ class Aside:
         return (found if algorithm == wanted.algorithm else self._digest(kept, wanted.algorithm)) == wanted.hex
 
     def _digest(self, kept: KeptAside, algorithm: str) -> str | None:
-        assert self._tree is not None
-        try:
-            descriptor = self._tree.open_temporary(kept.name)
-        except OSError:
-            return None
-        try:
-            return digest_of_descriptor(descriptor, algorithm)
-        finally:
-            os.close(descriptor)
+        tree = self._tree
+        assert tree is not None
+        return digest_of_file(lambda: tree.open_temporary(kept.name), algorithm)
 
     def replaces_verified(self, work: Work) -> bool:
         """Whether a copy that a list has confirmed would give way; none that is missing or damaged is one."""

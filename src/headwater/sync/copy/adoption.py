@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from headwater.sync.copy.digest import digest_of_descriptor
+from headwater.sync.copy.held import digest_of_path
 from headwater.sync.copy.place import Tree
 from headwater.sync.moments import SECOND
 from headwater.sync.verify import digests_of
@@ -42,18 +42,7 @@ def _right(
     seconds = None if lastmod is None else lastmod // SECOND
     if not digests and (length is None or seconds != found.st_mtime_ns // 1_000_000_000):
         return None
-    hexdigest = _hashed(tree, path, algorithm)
+    hexdigest = digest_of_path(tree, path, algorithm)
     if hexdigest is None or (digests and hexdigest != digests[0].hex):
         return None
     return found, f"{algorithm}:{hexdigest}"
-
-
-def _hashed(tree: Tree, path: bytes, algorithm: str) -> str | None:
-    try:
-        descriptor = tree.open(path)
-    except OSError:
-        return None
-    try:
-        return digest_of_descriptor(descriptor, algorithm)
-    finally:
-        os.close(descriptor)

@@ -19,6 +19,20 @@ def digest_of_descriptor(descriptor: int, algorithm: str) -> str:
     return digests_of_descriptor(descriptor, (algorithm,))[1][0]
 
 
+def digest_of_file(open_it: Callable[[], int], algorithm: str) -> str | None:
+    """The hex digest of a file that `open_it` opens for reading; None when it cannot be opened or read."""
+    try:
+        descriptor = open_it()
+    except OSError:
+        return None
+    try:
+        return digest_of_descriptor(descriptor, algorithm)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
 def digests_of_descriptor(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
     """The number of octets and the hex digests, from one reading."""
     data = os.read(descriptor, _CHUNK)

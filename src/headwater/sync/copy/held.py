@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from headwater.storage.database import Database, Transaction
-from headwater.sync.copy.digest import digest_of_descriptor
+from headwater.sync.copy.digest import digest_of_file
 from headwater.sync.copy.place import Tree
 
 
@@ -48,16 +46,7 @@ def look_for_damage(database: Database, files: HeldFiles, set_id: int, now: int)
 
 def digest_of_path(tree: Tree, path: bytes, algorithm: str) -> str | None:
     """The hex digest of a held file; None when there is none to be read."""
-    try:
-        descriptor = tree.open(path)
-    except OSError:
-        return None
-    try:
-        return digest_of_descriptor(descriptor, algorithm)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+    return digest_of_file(lambda: tree.open(path), algorithm)
 
 
 def remember_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> None:
