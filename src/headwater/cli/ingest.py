@@ -334,6 +334,7 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
 
 def _hearer(listener: Listener) -> Callable[[list[Outcome]], None]:
     from headwater.ingest.fed.announcements import BadEvent
+    from headwater.ingest.fed.feed import OutcomeKind
     from headwater.progress import Notice, Progress
 
     done = 0
@@ -342,7 +343,7 @@ def _hearer(listener: Listener) -> Callable[[list[Outcome]], None]:
         nonlocal done
         done += len(outcomes)
         for one in outcomes:
-            if one.status >= 400:
+            if one.kind is OutcomeKind.REJECTED:
                 listener(Notice(one.code or BadEvent.code, f"a line was refused: {one.reason}", f"line {one.line}"))
         listener(Progress("lines", done))
 

@@ -19,7 +19,7 @@ from headwater.ingest.dit.intake import PATIENCE, settle, take_documents
 from headwater.ingest.dit.positions import ShardPosition, read_position, write_position
 from headwater.ingest.dit.shards import Page, held_seconds, ready
 from headwater.ingest.dit.tally import Tally
-from headwater.ingest.fed.feed import Feed, Outcome
+from headwater.ingest.fed.feed import Feed, Outcome, OutcomeKind
 from headwater.ingest.fed.intake import refusal
 from headwater.progress import Listener, Progress, silent
 
@@ -250,7 +250,7 @@ def _named(outcomes: Sequence[Outcome], found: Sequence[Found]) -> list[Outcome]
     return [
         replace(one, reason=f"{one.reason} (_id {found[one.line - 1].wrapped.id!a:.80})")
         for one in outcomes
-        if one.status >= 400
+        if one.kind is OutcomeKind.REJECTED
     ]
 
 

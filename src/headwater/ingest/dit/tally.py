@@ -8,7 +8,7 @@ import msgspec
 
 from headwater import notices
 from headwater.ingest.dit.intake import Taken
-from headwater.ingest.fed.feed import Outcome
+from headwater.ingest.fed.feed import Outcome, OutcomeKind
 from headwater.progress import Listener, Notice
 
 
@@ -27,14 +27,7 @@ class Tally(msgspec.Struct, kw_only=True):
         self.documents += len(outcomes) + foreign
         self.foreign += foreign
         for one in outcomes:
-            if one.status >= 400:
-                self.rejected += 1
-            elif one.status == 202:
-                self.waiting += 1
-            elif one.reason is not None:
-                self.ignored += 1
-            else:
-                self.taken += 1
+            setattr(self, one.kind, getattr(self, one.kind) + 1)
 
     @property
     def words(self) -> str:
@@ -48,7 +41,7 @@ class Tally(msgspec.Struct, kw_only=True):
     def complain(self, outcomes: Sequence[Outcome], listener: Listener) -> None:
         """Say what was refused."""
         for one in outcomes:
-            if one.status >= 400:
+            if one.kind is OutcomeKind.REJECTED:
                 listener(Notice(one.code or notices.LEFT_OUT, f"a line was refused: {one.reason}", f"line {one.line}"))
 
     def notice(self, taken: Taken, listener: Listener) -> None:

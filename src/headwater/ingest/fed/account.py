@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.ingest.fed.feed import Outcome
+from headwater.ingest.fed.feed import Outcome, OutcomeKind
 
 FEW: Final = 3
 """Reasons that are told."""
@@ -27,22 +27,16 @@ class Account(msgspec.Struct, kw_only=True):
     def count(self, outcomes: Sequence[Outcome]) -> None:
         """Add these."""
         for one in outcomes:
-            if one.status >= 400:
-                self.rejected += 1
+            setattr(self, one.kind, getattr(self, one.kind) + 1)
+            if one.kind is OutcomeKind.REJECTED:
                 self.code = self.code or one.code
                 if len(self.reasons) < FEW:
                     self.reasons.append(f"line {one.line}: {one.reason}")
-            elif one.status == 202:
-                self.waiting += 1
-            elif one.reason is not None:
-                self.ignored += 1
-            else:
-                self.taken += 1
 
     @property
     def by_outcome(self) -> dict[str, int]:
         """The counts by the name of the outcome."""
-        return {name: getattr(self, name) for name in ("taken", "waiting", "ignored", "rejected")}
+        return {kind.value: getattr(self, kind) for kind in OutcomeKind}
 
     @property
     def words(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 
 import msgspec
 
@@ -28,6 +29,15 @@ BATCH = 1_000
 """Records of one transaction."""
 
 
+class OutcomeKind(StrEnum):
+    """What an outcome counts as."""
+
+    TAKEN = "taken"
+    WAITING = "waiting"
+    IGNORED = "ignored"
+    REJECTED = "rejected"
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one line or document: an HTTP status, the change's number, or a code and the reason.
 
@@ -42,6 +52,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str | None = None
     reason: str | None = None
     left_out: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> OutcomeKind:
+        """What it counts as: refused, waiting for a partner, no news, or else taken."""
+        if self.status >= 400:
+            return OutcomeKind.REJECTED
+        if self.status == 202:
+            return OutcomeKind.WAITING
+        return OutcomeKind.TAKEN if self.reason is None else OutcomeKind.IGNORED
 
 
 class Feed:

@@ -10,7 +10,7 @@ import msgspec
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
 from headwater.ingest.fed.announcements import Announced, BadEvent, read_announcement
-from headwater.ingest.fed.feed import Feed, Outcome
+from headwater.ingest.fed.feed import Feed, Outcome, OutcomeKind
 from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.memory import Effects, Progress
 from headwater.ingest.fed.reciprocity import Draft, with_links
@@ -114,9 +114,9 @@ class Summary(msgspec.Struct, kw_only=True):
         """Add these outcomes."""
         for one in outcomes:
             self.lines += 1
-            if one.status >= 400:
+            if one.kind is OutcomeKind.REJECTED:
                 self.rejected += 1
-            elif one.reason is not None:
+            elif one.kind is OutcomeKind.IGNORED:
                 self.ignored += 1
             else:
                 self.taken += 1
