@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from headwater.cli.face import show_some
 from headwater.cli.telling import MINUTE, Minutes, Notes, Repeats, Teller, listening
 from headwater.progress import Notice, Progress
 
@@ -130,3 +131,19 @@ def test_a_log_says_that_a_node_is_away_after_growing_pauses_and_when_it_is_away
         (900, "no answer; trying again; 480 times since this was last told"),
         (5_000, "no answer; trying again"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(None, "  a\n  b\n  … and 1 more\n"), (2, "  a\n  b\n"), (1_002, "  a\n  b\n  … and 1,000 more\n")],
+)
+def test_of_a_long_list_the_first_are_shown_and_how_many_more_there_are(
+    count: int | None, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_some(["a", "b", "c"], 2, count=count, indent="  ")
+    assert capsys.readouterr().out == shown
+
+
+def test_a_list_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_some(["red\x1b[31m"], 2)
+    assert capsys.readouterr().out == "red\\x1b[31m\n"

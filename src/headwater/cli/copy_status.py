@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.face import counted, human_octets, human_seconds, printable
+from headwater.cli.face import counted, human_octets, human_seconds, printable, show_some
 
 if TYPE_CHECKING:
     from headwater.sync.survey import CopyStatus, Failure, SetStatus
@@ -84,26 +85,24 @@ def _show_set(one: SetStatus, now: dt.datetime) -> None:
         click.echo(f"  {printable(refusal)}")
     if one.failed:
         click.echo(f"  {one.failed:,} failed; `headwater retry` makes them due, `headwater forget` drops them")
-    for failure in one.failures[:_EXAMPLES]:
-        click.echo(f"    {printable(failure.uri)}: {_failure(failure, now)}")
-    if one.failed > _EXAMPLES:
-        click.echo(f"    … and {one.failed - _EXAMPLES:,} more (--json lists them)")
+    _show_examples([f"{failure.uri}: {_failure(failure, now)}" for failure in one.failures[:_EXAMPLES]], one.failed)
     if one.newer_than_listed:
         what = counted(one.newer_than_listed, "file")
         click.echo(f"  {what} newer than listed, which no list of the source confirms so far; the next run looks again")
     if one.held_back:
         click.echo(f"  {counted(one.held_back, 'deletion')} held back; `headwater sync --max-delete` consents")
-    for kept in one.deletions[:_EXAMPLES]:
-        click.echo(f"    {printable(kept.path)}")
-    if one.held_back > _EXAMPLES:
-        click.echo(f"    … and {one.held_back - _EXAMPLES:,} more (--json lists them)")
+    _show_examples([kept.path for kept in one.deletions[:_EXAMPLES]], one.held_back)
+
+
+def _show_examples(lines: Sequence[str], count: int) -> None:
+    show_some(lines, _EXAMPLES, count=count, indent="    ", rest=" (--json lists them)")
 
 
 def _failure(failure: Failure, now: dt.datetime) -> str:
     tries = f"{failure.tries:,} {'try' if failure.tries == 1 else 'tries'} since {_at(failure.since)}"
     waits = failure.waits_until
     again = f"not again before {_at(waits)}, as asked" if waits is not None and waits > now else "tried by the next run"
-    return f"{printable(failure.reason)} ({tries}; {again})"
+    return f"{failure.reason} ({tries}; {again})"
 
 
 def _at(moment: dt.datetime | None) -> str:

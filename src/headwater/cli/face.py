@@ -123,6 +123,17 @@ def human_seconds(seconds: float) -> str:
     return f"{days} d {hours} h"
 
 
+def show_some(lines: Sequence[str], most: int, *, count: int | None = None, indent: str = "", rest: str = "") -> None:
+    """Show the first lines of a list on standard output, and then how many more there are.
+
+    `count` is how many there are in all, where `lines` is cut itself; `rest` says where the others can be seen.
+    """
+    for line in lines[:most]:
+        click.echo(indent + printable(line))
+    if (count := len(lines) if count is None else count) > most:
+        click.echo(f"{indent}… and {count - most:,} more{rest}")
+
+
 def some_of(names: Sequence[str], most: int = 5) -> str:
     """The names for a line that people read: the first of them, and how many there are besides."""
     if len(names) <= most + 1:

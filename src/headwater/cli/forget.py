@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.face import counted, json_document, json_option, printable
+from headwater.cli.face import counted, json_document, json_option, printable, show_some
 from headwater.cli.share import Destination
 from headwater.errors import Exit
 
@@ -76,7 +76,4 @@ def _show(done: Forgotten, *, dry_run: bool) -> None:
     click.echo(f"{'would forget' if dry_run else 'forgot'} {', '.join(told)}")
     if done.files:
         click.echo(f"{counted(done.files, 'file')} {'would stay' if dry_run else 'stay'}, no longer part of the copy:")
-    for path in done.released[:_SHOWN]:
-        click.echo(f"  {printable(path)}")
-    if done.files > _SHOWN:
-        click.echo(f"  … and {done.files - _SHOWN:,} more")
+    show_some(done.released, _SHOWN, count=done.files, indent="  ")
