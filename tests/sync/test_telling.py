@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headwater.cli import run
@@ -18,7 +20,7 @@ from headwater.storage.database import Transaction
 from headwater.sync.copy.home import Home, kept_state
 from headwater.sync.options import Options
 from headwater.sync.run import sync
-from tests.sync.copying import DONE, FAILED, FINDINGS, USAGE, go
+from tests.sync.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, USAGE, go
 from tests.sync.torture import Reply, Site, Source
 
 Said = pytest.CaptureFixture[str]
@@ -92,6 +94,70 @@ def test_a_file_where_the_copy_is_to_be(source: Source, site: Site, dest: Path, 
     dest.write_text("a file")
     assert run(["sync", source.base, str(dest)]) == USAGE
     assert "the destination is no folder: something else has this name" in capsys.readouterr().err
+
+
+# one cause, told once
+
+
+def away(source: Source, how: str) -> None:
+    """Make the source be away, whatever it is asked for."""
+    if how == "refused":
+        source.shutdown()
+        source.server_close()
+        return
+    reply = Reply(b"", 503) if how == "overloaded" else Reply(script=lambda _handler: time.sleep(2))
+    source.pages = dict.fromkeys(source.pages, reply)
+
+
+@pytest.mark.parametrize("how", ["refused", "overloaded", "silent"])
+@pytest.mark.parametrize("several", [False, True])
+def test_that_a_known_source_is_away_is_told_once_and_with_advice(
+    several: bool, how: str, source: Source, dest: Path
+) -> None:
+    names = ["one", "two"] if several else ["one"]
+    for name in names:
+        site = Site(source, name)
+        site.put("a.txt", name.encode())
+        site.publish().publish_description(*names)
+    assert go(source.base, dest).status == DONE
+    away(source, how)
+    ran = go(source.base, dest, msgspec.structs.replace(IMPATIENT, retries=0, stall_timeout_seconds=1))
+    assert ran.status == SOURCE
+    (told,) = ran.notices
+    assert told.where == f"{source.base}/.well-known/resourcesync"
+    assert told.message.endswith(
+        "Check the address and the network, then run the same command again: nothing was lost."
+    )
+    assert ran.report is not None
+    assert all("cannot be fetched" in str(one.fault) for one in ran.report.sets)  # what ails each set is in the report
+    assert len(ran.report.sets) == len(names)
+
+
+def test_that_nobody_is_let_in_any_more_is_told_once(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    assert run(["sync", "-q", source.base, str(dest)]) == DONE
+    source.pages = dict.fromkeys(source.pages, Reply(b"", 401, {"WWW-Authenticate": "Basic"}))
+    assert run(["sync", "--json", source.base, str(dest)]) == SOURCE
+    out, err = capsys.readouterr()
+    assert json.loads(out)["sets"][0]["fault"].startswith("the source wants to know who asks")
+    assert err.count("the source wants to know who asks") == 1
+    assert err.count("--user or HEADWATER_USER") == 1
+
+
+def test_faults_of_single_documents_are_told_each(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest)
+    source.pages["/.well-known/resourcesync"] = source.pages["/set/changelist.xml"] = Reply(b"", 500)
+    assert [one.rule for one in go(source.base, dest).notices] == ["DST-F4", "DST-F1"]
+
+
+def test_without_a_change_list_that_the_source_is_away_is_told_once(source: Source, site: Site, dest: Path) -> None:
+    site.publish_capabilities("resourcelist")
+    assert go(f"{site.root}/capabilitylist.xml", dest).status == DONE
+    away(source, "overloaded")
+    ran = go(f"{site.root}/capabilitylist.xml", dest)
+    assert ran.status == SOURCE
+    assert [one.message.split(". ")[0] for one in ran.notices] == [
+        "the Capability List cannot be read: HTTP status 503"
+    ]
 
 
 # the command that is told

@@ -16,18 +16,36 @@ _SPECIAL = {
 """What to do in cases that the network's answer tells apart."""
 
 
+_OF_A_HOST = frozenset({429, 502, 503, 504})
+"""Answers by which a host, or who answers in its place, speaks of itself and not of one document."""
+
+
+def cause_of(status: int) -> str | None:
+    """What ails a host that answers so; None where that may be of one document."""
+    return f"HTTP status {status}" if status in _OF_A_HOST else None
+
+
 def _special(what: str) -> str | None:
     return next((todo for sign, todo in _SPECIAL.items() if sign in what), None)
 
 
 class Unreachable(SourceFault):
-    """A document of the source could not be fetched."""
+    """A document of the source could not be fetched; `cause` is why, where that holds for all documents of its host."""
 
     code: ClassVar[str] = "HW-SYN-01"
     advice: ClassVar[str] = "Check the address and the network, then run the same command again: nothing was lost."
 
-    def __init__(self, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None):
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        rule: str | None = None,
+        advice: str | None = None,
+        cause: str | None = None,
+    ):
         super().__init__(what, where=where, rule=rule, advice=advice or _special(what))
+        self.cause = cause
 
 
 class SignInRefused(Unreachable):

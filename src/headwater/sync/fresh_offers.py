@@ -8,6 +8,7 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.storage.database import Database
+from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.moving import is_move, known_as
 from headwater.sync.reading.capabilities import CAPABILITY_LISTS, offer_of
 from headwater.sync.reading.documents import MOST_ENTRIES, Documents, Look
@@ -51,7 +52,7 @@ class FreshOffers:
         documents: Documents,
         database: Database,
         unread: Collection[str],
-        unreadable: Callable[[str, str, str], None],
+        unreadable: Callable[[str, str, str, SourceFault | None], None],
     ) -> None:
         self._documents = documents
         self._database = database
@@ -72,13 +73,14 @@ class FreshOffers:
         try:
             look = self._documents.look(uri, validators=held)
         except SourceFault as fault:
-            self._unreadable(fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}", uri)
+            self._unreadable(fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}", uri, fault)
             return row
         if look.status == 304:
             return row
         if look.document is None or look.document.kind not in CAPABILITY_LISTS:
             why = look.fault.what if look.fault is not None else f"HTTP status {look.status}"
-            self._unreadable("DST-A6", f"the Capability List cannot be read: {why}", uri)
+            refused = look.refused or Unreachable(why, where=uri, cause=cause_of(look.status))
+            self._unreadable("DST-A6", f"the Capability List cannot be read: {why}", uri, refused)
             return row
         fresh = offer_of(look, row.offer.description, self._documents)
         return self._with_offer(row, fresh, look)

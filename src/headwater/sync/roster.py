@@ -15,7 +15,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Transaction
-from headwater.sync.faults import Unreachable
+from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.filters import origin_of
 from headwater.sync.fresh_offers import FreshOffers, place_of
 from headwater.sync.likeness import likeness
@@ -134,7 +134,8 @@ class Roster:
     def _keep_to_what_is_known(self, known: list[SetRow], look: Look) -> None:
         """There is no Source Description where there was one: what is remembered stays as it is (DST-F4)."""
         why = f"the Source Description cannot be read: {unusable(look)}"
-        self._make_do(known, Unreachable(why, where=look.uri, rule="DST-F4"), "DST-F4", why, look.uri)
+        fault = Unreachable(why, where=look.uri, rule="DST-F4", cause=cause_of(look.status))
+        self._make_do(known, fault, "DST-F4", why, look.uri)
         if look.status == 200:
             self._unreadable("DST-F4", why, look.uri)
 
@@ -153,9 +154,14 @@ class Roster:
             asked = [(page, validators(t, SOURCE, page)) for page in pages]
         found = list(self._documents.looks(asked))
         for page, look in zip(pages, found, strict=True):
-            if isinstance(look, SourceFault) or look.status not in (200, 304):
-                why = look.what if isinstance(look, SourceFault) else f"HTTP status {look.status}"
-                self._listener(Notice("DST-C5", f"a Source Description cannot be read: {why}", page))
+            if isinstance(look, SourceFault):
+                fault = look
+            elif look.status not in (200, 304):
+                what = f"HTTP status {look.status}"
+                fault = look.refused or Unreachable(what, where=page, cause=cause_of(look.status))
+            else:
+                continue
+            self._documents.warn("DST-C5", f"a Source Description cannot be read: {fault.what}", page, fault=fault)
         return all(isinstance(look, SourceFault) or look.status != 200 for look in found)
 
     def _still_unread(self, known: list[SetRow]) -> bool:
@@ -201,11 +207,11 @@ class Roster:
     def _make_do(self, known: list[SetRow], fault: SourceFault, rule: str, what: str, where: str) -> None:
         """Nothing new can be learnt: what is remembered has to do, where that can be all that is wanted."""
         if not self._wants_more(known):
-            self._listener(Notice(rule, what, where))
+            self._documents.warn(rule, what, where, fault=fault)
         elif self._options.sets:
             raise fault
         else:
-            self._unreadable(rule, what, where)
+            self._unreadable(rule, what, where, fault)
 
     def _known(self, known: list[SetRow]) -> dict[str, Known]:
         """What is remembered of Capability Lists, to ask for them conditionally."""
@@ -214,11 +220,11 @@ class Roster:
         offers = {row.offer.identity: row.offer for row in known if row.offer.capability_list == row.offer.identity}
         return {uri: Known(offer, held[uri]) for uri, offer in offers.items() if uri in held}
 
-    def _unreadable(self, rule: str, what: str, where: str) -> None:
+    def _unreadable(self, rule: str, what: str, where: str, fault: SourceFault | None = None) -> None:
         """A fault of one set's Capability List: everything else goes on."""
         if where not in self._unread:
             self._unread.add(where)
-            self._listener(Notice(rule, what, where))
+            self._documents.warn(rule, what, where, fault=fault)
             self.faults.append(f"{where}: {what}")
 
     def _tell_refused_sets(self, known: list[SetRow], faults: Sequence[tuple[str, str]]) -> None:

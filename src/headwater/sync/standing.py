@@ -94,7 +94,8 @@ class Standing:
         self.statuses.append(fault.exit_status)
         self.report.complete = False
         self.report.fault = self.report.fault or str(fault)
-        self.warn(fault.rule or fault.code, f"{fault.what}. {fault.todo}", fault.where)
+        message = f"{fault.what}. {fault.todo}"
+        self.kit.documents.warn(fault.rule or fault.code, message, fault.where, fault=fault)
 
     def warn(self, rule: str, message: str, where: str | None = None) -> None:
         """Tell a person, once."""

@@ -15,16 +15,17 @@ from typing import Protocol, cast
 
 import msgspec
 
-from headwater.errors import SourceFault
+from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
 from headwater.spec.moments import from_optional
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
-from headwater.sync.faults import RedirectRefused, Unreachable
+from headwater.sync.faults import RedirectRefused, Unreachable, cause_of
+from headwater.sync.filters import Origin, origin_of
 from headwater.sync.http_dates import http_micros, telling
 from headwater.sync.network.fetch import Objection
 from headwater.sync.network.politeness import backoff_seconds
-from headwater.sync.network.transport import FailureKind, Fetch, Fetched, StreamedAnswer, Transport
+from headwater.sync.network.transport import Failure, FailureKind, Fetch, Fetched, StreamedAnswer, Transport
 from headwater.sync.reading.looking import Look as Look
 from headwater.sync.reading.looking import is_torn, look_at, may_pass
 from headwater.sync.reading.refusal import sign_in_refused
@@ -43,6 +44,7 @@ _TOGETHER = 256
 _AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brought to its present, not to a past
 _AHEAD_UNCHANGED_SECONDS = 300.0  # that it is what it was says as much later: it was asked for in the same run
 _GONE = (404, 410)
+_OF_A_HOST = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT, FailureKind.STALLED, FailureKind.TLS})
 _TRIES = 3
 _UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
 
@@ -115,6 +117,7 @@ class Documents:
         self._now = now
         self._sleep = sleep
         self._said: set[tuple[str, str | None]] = set()
+        self._causes: set[tuple[Origin | None, str]] = set()
         self._ahead: dict[tuple[str, Validators | None], tuple[float, Fetched]] = {}
         self._clock = transport.options.monotonic
         self.moved: dict[str, str] = {}
@@ -126,8 +129,14 @@ class Documents:
         self.requests = 0
         self.octets = 0
 
-    def warn(self, rule: str, message: str, where: str | None = None) -> None:
-        """Tell a person once."""
+    def warn(self, rule: str, message: str, where: str | None = None, *, fault: HeadwaterError | None = None) -> None:
+        """Tell a person once; of a fault that holds for all of a host, only the first time, and what to do with it."""
+        cause = fault.cause if isinstance(fault, Unreachable) else None
+        if fault is not None and cause is not None and where is not None:
+            if (told := (origin_of(where), cause)) in self._causes:
+                return
+            self._causes.add(told)
+            message = message if fault.todo in message else f"{message}. {fault.todo}"
         if (rule + message, where) not in self._said and len(self._said) < 1000:
             self._said.add((rule + message, where))
             self._listener(Notice(rule, message, where))
@@ -179,7 +188,7 @@ class Documents:
             if answer.failure is not None and answer.failure.kind is FailureKind.REDIRECT_REFUSED:
                 raise RedirectRefused(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-S12")
             if answer.failure is not None:
-                raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
+                raise _unanswered(uri, answer.failure)
             if answer.status == 304 and held is not None and held.headers():
                 return Unchanged(uri)
             if answer.status in _GONE:
@@ -187,7 +196,8 @@ class Documents:
             if refused := sign_in_refused(uri, answer):
                 raise refused
             if answer.status != 200:
-                raise Unreachable(f"cannot be fetched: HTTP status {answer.status}", where=uri, rule="DST-F1")
+                what = f"cannot be fetched: HTTP status {answer.status}"
+                raise Unreachable(what, where=uri, rule="DST-F1", cause=cause_of(answer.status))
             reader = Reader(base_uri=answer.uri)
             digest = self._feed(reader, chunks, answer.uri, consumer)
             self.octets += answer.octets
@@ -284,7 +294,7 @@ class Documents:
         for attempt in count(1):
             with self._answer(uri, _headers(validators, fresh=attempt > 1), validators) as (answer, chunks):
                 if answer.failure is not None:
-                    raise Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
+                    raise _unanswered(uri, answer.failure)
                 look = look_at(uri, answer, chunks, most_entries)
             if not (is_torn(look) and self._rested(attempt)):
                 return look
@@ -317,7 +327,7 @@ class Documents:
                 elif found is not None:
                     yield self._noted(found)
                 elif answer.failure is not None:
-                    yield Unreachable(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-F1")
+                    yield _unanswered(uri, answer.failure)
 
     def _together(self, batch: Sequence[Asked]) -> list[tuple[float, Fetched]]:
         """The answers to a few small requests, in the order of these, and when each came."""
@@ -330,6 +340,11 @@ class Documents:
         for _, answer in answers:
             self._transport.heard(answer.fetch.uri, answer)
         return sorted(answers, key=lambda came: cast(int, came[1].fetch.key))
+
+
+def _unanswered(uri: str, failure: Failure) -> Unreachable:
+    cause = failure.text if failure.kind in _OF_A_HOST else None
+    return Unreachable(f"cannot be fetched: {failure.text}", where=uri, rule="DST-F1", cause=cause)
 
 
 def _headers(validators: Validators | None, *, fresh: bool = False) -> tuple[tuple[str, str], ...]:

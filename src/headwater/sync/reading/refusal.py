@@ -31,7 +31,8 @@ def sign_in_refused(uri: str, answer: Fetched | StreamedAnswer) -> SignInRefused
         advice = (
             f"Check what was given: it may be of another source, or have run out. {_others(answer.presented, schemes)}"
         )
-    return SignInRefused(f"{what} ({said})", where=uri, rule="DST-F2", advice=advice.strip())
+    what = f"{what} ({said})"
+    return SignInRefused(what, where=uri, rule="DST-F2", advice=advice.strip(), cause=what)
 
 
 def _withheld(asked: str, final: str) -> tuple[str, str]:
