@@ -41,6 +41,12 @@ class Bandwidth(click.ParamType[int]):
         return int(rate)
 
 
+ca_option = click.option(
+    "--ca", type=_FILE, metavar="FILE", help="Believe these authorities too (PEM), beside the machine's."
+)
+proxy_option = click.option(
+    "--proxy", metavar="URL", help="Ask by this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]"
+)
 _ASKING = (
     click.option(
         "--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only."
@@ -60,8 +66,8 @@ _ASKING = (
     ),
     click.option("--cert", type=_FILE, metavar="FILE", help="A client certificate (PEM), shown to URL's origin only."),
     click.option("--key", type=_FILE, metavar="FILE", help="Its key, where that is not in the same file."),
-    click.option("--ca", type=_FILE, metavar="FILE", help="Believe these authorities too (PEM), beside the machine's."),
-    click.option("--proxy", metavar="URL", help="Ask by this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]"),
+    ca_option,
+    proxy_option,
 )
 _PACE = (
     click.option(

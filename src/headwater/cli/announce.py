@@ -10,9 +10,12 @@ from uuid import uuid4
 
 import click
 
+from headwater.cli.access import ca_option, proxy_option
 from headwater.errors import HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
+    import ssl
+
     from headwater.ingest.fed.account import Account
     from headwater.ingest.fed.lines import Line
     from headwater.ingest.fed.sending import Sender
@@ -24,6 +27,7 @@ Hear = Callable[[list[Any]], None]
 DOCUMENTS = "/ingest/dit"
 CHANGES = "/changes"
 _FOREVER = 1 << 50
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # what a proxy of the environment is not asked for
 
 
 def sending(function: Command) -> Command:
@@ -32,7 +36,13 @@ def sending(function: Command) -> Command:
         "--to", metavar="URL", help="Announce to the server at URL, in place of recording here; needs a token."
     )
     token = click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="With --to: the token of the set.")
-    return to(token(function))
+    return to(token(ca_option(proxy_option(function))))
+
+
+def check_alone(options: dict[str, Any]) -> None:
+    """Raise UsageFault where options of this kind are given, and nothing is announced."""
+    if not options["to"] and (options["ca"] or options["proxy"]):
+        raise UsageFault("--ca and --proxy go with --to")
 
 
 def address(url: str, path: str, set_name: str | None) -> str:
@@ -70,12 +80,43 @@ def announce(
     if not options["token"]:
         raise UsageFault("a server takes nothing without a token", advice="Give --token, or HEADWATER_TOKEN.")
     query = "load" if options["load"] else ""
-    with closing(Sender(url, options["token"], key, listener=listener)) as sender:
+    parts = urlsplit(url)
+    tls = _tls(options["ca"]) if parts.scheme == "https" or options["ca"] else None
+    proxy = _proxy(parts.scheme, parts.hostname or "", options["proxy"])
+    with closing(Sender(url, options["token"], key, listener=listener, tls=tls, proxy=proxy)) as sender:
         for batch in batches(texts):
             outcomes = sender.send(batch, query)
             account.count(outcomes)
             hear(outcomes)
         _end(sender, options)
+
+
+def _tls(ca: str | None) -> ssl.SSLContext:
+    """TLS that believes whom a destination would believe, too."""
+    import ssl
+
+    from headwater.sync.network.authorities import trusted_authorities
+
+    known = trusted_authorities(ca)
+    context = ssl.create_default_context(cafile=known.file, capath=known.folder)
+    if ca is not None:
+        try:
+            context.load_verify_locations(ca)
+        except ssl.SSLError as cause:
+            raise UsageFault("the certificate authorities cannot be understood", where=ca) from cause
+    return context
+
+
+def _proxy(scheme: str, host: str, given: str | None) -> str | None:
+    """The proxy that a destination would take, too: the one given, or that of the environment, save for loopback."""
+    from urllib.request import getproxies_environment, proxy_bypass
+
+    from headwater.sync.access import checked_proxy
+
+    proxy = given or getproxies_environment().get(scheme)
+    if not proxy or proxy_bypass(host) or (given is None and host in _LOOPBACK):
+        return None
+    return checked_proxy(proxy)
 
 
 def _end(sender: Sender, options: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from headwater.cli.announce import (
     address,
     announce,
     blocks,
+    check_alone,
     documents_of,
     events_of,
     new_key,
@@ -69,6 +70,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
 
     limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000)
     total = Summary()
+    check_alone(options)
     if key is not None and len(files) > 1 and not options["to"]:
         raise UsageFault("one key is for one file")
     if options["to"]:
@@ -154,6 +156,7 @@ def dit(
 
     if (once or audit) and follow is not None:
         raise UsageFault("--once and --audit end, and --follow does not")
+    check_alone(options)
     if options["to"]:
         if is_index(source):
             raise UsageFault("--to sends the documents of a file; a server follows an index by itself (`index`)")
@@ -235,7 +238,8 @@ def _announced(
         try:
             announce(url, texts, options, key=key, account=account, hear=_hearer(listener), listener=listener)
         except Unanswered as fault:
-            raise Unanswered(fault.what, where=fault.where, advice=go_on) from fault
+            advice = go_on if fault.todo == Unanswered.advice else f"{fault.todo} {go_on}"
+            raise Unanswered(fault.what, where=fault.where, advice=advice) from fault
         except KeyboardInterrupt:
             click.echo(f"{_counted(account)}; interrupted. {go_on}", err=True)
             raise

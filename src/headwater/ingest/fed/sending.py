@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import gzip
 import random
+import ssl
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import ClassVar, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
@@ -29,6 +31,8 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 """… and the longest pause, unless the server names another one."""
 ANSWER_SECONDS: Final = 120.0
 _SMALL: Final = 1_024
+_PROXY_PORT: Final = 1_080  # as libcurl has it
+_CERTIFICATE: Final = "Name the server as its certificate does; the file of an authority of your own by --ca."
 _AGAIN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _UNDER_WAY: Final = b"HW-ING-53"
 
@@ -65,7 +69,11 @@ class _Reply(msgspec.Struct, frozen=True):
 
 
 class Sender:
-    """Announces to one address, with a token. `key` begins the key of each batch; none where repeating is harmless."""
+    """Announces to one address, with a token. `key` begins the key of each batch; none where repeating is harmless.
+
+    `tls` is how an https server is judged, `proxy` the URI of a proxy (http) that is asked in its place. What signs us
+    in is for the server alone: no redirect is followed, and a proxy is told its own user and password only.
+    """
 
     def __init__(
         self,
@@ -76,6 +84,8 @@ class Sender:
         listener: Listener = silent,
         patience_seconds: float | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        tls: ssl.SSLContext | None = None,
+        proxy: str | None = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
@@ -83,8 +93,9 @@ class Sender:
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise UsageFault("the token is none", advice="Give the token of the set by --token or HEADWATER_TOKEN.")
         self._url = url
-        self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._host, self._port, self._path = parts.hostname, parts.port, parts.path
+        self._parts = parts
+        self._tls = tls
+        self._proxy = None if proxy is None else _proxy_at(proxy)
         self._token = token
         self._key = key
         self._listener = listener
@@ -117,6 +128,10 @@ class Sender:
             try:
                 reply = self._once(body, query)
                 said = f"{reply.status}: {_words(reply.body)}"
+            except ssl.SSLCertVerificationError as cause:
+                self.close()
+                what = f"the certificate of the server is not believed: {cause.verify_message}"
+                raise Unanswered(what, where=self._url, advice=_CERTIFICATE) from cause
             except (OSError, HTTPException) as cause:
                 self.close()
                 reply, said = None, f"{type(cause).__name__}: {cause}"[:300]
@@ -133,21 +148,52 @@ class Sender:
             self._sleep(wait)
             pause *= 2
 
+    def _connected(self) -> HTTPConnection:
+        """A connection to the server, or to the proxy: which then connects it with the server, where that is https."""
+        server, proxy = self._parts, self._proxy
+        at = server if proxy is None else proxy
+        host, port = at.hostname or "", at.port or (None if proxy is None else _PROXY_PORT)
+        if server.scheme == "http":
+            return HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+        made = HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=self._tls)
+        if proxy is not None:
+            made.set_tunnel(server.hostname or "", server.port, _proxy_headers(proxy))
+        return made
+
     def _once(self, body: bytes, query: str) -> _Reply:
         if self._connection is None:
-            self._connection = self._kind(self._host, self._port, timeout=ANSWER_SECONDS)
+            self._connection = self._connected()
         headers = {"authorization": f"Bearer {self._token}", "content-type": "application/x-ndjson"}
         if self._key is not None:
             headers["idempotency-key"] = f"{self._key}.{self._number}"
         if len(body) > _SMALL:
             body = gzip.compress(body, 5, mtime=0)
             headers["content-encoding"] = "gzip"
-        self._connection.request("POST", self._path + (f"?{query}" if query else ""), body, headers)
+        target = self._parts.path + (f"?{query}" if query else "")
+        if self._proxy is not None and self._parts.scheme == "http":
+            target = f"http://{self._parts.netloc}{target}"
+            headers |= _proxy_headers(self._proxy)
+        self._connection.request("POST", target, body, headers)
         answer = self._connection.getresponse()
         reply = _Reply(answer.status, answer.read(), _seconds(answer.getheader("retry-after")))
         if answer.will_close:
             self.close()
         return reply
+
+
+def _proxy_at(proxy: str) -> SplitResult:
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise UsageFault("what is announced goes by a proxy that is named as http://HOST:PORT")
+    return parts
+
+
+def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
+    """What a proxy is told of who asks: told to no other."""
+    if proxy.username is None:
+        return {}
+    user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"proxy-authorization": f"Basic {b64encode(user.encode()).decode()}"}
 
 
 def batches(lines: Iterable[Line]) -> Iterable[list[Line]]:
