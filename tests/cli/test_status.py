@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import signal
 import sqlite3
@@ -24,6 +25,8 @@ from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
 from headwater.storage.folder import FolderStore
 from headwater.storage.schema import Schema
+from tests.ingest.fed import START as FED_START
+from tests.ingest.fed import Fed, change, resource
 from tests.server.serving import Process
 
 FIELDS = {
@@ -34,7 +37,7 @@ FIELDS = {
 """Stable: docs/operations.md promises them."""
 SUMS = {
     "catalog", "time", "catalog_octets", "free_octets", "resources", "lag_seconds", "pages_lag_seconds",
-    "waiting", "sets",
+    "waiting", "unpaired", "sets",
 }  # fmt: skip
 MANUAL = Path(__file__).parents[2] / "docs" / "operations.md"
 
@@ -88,6 +91,34 @@ def test_the_lag_is_that_of_changes_and_not_of_pages(tmp_path: Path, capsys: pyt
     told = json.loads(capsys.readouterr().out)
     assert told["lag_seconds"] == 0.0
     assert told["pages_lag_seconds"] > 1_000
+
+
+def test_documents_that_wait_for_their_partners_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An event without its resource, and a resource without its event; one that is recalled goes on waiting."""
+    fed = Fed(tmp_path)
+    fed.documents(change("a", "created", 1), resource("b", 1))
+    fed.later(60)
+    fed.documents(resource("b", 1), resource("c", 1), change("d", "created", 2), resource("d", 2))
+    fed.close()
+    assert run(["status", str(tmp_path / "catalog.sqlite"), "--json"]) == Exit.DONE
+    told = json.loads(capsys.readouterr().out)
+    (one,) = told["unpaired"]
+    age = (dt.datetime.fromisoformat(told["time"]) - FED_START).total_seconds()
+    assert one == {"set": "s", "count": 3, "oldest_seconds": pytest.approx(age)}
+    assert run(["status", str(tmp_path)]) == Exit.DONE
+    assert "documents that wait for their partners:\n  s: 3, the oldest for " in capsys.readouterr().out
+
+
+def test_what_has_found_its_partner_is_told_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fed = Fed(tmp_path)
+    fed.documents(change("a", "created", 1))
+    fed.later(1)
+    fed.documents(resource("a", 1))
+    fed.close()
+    assert run(["status", str(tmp_path / "catalog.sqlite"), "--json"]) == Exit.DONE
+    assert json.loads(capsys.readouterr().out)["unpaired"] == []
+    assert run(["status", str(tmp_path / "catalog.sqlite")]) == Exit.DONE
+    assert "partners" not in capsys.readouterr().out
 
 
 def test_sets_that_wait_and_a_full_disk_are_told(

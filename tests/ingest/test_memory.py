@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tools.engines.engine import Engine
 
@@ -23,7 +24,7 @@ from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.locations import Locations
 from headwater.ingest.fed.memories import open_memory
 from headwater.ingest.fed.memory import REQUEST_SECONDS, SEEN_SECONDS, Effects, Intent, Memory, Progress, SqliteMemory
-from headwater.ingest.fed.pairs import Half, State
+from headwater.ingest.fed.pairs import Half, State, Unpaired
 from headwater.spec.records import Change
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
@@ -107,6 +108,23 @@ def test_what_was_committed_is_known_by_every_handle(ground: Ground) -> None:
         assert memory.statements("s", ["a", "d"]) == {"a": (("x", "c"),)}
     assert memory.seen("t", [b"\x00k"]) == frozenset()
     assert memory.position("t", "f") is None
+
+
+@everywhere
+def test_what_waits_is_counted_with_the_oldest_of_it(ground: Ground) -> None:
+    """The oldest is not that which is due first; what an older version has kept does not say since when it waits."""
+    _, memory = ground()
+    waiting = {f"h{n}": msgspec.structs.replace(half(f"h{n}", 5), since=later(-n)) for n in range(1, 4)}
+    waiting["doubted"] = msgspec.structs.replace(half("doubted", 3_600), since=later(-60))
+    for name, halves in (("s", {**waiting, "old": half("old", 1)}), ("t", {"old": half("old", 1)})):
+        with memory.turn(name):
+            memory.commit(name, Effects(halves={**halves}), NOW)
+            memory.due(name, None, 1)  # a cluster shows what was searched for before
+    assert memory.unpaired() == {"s": Unpaired(5, later(-60)), "t": Unpaired(1, None)}
+    with memory.turn("s"):
+        memory.commit("s", Effects(halves={"doubted": None}), NOW)
+        memory.due("s", None, 1)
+    assert memory.unpaired()["s"] == Unpaired(4, later(-3))
 
 
 @everywhere

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +19,7 @@ from headwater.cli.face import (
     json_option,
     listening,
     printable,
+    show_some,
 )
 from headwater.errors import Exit, UsageFault
 
@@ -115,8 +117,31 @@ def _report(catalog: Catalog, where: Whereabouts, names: tuple[str, ...]) -> dic
         "lag_seconds": max((one.lag_seconds for one in sets), default=0.0),
         "pages_lag_seconds": max((one.pages_lag_seconds for one in sets), default=0.0),
         "waiting": sorted({*where.fed} - {one.name for one in sets if one.phase != "loading"}),
+        "unpaired": _unpaired(catalog, where, names, now),
         "sets": sets,
     }
+
+
+def _unpaired(
+    catalog: Catalog, where: Whereabouts, names: tuple[str, ...], now: dt.datetime
+) -> list[dict[str, object]]:
+    """The sets in which documents wait for their partners: how many, and how long the oldest has waited."""
+    from headwater.ingest.fed.memories import open_memory
+
+    file = where.memory
+    if file is None and not catalog.is_remote:
+        return []
+    with closing(open_memory(catalog, file or Path(), lambda: now)) as memory:
+        found = memory.unpaired()
+    return [
+        {
+            "set": name,
+            "count": one.count,
+            "oldest_seconds": None if one.since is None else max(0.0, (now - one.since).total_seconds()),
+        }
+        for name, one in sorted(found.items())
+        if not names or name in names
+    ]
 
 
 def _show(report: dict[str, object], *, again: bool) -> None:
@@ -145,8 +170,18 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     if isinstance(waiting, list) and waiting:
         more = f" and {len(waiting) - _EXAMPLES:,} more" if len(waiting) > _EXAMPLES else ""
         click.echo(f"waiting for first records: {printable(', '.join(waiting[:_EXAMPLES]))}{more}")
+    unpaired = report["unpaired"]
+    assert isinstance(unpaired, list)
+    if unpaired:
+        click.echo("documents that wait for their partners:")
+        show_some([_unpaired_line(one) for one in unpaired], _EXAMPLES, indent="  ", rest=" (--json lists them)")
     if isinstance(free, int) and free < _LITTLE_ROOM:
         click.echo(f"no room: {human_octets(free)} left where the catalog lies, so nothing more can be recorded")
+
+
+def _unpaired_line(one: dict[str, Any]) -> str:
+    oldest = one["oldest_seconds"]
+    return f"{one['set']}: {one['count']:,}" + ("" if oldest is None else f", the oldest for {human_seconds(oldest)}")
 
 
 def _cells(one: Standing, now: dt.datetime) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class Whereabouts:
         self.file: Path | None = None
         self.fed: tuple[str, ...] = ()
         """The sets that a configuration has fed; none where none was read."""
+        self._state: Path | None = None
         self._patience_seconds = patience_seconds
         self._cluster = place
         self._is_of_a_source = False
@@ -66,6 +67,7 @@ class Whereabouts:
 
         config = read_config(path)
         self.fed = tuple(one.name for one in config.sets if one.feed is not None)
+        self._state = Path(config.state)
         self._is_of_a_source = True
         configured: str | None = config.catalog
         if configured is None:
@@ -84,6 +86,14 @@ class Whereabouts:
             return None
         folder = self.file.parent
         return folder if self._is_of_a_source or is_state(bytes(folder)) else None
+
+    @property
+    def memory(self) -> Path | None:
+        """The file by which fed sets are remembered, where there is one; on a cluster that is in the cluster."""
+        from headwater.server.feeds import MEMORY
+
+        folder = self._state or (self.file.parent if self.file is not None else None)
+        return folder / MEMORY if folder is not None and (folder / MEMORY).is_file() else None
 
     @property
     def octets(self) -> int | None:

@@ -139,7 +139,8 @@ class _Joining:
             if self._final and state is not None:
                 state = self._ahead(state)
             if state is not None or happening is not None:
-                self.joined.halves[uri] = Half(due=self._due(uri, state, happening), state=state, happening=happening)
+                due, since = self._due(uri, state, happening), self._since(uri, state, happening)
+                self.joined.halves[uri] = Half(due=due, state=state, happening=happening, since=since)
 
     def _due(self, uri: str, state: State | None, happening: Happening | None) -> dt.datetime:
         if happening is None and state is not None and state.doubted_until is not None:
@@ -147,6 +148,12 @@ class _Joining:
         old = self._known.halves.get(uri)
         waited = old is not None and (old.happening is not None or not (old.state and old.state.is_doubted))
         return old.due if old is not None and waited else self._now + self._patience
+
+    def _since(self, uri: str, state: State | None, happening: Happening | None) -> dt.datetime | None:
+        """Since when it waits: what was recalled has before."""
+        recalled = (happening is not None and happening.again) or (state is not None and state.order < 0)
+        old = self._known.halves.get(uri) if recalled else None
+        return self._now if old is None else old.since
 
     # States
 

@@ -37,7 +37,7 @@ from headwater.ingest.fed.memory import (
     Request,
 )
 from headwater.ingest.fed.memory_index import Book, MemoryIndex, Operation, kept, line_of, place_of, selecting
-from headwater.ingest.fed.pairs import Half, Statement
+from headwater.ingest.fed.pairs import Half, Statement, Unpaired
 from headwater.spec.moments import to_microseconds
 
 _SWEEP: Final = 5_000
@@ -207,6 +207,18 @@ class ClusterMemory:
             found.update(one.source.set for one in self._documents.search(query) if one.source is not None)
         return frozenset(found)
 
+    def unpaired(self) -> dict[str, Unpaired]:
+        """What waits for a partner, of each set in which something does; as of a second ago."""
+        query = {**selecting([{"term": {"kind": "half"}}]), "size": 10_000, "collapse": {"field": "set"}}
+        found: dict[str, Unpaired] = {}
+        for one in self._documents.search({**query, "sort": [{"noted": {"order": "asc", "missing": "_last"}}]}):
+            if one.source is not None:
+                name = one.source.set
+                count = self._documents.count([{"term": {"set": name}}, {"term": {"kind": "half"}}])
+                half = msgspec.msgpack.decode(one.source.body, type=tuple[str, Half])[1]
+                found[name] = Unpaired(count, half.since)
+        return found
+
     def statements(self, name: str, uris: Iterable[str]) -> dict[str, tuple[Statement, ...]]:
         """What these resources say of others."""
         return self._bodies(name, "statement", uris, tuple[Statement, ...])
@@ -248,7 +260,8 @@ class ClusterMemory:
             if half is None:
                 yield Operation(place_of(name, "half", uri), None)
             else:
-                yield kept(name, "half", uri, _pack((uri, half)), due=to_microseconds(half.due))
+                since = 0 if half.since is None else to_microseconds(half.since)
+                yield kept(name, "half", uri, _pack((uri, half)), due=to_microseconds(half.due), noted=since)
         yield from self._said(name, effects)
         for feed, position in effects.positions.items():
             yield kept(name, "position", feed, position)

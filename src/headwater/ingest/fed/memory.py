@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.ingest.fed.pairs import Half, Statement
+from headwater.ingest.fed.pairs import Half, Statement, Unpaired
 from headwater.spec.moments import from_microseconds, to_microseconds
 from headwater.storage.database import Database, Transaction
 from headwater.storage.lock import Turn
@@ -159,6 +159,10 @@ class Memory(Protocol):
         """The sets in which something has waited until then, or a batch was begun and not committed."""
         ...
 
+    def unpaired(self) -> dict[str, Unpaired]:
+        """What waits for a partner, of each set in which something does."""
+        ...
+
     def statements(self, name: str, uris: Iterable[str]) -> dict[str, tuple[Statement, ...]]:
         """What these resources say of others."""
         ...
@@ -273,6 +277,16 @@ class SqliteMemory:
         with self._database.read() as transaction:
             return frozenset(row[0] for row in transaction.rows(sql, (to_microseconds(until),)))
 
+    def unpaired(self) -> dict[str, Unpaired]:
+        """What waits for a partner, of each set in which something does."""
+        found: dict[str, Unpaired] = {}
+        with self._database.read() as transaction:
+            for name, octets in transaction.rows("SELECT set_name, half FROM half"):
+                since, before = msgspec.msgpack.decode(octets, type=_Since).since, found.get(name, Unpaired(0, None))
+                oldest = min((one for one in (since, before.since) if one is not None), default=None)
+                found[name] = Unpaired(before.count + 1, oldest)
+        return found
+
     def statements(self, name: str, uris: Iterable[str]) -> dict[str, tuple[Statement, ...]]:
         """What these resources say of others."""
         return self._grouped("SELECT uri, rel, target FROM statement WHERE set_name = ? AND uri = ?", name, uris)
@@ -315,6 +329,12 @@ class SqliteMemory:
     def close(self) -> None:
         """Give up the files."""
         self._database.close()
+
+
+class _Since(msgspec.Struct, frozen=True):
+    """Of a half no more than since when it waits."""
+
+    since: dt.datetime | None = None
 
 
 def _half(octets: bytes) -> Half:

@@ -56,11 +56,19 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Half(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits for its partner until `due`."""
+    """What waits for its partner until `due`, and has since `since` (None: as an older version has kept it)."""
 
     due: dt.datetime
     state: State | None = None
     happening: Happening | None = None
+    since: dt.datetime | None = None
+
+
+class Unpaired(msgspec.Struct, frozen=True):
+    """How many halves of a set wait for their partners, and since when the oldest of those that say so has."""
+
+    count: int
+    since: dt.datetime | None
 
 
 class Present(msgspec.Struct, frozen=True):
