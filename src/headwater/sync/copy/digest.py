@@ -1,4 +1,4 @@
-"""Digests of local files, one at a time or many in parallel processes."""
+"""Digests of local files, one at a time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.spec.hashes import HASHLIB
-
-_CHUNK = 1 << 18
+from headwater.sync.copy.hash_program import digests_of
 
 HASHERS: dict[str, Callable[..., Any]] = {name: getattr(hashlib, ours) for name, ours in HASHLIB.items()}
 
@@ -35,16 +34,4 @@ def digest_of_file(open_it: Callable[[], int], algorithm: str) -> str | None:
 
 def digests_of_descriptor(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
     """The number of octets and the hex digests, from one reading."""
-    data = os.read(descriptor, _CHUNK)
-    if len(data) < _CHUNK and not (more := os.read(descriptor, _CHUNK)):
-        return len(data), tuple(HASHERS[name](data).hexdigest() for name in algorithms)
-    elif len(data) < _CHUNK:
-        data += more
-    hashers = [HASHERS[name]() for name in algorithms]
-    octets = 0
-    while data:
-        octets += len(data)
-        for hasher in hashers:
-            hasher.update(data)
-        data = os.read(descriptor, _CHUNK)
-    return octets, tuple(hasher.hexdigest() for hasher in hashers)
+    return digests_of(descriptor, [HASHERS[name] for name in algorithms])

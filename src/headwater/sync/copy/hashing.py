@@ -16,24 +16,26 @@ from contextlib import suppress
 
 import msgspec
 
-from headwater.sync.copy.digest import digests_of_descriptor
+from headwater.spec.hashes import HASHLIB
+from headwater.sync.copy import hash_program
+from headwater.sync.copy.hash_program import hash_files, receive, send
 
 PARALLEL_FROM = 3_000
 """Files below which starting a process costs more than it saves."""
 
 _BATCH = 400
 _AHEAD = 4
-_PROGRAM = "from headwater.sync.copy.hashing import serve; serve()"
+_PROGRAM = hash_program.__file__
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Wanted(msgspec.Struct, frozen=True, gc=False):
     """One file to hash: its path relative to the root, and the algorithms."""
 
     path: bytes
     algorithms: tuple[str, ...]
 
 
-class Hashed(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Hashed(msgspec.Struct, frozen=True, gc=False):
     """One file that was hashed; `size` None: there is no plain file to be read."""
 
     path: bytes
@@ -81,7 +83,7 @@ class _Process:
         self._root = root
         self._popen: subprocess.Popen[bytes] | None = None
         with suppress(OSError):
-            command = [sys.executable, "-P", "-c", _PROGRAM, os.fsdecode(root)]
+            command = [sys.executable, "-I", "-S", _PROGRAM, os.fsdecode(root)]
             self._popen = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
             )
@@ -90,10 +92,9 @@ class _Process:
         if self._popen is not None:
             assert self._popen.stdin is not None
             assert self._popen.stdout is not None
-            with suppress(OSError, msgspec.DecodeError):  # it has died: what it gave is cut off
-                self._popen.stdin.write(msgspec.json.encode(block) + b"\n")
-                self._popen.stdin.flush()
-                return msgspec.json.decode(self._popen.stdout.readline(), type=list[Hashed])
+            with suppress(OSError, EOFError, ValueError, TypeError):  # it has died: what it gave is cut off
+                send(self._popen.stdin, _asked(block))
+                return _told(block, receive(self._popen.stdout))
         return _hash_block(self._root, block)
 
     def end(self) -> None:
@@ -105,15 +106,6 @@ class _Process:
             with suppress(OSError):
                 stream.close()
         self._popen.wait()
-
-
-def serve() -> None:
-    """Be such a process: hash blocks as they come in, until there are no more."""
-    root = os.fsencode(sys.argv[1])
-    for line in sys.stdin.buffer:
-        hashed = _hash_block(root, msgspec.json.decode(line, type=list[Wanted]))
-        sys.stdout.buffer.write(msgspec.json.encode(hashed) + b"\n")
-        sys.stdout.buffer.flush()
 
 
 def _blocks(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
@@ -128,25 +120,22 @@ def _blocks(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
 
 
 def _hash_block(root: bytes, block: list[Wanted]) -> list[Hashed]:
-    return [_hash_one(root, one) for one in block]
+    return _told(block, hash_files(root, _asked(block)))
 
 
-def _hash_one(root: bytes, one: Wanted) -> Hashed:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-    try:
-        descriptor = os.open(root + b"/" + one.path, flags)
-    except OSError:
-        return Hashed(one.path, None)
-    try:
-        found = os.fstat(descriptor)
-        if (found.st_mode & 0o170000) != 0o100000:
-            return Hashed(one.path, None)
-        if not one.algorithms:
-            return Hashed(one.path, found.st_size, found.st_mtime_ns)
-        size, hexes = digests_of_descriptor(descriptor, one.algorithms)
-        text = " ".join(f"{name}:{value}" for name, value in zip(one.algorithms, hexes, strict=True))
-        return Hashed(one.path, size, found.st_mtime_ns, text)
-    except OSError:
-        return Hashed(one.path, None)
-    finally:
-        os.close(descriptor)
+def _asked(block: list[Wanted]) -> list[tuple[bytes, tuple[str, ...]]]:
+    """A block as `hash_files` takes it."""
+    return [(one.path, tuple([HASHLIB[name] for name in one.algorithms])) for one in block]
+
+
+def _told(block: list[Wanted], hashed: list[tuple[bytes, int | None, int, tuple[str, ...]]]) -> list[Hashed]:
+    """What `hash_files` gave for a block, with the digests as a `hash` attribute writes them."""
+    return [
+        Hashed(
+            path,
+            size,
+            mtime_ns,
+            " ".join([f"{name}:{value}" for name, value in zip(one.algorithms, hexes, strict=False)]),
+        )
+        for one, (path, size, mtime_ns, hexes) in zip(block, hashed, strict=True)
+    ]
