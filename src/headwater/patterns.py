@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from headwater.errors import UsageFault
 
-_BARE_SCHEME = re.compile(r"(?:https?|ftp|file|\*):(?!//)", re.IGNORECASE)
+_BARE_SCHEME = r"(?i:https?|ftp|file|\*):(?!//)"
 
 
 class BadPattern(UsageFault):
@@ -119,7 +119,7 @@ class Selection:
 def _compiled(patterns: Iterable[str], of_addresses: bool) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
     """What paths have to match, and what addresses have to; None for either that no pattern is about."""
     listed = list(patterns)
-    if of_addresses and (bare := next((one for one in listed if _BARE_SCHEME.match(one)), None)):
+    if of_addresses and (bare := next((one for one in listed if re.match(_BARE_SCHEME, one)), None)):
         raise BadPattern(f"a pattern of addresses has `://`, and one of names `[:]`: {bare[:200]!r}")
     if not of_addresses and (address := next((one for one in listed if "://" in one), None)):
         raise BadPattern(f"a file of a folder has no address: {address[:200]!r}")

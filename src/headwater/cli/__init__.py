@@ -12,7 +12,6 @@ import re
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -203,7 +202,9 @@ def _own_store(error: OSError, *, as_json: bool) -> int:
 
 
 def _internal(error: BaseException, *, as_json: bool) -> int:
-    traceback.print_exception(error)
+    from traceback import print_exception
+
+    print_exception(error)
     if as_json:
         json_error(HeadwaterError(f"internal error: {type(error).__name__}: {error}"), _INTERNAL)
     click.echo(

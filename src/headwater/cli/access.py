@@ -20,7 +20,7 @@ _MOST_HEADER_OCTETS = 1 << 16
 _FILE = click.Path(exists=True, dir_okay=False)
 
 _UNITS = {unit: 1024**power for power, unit in enumerate("bkmgt")}
-_RATE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([bkmgt])i?(?:b)?)?(?:/s|ps)?", re.IGNORECASE | re.ASCII)
+_RATE = r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([bkmgt])i?(?:b)?)?(?:/s|ps)?"
 
 
 class Bandwidth(click.ParamType[int]):
@@ -34,7 +34,7 @@ class Bandwidth(click.ParamType[int]):
         text = str(value).strip()
         if text.lower() in ("off", "0"):
             return None
-        found = _RATE.fullmatch(text)
+        found = re.fullmatch(_RATE, text, re.IGNORECASE | re.ASCII)
         rate = float(found[1]) * _UNITS[(found[2] or "k").lower()] if found else 0.0
         if not 1 <= rate < 1 << 50:
             self.fail(f"{text!r} is no rate: give 2M, 500k or 1.5G, which is octets a second, or off", param, ctx)

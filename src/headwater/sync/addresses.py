@@ -11,7 +11,6 @@ from headwater.spec.uris import resolve
 CUSTOMARY_NAMES = ("resourcesync.xml", "capabilitylist.xml", "resourcelist.xml", "sitemap.xml", "sitemap_index.xml")
 """Names by which tools write such documents; no rule of the standard leads to them."""
 
-_SLASH_LOST = re.compile(r"https?(?::(?!\d)|//)", re.IGNORECASE)
 _NO_HOST = re.compile(r"[@\s\x00-\x1f\x7f\"<>\\^`{|}]")
 
 
@@ -19,7 +18,7 @@ def starting_uri(url: str) -> str:
     """The URI to begin with; a bare host is taken as `http://` (it may redirect). Raises UsageFault."""
     text = url.strip()
     if "://" not in text:
-        if _SLASH_LOST.match(text):
+        if re.match(r"https?(?::(?!\d)|//)", text, re.IGNORECASE):
             raise UsageFault("an http or https address begins with http:// or https://", where=url)
         text = f"http://{text}"
     try:

@@ -11,7 +11,6 @@ import datetime as dt
 import errno
 import itertools
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,13 +125,15 @@ def _copy(folder: int, name: bytes, kept_in: int, free: bytes) -> bool:
         return True
     if not stat.S_ISREG(found.st_mode):
         return True
+    from shutil import copyfileobj  # with every archive format it knows: the start of each run would pay for it
+
     aside = f".headwater-tmp-{os.urandom(8).hex()}"
     try:
         with (
             os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as source,
             os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=kept_in), "wb") as target,
         ):
-            shutil.copyfileobj(source, target, 1 << 20)
+            copyfileobj(source, target, 1 << 20)
             target.flush()
             os.utime(target.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
             os.fsync(target.fileno())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,13 +179,16 @@ def _is_current(path: Path) -> bool:
 @contextlib.contextmanager
 def borrowed_state(home: Home) -> Iterator[Database]:
     """A private copy of the state, or an empty one: for those that may change nothing (`--dry-run`, audit)."""
-    with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+    from shutil import copyfile
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="headwater-") as folder:
         copy = Path(folder) / "state.sqlite"
         try:
             for suffix in ("", "-wal"):
                 original = home.folder / f"state.sqlite{suffix}"
                 if original.is_file():
-                    shutil.copyfile(original, f"{copy}{suffix}")
+                    copyfile(original, f"{copy}{suffix}")
         except OSError as cause:
             raise DestinationUnusable(
                 f"the state cannot be read: {cause.strerror}", where=str(cause.filename)

@@ -15,7 +15,7 @@ FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 REFUSED = (401, 403)
 """Answers to who is not let in (DST-F2)."""
 
-_SCHEME = re.compile(r"(?:^|,)\s*([A-Za-z][A-Za-z0-9._~+/-]*)(?=\s|,|\Z)(?!\s*=)")
+_SCHEME = r"(?:^|,)\s*([A-Za-z][A-Za-z0-9._~+/-]*)(?=\s|,|\Z)(?!\s*=)"
 
 
 class Presented(StrEnum):
@@ -59,4 +59,4 @@ class Credentials(msgspec.Struct, frozen=True):
 
 def challenged(value: str | None) -> tuple[str, ...]:
     """The authentication schemes that a `WWW-Authenticate` header names, in lower case."""
-    return tuple(dict.fromkeys(name.lower() for name in _SCHEME.findall(value or "")))
+    return tuple(dict.fromkeys(name.lower() for name in re.findall(_SCHEME, value or "")))
