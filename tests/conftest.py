@@ -9,7 +9,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts us in the background ignores Ctrl-C for us and for all that we start; tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.engines", "tests.lateness", "tests.spreading"]
+pytest_plugins = ["tests.sharing", "tests.engines", "tests.lateness", "tests.spreading"]
 
 settings.register_profile("on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("the same each time", settings.get_profile("on any machine"), derandomize=True)

@@ -1,9 +1,9 @@
 """Fixtures for tests on real search engines, and a loud word about those that could not run (docs/engines.md).
 
-`opensearch` and `elasticsearch` are one node each, started when a test first asks for it and shared by the tests of
-one pytest process: a test uses names of its own in it and leaves it running. `secured_opensearch` and
-`secured_elasticsearch` have TLS and want to know who asks, and live as long as the tests of one module. What stops,
-kills or pauses a node makes its own with `make_engine` or `make_cluster`.
+`opensearch` and `elasticsearch` are one node each, started when a test first asks for it and shared by all tests of a
+run, in all its workers (`tests.sharing`): a test uses names of its own in it and leaves it running.
+`secured_opensearch` and `secured_elasticsearch` have TLS and want to know who asks, and live as long as the tests of
+one module. What stops, kills or pauses a node makes its own with `make_engine` or `make_cluster`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ from tools.engines.cluster import Cluster
 from tools.engines.engine import Engine
 from tools.engines.errors import Unavailable
 
+from tests.sharing import shared
+
 REQUIRE = "HEADWATER_REQUIRE_ENGINES"
 WORDS = "no real search engine: "
 
 
 @pytest.fixture(scope="session")
-def opensearch() -> Iterator[Engine]:
-    with _engine("opensearch") as engine:
+def opensearch(pytestconfig: pytest.Config) -> Iterator[Engine]:
+    demand("opensearch")
+    with shared("opensearch", pytestconfig) as engine:
         yield engine
 
 
 @pytest.fixture(scope="session")
-def elasticsearch() -> Iterator[Engine]:
-    with _engine("elasticsearch") as engine:
+def elasticsearch(pytestconfig: pytest.Config) -> Iterator[Engine]:
+    demand("elasticsearch")
+    with shared("elasticsearch", pytestconfig) as engine:
         yield engine
 
 
@@ -61,18 +65,18 @@ def make_cluster() -> Iterator[Callable[..., Cluster]]:
     with ExitStack() as stack:
 
         def make(count: int, *, name: str = "opensearch", **options: Any) -> Cluster:
-            _demand(name)
+            demand(name)
             return stack.enter_context(Cluster(count, name=name, **options))
 
         yield make
 
 
 def _engine(name: str, **options: Any) -> Engine:
-    _demand(f"{name}-secured" if options.get("secured") else name)
+    demand(f"{name}-secured" if options.get("secured") else name)
     return Engine(name, **options)
 
 
-def _demand(name: str) -> None:
+def demand(name: str) -> None:
     """Skip the test that needs what this machine lacks, or fail it where engines are required."""
     if (words := lacking(name)) is None:
         return
