@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.engines.cluster import Cluster
 from tools.engines.engine import Engine, standing
 from tools.engines.errors import EngineFailed
 
@@ -39,30 +38,43 @@ def eventually(true: Callable[[], bool], seconds: float = 30) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["opensearch", "elasticsearch"])
-def test_an_engine_keeps_its_data_through_stop_and_start(name: str, make_engine: Callable[..., Engine]) -> None:
-    engine = make_engine(name, heap="256m")
-    versions = call(f"{engine.url}/_nodes?filter_path=nodes.*.version,nodes.*.process.id")["nodes"]
-    assert [(node["version"], node["process"]["id"]) for node in versions.values()] == [(engine.version, engine.pid)]
+def test_an_engine_keeps_its_data_through_stop_and_start(make_engine: Callable[..., Engine]) -> None:
+    """Elasticsearch; of OpenSearch `catalog/test_cluster_nodes.py` asks the same of a node with a catalog in it."""
+    engine = make_engine("elasticsearch", heap="256m")
+    names_itself(engine)
     call(f"{engine.url}/kept/_doc/1", "PUT", {"is": "there"})
-
-    engine.stop()
-    assert not engine.running
-    assert "closed" in engine.tail(3)  # as an operator would stop it, not by -9
-    with pytest.raises(urllib.error.URLError, match="refused"):
-        call(engine.url)
     before = engine.url
+    stopped_in_order(engine)
     engine.start()
     assert engine.url == before
     assert call(f"{engine.url}/kept/_doc/1")["_source"] == {"is": "there"}
+    paused_resumed_and_killed(engine)
 
+
+def names_itself(engine: Engine) -> None:
+    """It is of the version and the process that it claims to be."""
+    versions = call(f"{engine.url}/_nodes?filter_path=nodes.*.version,nodes.*.process.id")["nodes"]
+    assert [(node["version"], node["process"]["id"]) for node in versions.values()] == [(engine.version, engine.pid)]
+
+
+def stopped_in_order(engine: Engine) -> None:
+    """As an operator would stop it, not by -9; then nothing answers."""
+    engine.stop()
+    assert not engine.running
+    assert "closed" in engine.tail(3)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        call(engine.url)
+
+
+def paused_resumed_and_killed(engine: Engine) -> None:
+    """It stands, goes on, and ends, and leaves nothing behind."""
     pid = engine.pid
     engine.pause()
     assert standing(pid)
     with pytest.raises(TimeoutError):
-        call(f"{engine.url}/kept/_doc/1", seconds=0.5)
+        call(f"{engine.url}/_cluster/health", seconds=0.5)
     engine.resume()
-    assert call(f"{engine.url}/kept/_doc/1")["found"]
+    assert call(f"{engine.url}/_cluster/health")["number_of_nodes"] == 1
     engine.kill()
     assert not engine.running
     assert not Path(f"/proc/{pid}").exists()
@@ -75,19 +87,6 @@ def test_the_engine_of_a_session_is_open_to_this_machine_alone(opensearch: Engin
     (own,) = (node["settings"] for node in nodes)
     assert own["network.host"] == "127.0.0.1"
     assert own["cluster.routing.allocation.disk.threshold_enabled"] == "false"
-
-
-def test_a_cluster_lives_on_without_a_node(make_cluster: Callable[..., Cluster]) -> None:
-    cluster = make_cluster(3, heap="256m")
-    assert len(set(cluster.urls)) == 3
-    first, _, last = cluster.urls
-    call(f"{first}/kept", "PUT", {"settings": {"number_of_shards": 3, "number_of_replicas": 1}})
-    cluster.wait(status="green")
-    cluster.nodes[1].kill()
-    call(f"{last}/kept/_doc/1?refresh=true", "PUT", {"is": "there"})
-    cluster.wait()
-    assert call(f"{first}/_cluster/health")["number_of_nodes"] == 2
-    assert call(f"{first}/kept/_count")["count"] == 1
 
 
 def test_an_engine_that_does_not_come_up_shows_its_log(make_engine: Callable[..., Engine]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import pytest
 from tools.engines.cluster import QUICK_TO_NOTICE
 from tools.engines.cluster import Cluster as Nodes
 from tools.engines.engine import Engine
@@ -16,6 +17,8 @@ from headwater.storage.cluster_faults import ClusterBusy
 from tests.catalog.cluster_ground import Ground
 from tests.catalog.cluster_writers import WritingProcess, judge, left_by
 from tests.catalog.recorder import START
+from tests.engines import demand
+from tests.test_engines import call, names_itself, paused_resumed_and_killed, stopped_in_order
 
 BATCHES = 12
 BETWEEN = "_keep 12"
@@ -28,23 +31,16 @@ def loaded(catalog: Catalog) -> None:
     assert verify(catalog, "s") == []
 
 
-def test_an_engine_that_stops_and_comes_back_in_the_middle(make_engine: Callable[..., Engine]) -> None:
-    engine = make_engine("opensearch")
-    ground = Ground(engine)
-    with WritingProcess(ground.place, "w", "load", end=BATCHES, hold=BETWEEN) as loading:
-        loading.until("held")
-        engine.stop()
-        loading.go_on()
-        engine.start()
-        loading.until("done")
-    catalog = ground.open()
-    loaded(catalog)
-    catalog.close()
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """One whose queue for writing has one place."""
+    demand("opensearch")
+    settings = {"thread_pool.write.size": "1", "thread_pool.write.queue_size": "1", "node.processors": "1"}
+    with Engine("opensearch", settings=settings) as engine:
+        yield engine
 
 
-def test_what_a_full_queue_rejects_is_sent_again(make_engine: Callable[..., Engine]) -> None:
-    settings = {"discovery.type": "single-node", "thread_pool.write.size": "1", "thread_pool.write.queue_size": "1"}
-    engine = make_engine("opensearch", settings={**settings, "node.processors": "1"})
+def test_what_a_full_queue_rejects_is_sent_again(engine: Engine) -> None:
     ground = Ground(engine, options="shards=6&replicas=0")
     catalog = ground.open()
     names = ("s", "t")
@@ -69,10 +65,30 @@ def test_what_a_full_queue_rejects_is_sent_again(make_engine: Callable[..., Engi
         assert catalog.state(name).last_seq == 500
         assert verify(catalog, name) == []
     catalog.close()
+    ground.remove()
+
+
+def test_an_engine_that_stops_and_comes_back_in_the_middle(engine: Engine) -> None:
+    """It is the last that is done with this engine, so the promises of `Engine` itself are tried on it as well."""
+    names_itself(engine)
+    before = engine.url
+    ground = Ground(engine)
+    with WritingProcess(ground.place, "w", "load", end=BATCHES, hold=BETWEEN) as loading:
+        loading.until("held")
+        stopped_in_order(engine)
+        loading.go_on()
+        engine.start()
+        loading.until("done")
+    assert engine.url == before
+    catalog = ground.open()
+    loaded(catalog)
+    catalog.close()
+    paused_resumed_and_killed(engine)
 
 
 def test_a_cluster_that_loses_nodes_in_the_middle(make_cluster: Callable[..., Nodes]) -> None:
     nodes = make_cluster(3, settings=QUICK_TO_NOTICE)
+    assert len(set(nodes.urls)) == 3
     names = {node.settings["node.name"]: node for node in nodes.nodes}
     ground = Ground(*nodes.nodes, options="shards=1&replicas=1")
     ground.open().close()
@@ -84,6 +100,8 @@ def test_a_cluster_that_loses_nodes_in_the_middle(make_cluster: Callable[..., No
         killed.kill()
         loading.go_on()
         loading.until("done")
+    nodes.wait()
+    assert {call(f"{node.url}/_cluster/health")["number_of_nodes"] for node in nodes.nodes if node.running} == {2}
     catalog = ground.open()
     loaded(catalog)
     catalog.open("s", START)
