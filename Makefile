@@ -22,7 +22,7 @@ demo:
 test:
 	@$(PYTHON) tools/environment.py test
 	@$(BIN)/python -m compileall -q src  # tests start many a process: half of a start would be compiling
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile $(ARGS)  # tests wait a lot: two to a core
 
 test-long:
 	@$(PYTHON) tools/environment.py test
