@@ -17,7 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 ONE_HOME = {
     "apsw": "storage/database.py",
-    "opensearchpy": "storage/cluster.py",
+    "elastic_transport": "storage/cluster.py",
     "pycurl": "sync/network/handles.py",
     "selectolax": "spec/discovery.py",
     "uvicorn": "server/run.py",

@@ -331,9 +331,9 @@ def test_slow_nodes_are_given_more_time_each_time(silent_node: socket.socket) ->
     waited: list[float] = []
     once = cluster._once
 
-    def heard(connection: Any, method: str, path: str, body: bytes | None, seconds: float) -> Answer:
+    def heard(node: Any, method: str, path: str, body: bytes | None, seconds: float) -> Answer:
         waited.append(round(seconds, 3))
-        return once(connection, method, path, body, seconds)
+        return once(node, method, path, body, seconds)
 
     cluster._once = heard  # type: ignore[method-assign]
     with pytest.raises(ClusterUnreachable):

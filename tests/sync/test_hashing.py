@@ -41,7 +41,9 @@ def test_processes_tell_what_one_tells(tmp_path: Path, wanted: list[Wanted]) -> 
     assert hashed(tmp_path, wanted, 2) == here
 
 
-@pytest.mark.parametrize("program", ["import sys; sys.exit(1)", "import sys; sys.stdin.buffer.read(1); print('nonsense')", None])
+@pytest.mark.parametrize(
+    "program", ["import sys; sys.exit(1)", "import sys; sys.stdin.buffer.read(1); print('nonsense')", None]
+)
 def test_processes_that_die_cost_nothing(
     tmp_path: Path, wanted: list[Wanted], monkeypatch: pytest.MonkeyPatch, program: str | None
 ) -> None:

@@ -33,11 +33,11 @@ from headwater.storage.cluster_faults import (
 from headwater.storage.cluster_safety import authorization, trusting, wants_tls
 
 try:
-    from opensearchpy import Transport, Urllib3HttpConnection
-    from opensearchpy.exceptions import ConnectionError as NoConnection
-    from opensearchpy.exceptions import ConnectionTimeout as NoAnswer
+    import certifi
+    from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, NodePool, Urllib3HttpNode
+    from elastic_transport import ConnectionError as NoConnection
 except ImportError as cause:  # pragma: no cover - the tests have it
-    raise ClientMissing("a search cluster, as a catalog or as an index that is read, needs opensearch-py") from cause
+    raise ClientMissing("a search cluster (a catalog, or an index that is read) needs elastic-transport") from cause
 
 CONFLICT = 409
 SLICE_OCTETS = 4 << 20
@@ -56,15 +56,15 @@ NODE_SECONDS = 5.0
 NODE_OCTETS = 256 << 10
 """… and a second more for each so many octets of a request."""
 REST_SECONDS = 5.0
-"""A node that gave no answer is not asked for so long while others are, and twice as long each time again."""
+"""A node that gave no answer is not asked for so long while others are, and twice as long each time again …"""
+LONGEST_REST_SECONDS = 60.0
+"""… up to this."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _HURRIED_SECONDS = 5.0
 """For an answer, once we are to end."""
 
-_ALL = frozenset(range(100, 600))
-
-logging.getLogger("opensearch").addHandler(logging.NullHandler())
+logging.getLogger("elastic_transport").addHandler(logging.NullHandler())
 
 
 class Node(NamedTuple):
@@ -146,19 +146,27 @@ class Cluster:
     ) -> None:
         self.patience_seconds = patience_seconds
         self._listener = listener
-        hosts = [{"host": node.host, "port": node.port, "use_ssl": access.tls} for node in access.nodes]
+        nodes = dict.fromkeys(access.nodes)
         known_as = authorization(access.user, access.password, access.api_key)
-        default = Urllib3HttpConnection.default_ca_certs()
-        self._transport = Transport(
-            hosts,
-            connection_class=Urllib3HttpConnection,
-            timeout=request_seconds,
-            pool_maxsize=CONNECTIONS,
-            dead_timeout=REST_SECONDS,
-            headers={"authorization": known_as} if known_as else None,
-            ssl_context=trusting(access.ca, default) if access.tls else None,
+        context = trusting(access.ca, certifi.where()) if access.tls else None
+        configurations = [
+            NodeConfig(
+                "https" if access.tls else "http",
+                node.host,
+                node.port,
+                connections_per_node=CONNECTIONS,
+                headers=HttpHeaders({"authorization": known_as} if known_as else {}),
+                ssl_context=context,
+            )
+            for node in nodes
+        ]
+        self._nodes = NodePool(
+            configurations,
+            Urllib3HttpNode,
+            dead_node_backoff_factor=REST_SECONDS,
+            max_dead_node_backoff=LONGEST_REST_SECONDS,
         )
-        self._node_count = len(set(access.nodes))
+        self._node_count = len(nodes)
         self._request_seconds = request_seconds
         self._node_seconds = node_seconds
         self._tls = access.tls
@@ -174,7 +182,8 @@ class Cluster:
         """Give up all connections."""
         self.hurry()
         self._workers.shutdown()
-        self._transport.close()
+        for node in self._nodes.all():
+            node.close()
 
     def patience(self) -> Patience:
         """For what an answer says in its body that it could not do: to be asked for again."""
@@ -186,21 +195,21 @@ class Cluster:
         unsafe: set[str] = set()
         silent_nodes = 0
         while True:
-            connection = self._transport.get_connection()
+            node = self._nodes.get()
             try:
-                answer = self._once(connection, method, path, body, self._seconds(body, silent_nodes))
-            except NoConnection as cause:
-                silent_nodes += isinstance(cause, NoAnswer)
-                found = self._fault_of(cause, connection, path)
+                answer = self._once(node, method, path, body, self._seconds(body, silent_nodes))
+            except (NoConnection, ConnectionTimeout) as cause:
+                silent_nodes += isinstance(cause, ConnectionTimeout)
+                found = self._fault_of(cause, node, path)
                 is_unsafe = isinstance(found, ClusterUnsafe)
                 if is_unsafe:
-                    unsafe.add(connection.host)
+                    unsafe.add(node.base_url)
                 patience.wait(found, cause, has_others=is_unsafe and len(unsafe) < self._node_count)
                 continue
             if 200 <= answer.status < 300 or answer.status in accept:
                 return answer
             reason = reason_of(answer.body)
-            fault = fault_of(answer.status, reason, f"{connection.host}{path}")
+            fault = fault_of(answer.status, reason, f"{node.base_url}{path}")
             if not passes(answer.status, reason):
                 raise fault
             patience.wait(fault)
@@ -263,31 +272,21 @@ class Cluster:
         node_seconds = self._node_seconds + len(body or b"") / NODE_OCTETS
         return min(node_seconds * 2.0**silent_nodes, self._request_seconds)
 
-    def _once(
-        self, connection: Urllib3HttpConnection, method: str, path: str, body: bytes | None, seconds: float
-    ) -> Answer:
+    def _once(self, node: BaseNode, method: str, path: str, body: bytes | None, seconds: float) -> Answer:
         try:
-            status, _, text = connection.perform_request(
-                method,
-                path,
-                None,
-                body,
-                timeout=seconds,
-                headers=_kind_of(path, body),
-                ignore=_ALL,
-            )
-        except NoConnection:
-            self._transport.mark_dead(connection)
+            found = node.perform_request(method, path, body, headers=_headers_of(path, body), request_timeout=seconds)
+        except (NoConnection, ConnectionTimeout):
+            self._nodes.mark_dead(node)
             raise
-        self._transport.connection_pool.mark_live(connection)
+        self._nodes.mark_live(node)
         self._answered = True
-        return Answer(status, text)
+        return Answer(found.meta.status, found.body.decode("utf-8", "surrogatepass"))
 
-    def _fault_of(self, cause: NoConnection, connection: Urllib3HttpConnection, path: str) -> ClusterFault:
-        where = f"{connection.host}{path}"
-        if not self._tls and not self._answered and hung_up(cause) and wants_tls(connection.hostname, connection.port):
+    def _fault_of(self, cause: NoConnection | ConnectionTimeout, node: BaseNode, path: str) -> ClusterFault:
+        where = f"{node.base_url}{path}"
+        if not self._tls and not self._answered and hung_up(cause) and wants_tls(node.host, node.port):
             return tls_is_wanted(where)
-        said = str(cause.info if cause.info is not None else cause)[:300]
+        said = str(cause.errors[0] if cause.errors else cause)[:300]
         return fault_of_connection(cause, said, where)
 
 
@@ -337,7 +336,11 @@ def slices(operations: Iterator[bytes | Body]) -> Iterator[list[bytes] | Body]:
         yield part
 
 
-def _kind_of(path: str, body: bytes | None) -> dict[str, str]:
+_JSON = HttpHeaders({"content-type": "application/json"})
+_JSON_LINES = HttpHeaders({"content-type": "application/x-ndjson"})
+
+
+def _headers_of(path: str, body: bytes | None) -> HttpHeaders | None:
     if body is None:
-        return {}
-    return {"content-type": "application/x-ndjson" if "/_bulk" in path else "application/json"}
+        return None
+    return _JSON_LINES if "/_bulk" in path else _JSON

@@ -68,7 +68,7 @@ class ClientMissing(UsageFault):
     """The client library for search clusters is not installed."""
 
     code: ClassVar[str] = "HW-CLU-07"
-    advice: ClassVar[str] = "Install it: pip install '.[cluster]' in the clone, or pip install opensearch-py."
+    advice: ClassVar[str] = "Install it: pip install '.[cluster]' in the clone, or pip install elastic-transport."
 
 
 class ClusterUnsafe(ClusterFault):
