@@ -22,6 +22,11 @@ LONGEST_FIRST = (
     "tests/sync/test_commands.py",
     "tests/catalog/test_sqlite.py",
     "tests/server/test_source.py",
+    "tests/server/test_dit_trial.py",
+    "tests/server/test_ending.py",
+    "tests/server/test_fed_index.py",
+    "tests/server/test_many_hosts.py",
+    "tests/catalog/test_power_loss.py",
 )
 """Few tests that take long: xdist puts what has few tests last."""
 
