@@ -9,13 +9,25 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
-import yaml
 
 from headwater.errors import UsageFault
 from headwater.simulate.settings import Mix, Sizes
 
 _LARGEST = 1 << 16
 _DEEPEST = 20
+
+
+class YamlMissing(UsageFault):
+    """The library that reads YAML is not installed."""
+
+    code: ClassVar[str] = "HW-SIM-04"
+    advice: ClassVar[str] = "Install it: pip install '.[yaml]' in the clone, or pip install pyyaml."
+
+
+try:
+    import yaml
+except ImportError as cause:  # pragma: no cover - the tests have it
+    raise YamlMissing("settings of the older simulator are YAML, which needs PyYAML") from cause
 
 Event = Literal["create", "update", "delete"]
 
