@@ -22,7 +22,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
-from headwater.server.source import utc_now
+from headwater.source.source import utc_now
 from headwater.storage.folder import FolderStore
 
 BASE = "http://localhost/data"

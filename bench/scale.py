@@ -25,10 +25,10 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
-from headwater.server.source import CATALOG, DOCUMENTS, utc_now
-from headwater.simulate.resources import Filler, Resources
-from headwater.simulate.settings import Course, World
+from headwater.simulate.resources import Filler, SyntheticResources
+from headwater.simulate.settings import ChangeSettings, SourceSettings
 from headwater.simulate.simulation import Simulation
+from headwater.source.source import CATALOG, DOCUMENTS, utc_now
 from headwater.spec.records import Change
 from headwater.storage.folder import FolderStore
 
@@ -73,14 +73,14 @@ def rows_of(folder: Path, sizes: Sequence[int], rounds: int, seconds: float, par
     return rows
 
 
-def world_of(size: int) -> World:
-    return World(resources=size, sets=("files",), seed=SEED)
+def world_of(size: int) -> SourceSettings:
+    return SourceSettings(resources=size, sets=("files",), seed=SEED)
 
 
 def made() -> Row:
     """The price of a true entry, against hashing what it stands for."""
     world = world_of(1)
-    resources, count = Resources(world, "files", Filler(SEED, world.hashes)), 50_000
+    resources, count = SyntheticResources(world, "files", Filler(SEED, world.hashes)), 50_000
     resources.initial(range(1_000), utc_now())
     ours = cost(lambda: resources.initial(range(count), utc_now())).cpu
     content = resources.content(1, 0)
@@ -95,7 +95,7 @@ def loaded(state: Path, size: int) -> Row | None:
         return None
     state.mkdir(parents=True, exist_ok=True)
     catalog = SqliteCatalog(state / CATALOG)
-    load = cost(Simulation(catalog, world_of(size), Course()).prepare)
+    load = cost(Simulation(catalog, world_of(size), ChangeSettings()).prepare)
     publisher = publisher_of(catalog, state)
     publish = cost(lambda: publisher.publish("files", utc_now(), force_pages=True))
     publisher.publish_site()
@@ -119,7 +119,7 @@ def refreshed(state: Path, size: int, rounds: int) -> Refreshed:
     """The median of some rounds of changes, which all lie on the same number of pages whatever the size."""
     catalog = SqliteCatalog(state / CATALOG)
     world = world_of(size)
-    resources = Resources(world, "files", Filler(SEED, world.hashes))
+    resources = SyntheticResources(world, "files", Filler(SEED, world.hashes))
     publisher = publisher_of(catalog, state)
     catalog.close_segment("files", utc_now())  # the open Change List is as long at every size
     publisher.publish("files", utc_now(), force_pages=True)
@@ -136,7 +136,7 @@ def refreshed(state: Path, size: int, rounds: int) -> Refreshed:
     return Refreshed(size=size, record=medians[0], changes=medians[1], pages=medians[2], rendered=max(rendered))
 
 
-def changed(resources: Resources, size: int, version: int) -> list[Event]:
+def changed(resources: SyntheticResources, size: int, version: int) -> list[Event]:
     """Updates spread over the first pages: a change is an update of its number, so nobody has to be asked."""
     width = min(size, PAGES * 50_000)
     numbers = [(place * width // CHANGES + version * 7) % width for place in range(CHANGES)]

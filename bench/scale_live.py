@@ -27,9 +27,9 @@ from urllib.parse import urlsplit
 
 from bench.rows import Row
 from headwater.catalog.places import open_catalog
-from headwater.server.source import CATALOG
-from headwater.simulate.settings import Course, World, read_mix
+from headwater.simulate.settings import ChangeSettings, SourceSettings, read_mix
 from headwater.simulate.simulation import Simulation
+from headwater.source.source import CATALOG
 
 SEED = 1
 BASE_URL = "http://127.0.0.1:8999"
@@ -59,11 +59,13 @@ def live_rows(folder: Path, sizes: Sequence[int], seconds: float, catalog: str |
 def fill(place: str, size: int) -> None:
     """Let the open Change List be nearly full: it is written as a whole with every publication."""
     catalog = open_catalog(place)
-    world = World(resources=size, sets=("files",), seed=SEED)
-    Simulation(catalog, world, Course()).prepare()
+    world = SourceSettings(resources=size, sets=("files",), seed=SEED)
+    Simulation(catalog, world, ChangeSettings()).prepare()
     segment = catalog.segments("files")[-1]
     missing = NEARLY_FULL - (segment.last - segment.first + 1)
-    simulation = Simulation(catalog, world, Course(warp=None, rate=1e6, changes=max(0, missing), mix=read_mix(MIX)))
+    simulation = Simulation(
+        catalog, world, ChangeSettings(warp=None, rate=1e6, changes=max(0, missing), mix=read_mix(MIX))
+    )
     simulation.prepare()
     while not simulation.is_over:
         simulation.advance()

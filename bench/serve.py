@@ -38,10 +38,10 @@ uvicorn.Server(config).run(sockets=[listener])
 OURS = """
 import sys
 from pathlib import Path
-from headwater.server.app import Application
-from headwater.server.config import SetConfig, SourceConfig
-from headwater.server.run import address_url, listen, make_server
-from headwater.server.source import Source
+from headwater.http.app import Application
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.http.server.uvicorn_server import address_url, listen, make_server
+from headwater.source.source import Source
 listener = listen("127.0.0.1", 0)
 config = SourceConfig(state=sys.argv[2], sets=(SetConfig(files=sys.argv[1]),), base_url=address_url(listener))
 with Source(config) as source:

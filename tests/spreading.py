@@ -21,11 +21,11 @@ LONGEST_FIRST = (
     "tests/cli/test_catalog_documents.py",
     "tests/sync/test_commands.py",
     "tests/catalog/test_sqlite.py",
-    "tests/server/test_source.py",
-    "tests/server/test_dit_trial.py",
-    "tests/server/test_ending.py",
-    "tests/server/test_fed_index.py",
-    "tests/server/test_many_hosts.py",
+    "tests/source/test_source.py",
+    "tests/source/test_dit_trial.py",
+    "tests/source/test_shutdown.py",
+    "tests/source/test_push_index.py",
+    "tests/source/test_many_hosts.py",
     "tests/catalog/test_power_loss.py",
 )
 """Few tests that take long: xdist puts what has few tests last."""

@@ -73,7 +73,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def test_uvicorn_is_bounded_by_the_next_version_that_was_not_tried() -> None:
-    """`server/run.py` builds on `HttpToolsProtocol`, which is no public name: another version may have another one."""
+    """The server builds on `HttpToolsProtocol`, which is no public name: another version may have another one."""
     lowest, highest = re.fullmatch(r">=([\d.]+),<([\d.]+)", bounds("uvicorn")).groups()  # type: ignore[union-attr]
     tried = numbers(version("uvicorn"))
     assert numbers(lowest) <= tried < numbers(highest)

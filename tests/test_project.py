@@ -20,8 +20,8 @@ ONE_HOME = {
     "elastic_transport": "storage/cluster.py",
     "pycurl": "sync/network/handles.py",
     "selectolax": "spec/discovery.py",
-    "uvicorn": "server/run.py",
-    "uvloop": "server/run.py",
+    "uvicorn": "http/server/uvicorn_server.py",
+    "uvloop": "http/server/uvicorn_server.py",
     "watchfiles": "ingest/folder/watch.py",
     "yaml": "simulate/old_settings.py",
 }

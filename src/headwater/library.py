@@ -60,9 +60,9 @@ def publish_folder(
     the share `max_delete` and more than a few, their deletion is held back and said so. Raises `UsageFault` for what
     cannot be asked for and `StoreFault` when the state or the output cannot be written.
     """
-    from headwater.server.config import SetConfig, SourceConfig
-    from headwater.server.set_source import Tree
-    from headwater.server.source import Source
+    from headwater.source.config import SetConfig, SourceConfig
+    from headwater.source.folder.pipeline import StaticTree
+    from headwater.source.source import Source
 
     if not 0 <= max_delete <= 1:
         raise UsageFault(f"max_delete is a share between 0 and 1, not {max_delete}")
@@ -81,7 +81,7 @@ def publish_folder(
     )
     kept_in = os.fspath(state) if state is not None else str(out / ".headwater")
     config = SourceConfig(state=kept_in, base_url=base_url, profile=profile, sets=(one,))
-    with Source(config, tree=Tree(out, None if resources == "none" else resources), listener=listener) as source:
+    with Source(config, tree=StaticTree(out, None if resources == "none" else resources), listener=listener) as source:
         worked = source.run_once()[0]
         scanned, published = worked.scanned, worked.published
         return PublishReport(

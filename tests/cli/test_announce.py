@@ -14,16 +14,16 @@ import pytest
 
 from headwater.cli import run
 from headwater.cli.announce import CHANGES, DOCUMENTS, address
+from headwater.http.ingest.endpoint import IngestLimits
 from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.sending import BATCH_LINES, BATCH_OCTETS, BadAddress, Refused, Sender, Unanswered, batches
-from headwater.server.intake import IntakeLimits
+from tests.http.announcing import OTHER, TOKEN, Fed, serving
 from tests.ingest.fed import change, resource
-from tests.server.announcing import OTHER, TOKEN, Fed, serving
 
 
 @pytest.fixture
 def fed(tmp_path: Path) -> Iterator[Fed]:
-    with serving(tmp_path / "state", IntakeLimits()) as made:
+    with serving(tmp_path / "state", IngestLimits()) as made:
         yield made
 
 
@@ -72,7 +72,7 @@ def test_a_load_is_announced_and_opened(fed: Fed, tmp_path: Path, capfd: pytest.
     name = written(tmp_path / "a.ndjson", {"path": "a"}, {"path": "b"})
     to = ["--to", f"{fed.url}/s/changes", "--token", TOKEN, "--load"]
     assert told(capfd, "events", name, *to, "--keep-loading")[0] == 0
-    assert not fed.source.feeds.by_set["s"].is_open
+    assert not fed.source.push_sets.by_set["s"].is_open
     assert told(capfd, "events", name, *to)[0] == 0
     assert fed.log() == []
     status, _, err = told(capfd, "events", name, *to)

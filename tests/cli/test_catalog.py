@@ -15,7 +15,7 @@ import pytest
 from headwater.catalog.contract.cases import START, opened, up
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
-from headwater.server.lock import Locked, StateLock
+from headwater.source.state_lock import Locked, StateLock
 from tests.program import Done, run_here
 
 BASE = "https://example.org/data"

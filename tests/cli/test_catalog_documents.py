@@ -16,9 +16,9 @@ from headwater.catalog.interface import Catalog, Metadata
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.storage.cluster import Access, Cluster, Node
+from tests.http.announcing import OTHER, serving
 from tests.ingest.fed import PREFIX, Fed, change, resource
 from tests.program import Done, run_here
-from tests.server.announcing import OTHER, serving
 
 MANY = 1_200
 """More than one batch of anything."""

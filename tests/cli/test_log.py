@@ -11,13 +11,13 @@ import pytest
 
 from headwater.cli.log import Log
 from headwater.errors import StoreFault
+from headwater.http.access_record import AccessRecord
 from headwater.progress import Notice, Progress, of_set
-from headwater.server.served import Served
-from headwater.server.set_source import Publication
-from tests.server.serving import Process, request, until
+from headwater.source.folder.pipeline import Publication
+from tests.http.serving import Process, request, until
 
 KEYS = ["time", "level", "event", "code", "set", "message", "fields"]
-SERVED = Served("::1", "GET", "/s/\x1b[2J?q=\n", 200, 9, 0.0012, False)
+SERVED = AccessRecord("::1", "GET", "/s/\x1b[2J?q=\n", 200, 9, 0.0012, False)
 NEWS = Publication(name="s", first=False, resources=1_000, changes=1)
 
 

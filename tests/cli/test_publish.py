@@ -16,7 +16,7 @@ import pytest
 from headwater.errors import Exit
 from tests.ingest.test_walk import ODD_NAMES
 from tests.program import run_here
-from tests.server.replay import Tree, files
+from tests.source.replay import Tree, files
 
 BASE = "https://example.org/data"
 
@@ -384,7 +384,7 @@ def test_folders_that_overlap(bench: Bench) -> None:
 def test_a_second_process_is_told_to_wait(bench: Bench) -> None:
     bench.put("a")
     bench.run()
-    from headwater.server.lock import StateLock
+    from headwater.source.state_lock import StateLock
 
     lock = StateLock(bench.out / ".headwater")
     try:

@@ -25,9 +25,9 @@ from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
 from headwater.storage.folder import FolderStore
 from headwater.storage.schema import Schema
+from tests.http.serving import Process
 from tests.ingest.fed import START as FED_START
 from tests.ingest.fed import Fed, change, resource
-from tests.server.serving import Process
 
 FIELDS = {
     "name", "phase", "resources", "last_seq", "last_at", "published", "published_seq", "changes_waiting",

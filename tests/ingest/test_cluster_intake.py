@@ -18,8 +18,8 @@ from headwater.ingest.fed.feed import Feed
 from headwater.ingest.fed.submission import BadKey, Submission
 from tests.bars import in_time, within
 from tests.catalog.cluster_ground import Ground
+from tests.http.serving import until
 from tests.ingest.cluster_taker import MANY, fed, lines_of, submit
-from tests.server.serving import until
 
 
 class Taker:

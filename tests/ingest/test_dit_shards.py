@@ -18,11 +18,11 @@ from headwater.ingest.dit.index import PAGE, Found, Index, Shard, _seconds
 from headwater.ingest.dit.intake import take_documents
 from headwater.ingest.dit.positions import ShardPosition
 from headwater.ingest.dit.shards import LONGEST_SECONDS, MARGIN_SECONDS, Page, held_seconds, ready
-from headwater.server.config import SetConfig, SourceConfig
-from headwater.server.source import Source
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.source import Source
 from headwater.storage.cluster_faults import ClusterUnreachable
+from tests.http.serving import until
 from tests.ingest.fed import START, Fed, change, resource
-from tests.server.serving import until
 
 
 class Shards(Index):
@@ -297,7 +297,7 @@ def test_dit_a11_a_server_settles_nothing_while_its_index_is_away(tmp_path: Path
     )
     config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
     with Source(config) as source:
-        for feed in source.feeds.by_set.values():
+        for feed in source.push_sets.by_set.values():
             feed.open()
             document = read_document(change("a", "created", 1))
             take_documents(feed, [(1, document)], patience=dt.timedelta(seconds=0.1))

@@ -901,7 +901,7 @@ def memory_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_of_many_files_few_are_read_again(memory_folder: Path) -> None:
-    """Twenty thousand; tests/server/test_source.py has a hundred thousand."""
+    """Twenty thousand; tests/source/test_source.py has a hundred thousand."""
     world = World(memory_folder)
     for folder in range(100):
         os.makedirs(world.full(f"{folder:03}"))

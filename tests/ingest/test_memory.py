@@ -29,7 +29,7 @@ from headwater.spec.records import Change
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.catalog.clusters import LAYOUT, access, prefix
-from tests.server.serving import until
+from tests.http.serving import until
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 Ground = Callable[[], tuple[Catalog, Memory]]

@@ -10,10 +10,10 @@ import pytest
 
 from headwater.catalog.interface import SetState
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.http.routes import DocumentRoute, NoRoute, route
 from headwater.publish import plan
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import BadSite, SetSettings, Site
-from headwater.server.routes import DocumentRoute, NoRoute, route
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from tests.publish.world import BASE, World, put

@@ -20,13 +20,13 @@ from tools.engines.launch import free_port
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.cli import run
-from headwater.simulate.resources import Filler, Resources, read_version
-from headwater.simulate.settings import Sizes, World
+from headwater.simulate.resources import Filler, SyntheticResources, read_version
+from headwater.simulate.settings import Sizes, SourceSettings
 from headwater.spec.hashes import parse_hash
-from tests.server.serving import DEADLINE, request, until
+from tests.http.serving import DEADLINE, request, until
 from tests.sync.copying import check, go, tree
 
-WORLD = World(resources=300, sets=("files",), seed=7, sizes=Sizes(1, 9_000), hashes=("md5", "sha-256"))
+WORLD = SourceSettings(resources=300, sets=("files",), seed=7, sizes=Sizes(1, 9_000), hashes=("md5", "sha-256"))
 SETTINGS = ("--resources", "300", "--seed", "7", "--size", "1-9000", "--hash", "md5", "--hash", "sha-256")
 
 
@@ -80,7 +80,7 @@ def changes(url: str) -> int:
 
 def expected(state: Path) -> dict[str, bytes]:
     """Every resource of the catalog as the settings make it, asked of nobody else."""
-    resources = Resources(WORLD, "files", Filler(WORLD.seed, WORLD.hashes))
+    resources = SyntheticResources(WORLD, "files", Filler(WORLD.seed, WORLD.hashes))
     catalog = SqliteCatalog(state / "catalog.sqlite")
     found = {}
     for held in catalog.resources("files"):

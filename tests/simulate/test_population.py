@@ -7,22 +7,22 @@ from collections import Counter
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headwater.simulate.chance import Chance, key_of
 from headwater.simulate.population import Population
-from headwater.simulate.settings import Mix
+from headwater.simulate.prng import Prng, key_of
+from headwater.simulate.settings import ChangeMix
 from headwater.spec.records import Change
 
 SHARES = st.floats(0, 1, allow_nan=False)
 MIXES = (
     st.tuples(SHARES, SHARES, SHARES)
     .filter(any)
-    .map(lambda three: Mix(created=three[0], updated=three[1], deleted=three[2]))
+    .map(lambda three: ChangeMix(created=three[0], updated=three[1], deleted=three[2]))
 )
 KEY = key_of(1, "changes")
 
 
 @given(MIXES, st.integers(0, 30), st.integers(0, 80))
-def test_who_takes_up_the_log_goes_on_as_if_nothing_had_been(mix: Mix, initial: int, pause: int) -> None:
+def test_who_takes_up_the_log_goes_on_as_if_nothing_had_been(mix: ChangeMix, initial: int, pause: int) -> None:
     whole, first = Population(KEY, initial), Population(KEY, initial)
     expected = [whole.next(step, mix) for step in range(1, 161)]
     log = [first.next(step, mix) for step in range(1, pause + 1)]
@@ -34,9 +34,9 @@ def test_who_takes_up_the_log_goes_on_as_if_nothing_had_been(mix: Mix, initial: 
     assert again.count == whole.count
 
 
-@example(mix=Mix(created=5e-324), initial=0)
+@example(mix=ChangeMix(created=5e-324), initial=0)
 @given(MIXES, st.integers(0, 20))
-def test_only_what_is_there_changes_and_only_what_is_not_is_created(mix: Mix, initial: int) -> None:
+def test_only_what_is_there_changes_and_only_what_is_not_is_created(mix: ChangeMix, initial: int) -> None:
     population, alive = Population(KEY, initial), set(range(initial))
     born = initial
     for step in range(200):
@@ -63,7 +63,7 @@ def test_only_what_is_there_changes_and_only_what_is_not_is_created(mix: Mix, in
 
 def test_the_mix_is_kept() -> None:
     population = Population(KEY, 1_000)
-    mix = Mix(created=2, updated=7, deleted=1)
+    mix = ChangeMix(created=2, updated=7, deleted=1)
     kinds = Counter(happened[0] for step in range(20_000) if (happened := population.next(step, mix)))
     assert abs(kinds[Change.CREATED] / 20_000 - 0.2) < 0.02
     assert abs(kinds[Change.UPDATED] / 20_000 - 0.7) < 0.02
@@ -72,7 +72,7 @@ def test_the_mix_is_kept() -> None:
 
 def test_every_living_resource_is_as_likely_as_another() -> None:
     population = Population(KEY, 100)
-    times = Counter(happened[1] for step in range(20_000) if (happened := population.next(step, Mix(updated=1))))
+    times = Counter(happened[1] for step in range(20_000) if (happened := population.next(step, ChangeMix(updated=1))))
     assert len(times) == 100
     assert 120 < min(times.values()) <= max(times.values()) < 290
 
@@ -82,21 +82,21 @@ def test_few_among_many_are_found() -> None:
     for number in range(10_000):
         if number != 4_321:
             population.apply(Change.DELETED, number)
-    assert [population.next(step, Mix(updated=1)) for step in range(20)] == [(Change.UPDATED, 4_321)] * 20
-    assert population.next(20, Mix(deleted=1)) == (Change.DELETED, 4_321)
-    assert population.next(21, Mix(deleted=1)) is None
+    assert [population.next(step, ChangeMix(updated=1)) for step in range(20)] == [(Change.UPDATED, 4_321)] * 20
+    assert population.next(20, ChangeMix(deleted=1)) == (Change.DELETED, 4_321)
+    assert population.next(21, ChangeMix(deleted=1)) is None
 
 
 def test_ten_million_take_ten_million_octets() -> None:
     population = Population(KEY, 10_000_000)
-    assert population.next(1, Mix(updated=1)) is not None
+    assert population.next(1, ChangeMix(updated=1)) is not None
     assert len(population._alive) == 10_000_000
 
 
 @given(st.integers(0, 2**64), st.integers(1, 2**40))
 def test_chance_stays_in_its_bounds(counter: int, end: int) -> None:
-    chance = Chance(KEY)
+    chance = Prng(KEY)
     assert 0 <= chance.draw(counter) < 2**64
     assert 0 <= chance.below(end, counter) < end
     assert 0 <= chance.share(counter) < 1
-    assert chance.draw(counter) == Chance(KEY).draw(counter)
+    assert chance.draw(counter) == Prng(KEY).draw(counter)

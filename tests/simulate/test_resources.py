@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.catalog.interface import Upsert
-from headwater.simulate.resources import STEPS, ContentFile, Filler, Resources, read_version, write_version
-from headwater.simulate.settings import Sizes, World
+from headwater.simulate.resources import STEPS, ContentFile, Filler, SyntheticResources, read_version, write_version
+from headwater.simulate.settings import Sizes, SourceSettings
 from headwater.spec.hashes import HASHLIB, parse_hash
 from headwater.spec.records import Change
 
@@ -23,12 +23,12 @@ VERSIONS = st.integers(0, 2**40)
 SIZES = st.tuples(st.integers(0, 300_000), st.integers(0, 300_000)).map(lambda two: Sizes(min(two), max(two)))
 
 
-def made(sizes: Sizes = PAGE, *, seed: int = 1, name: str = "s", **world: object) -> Resources:
-    whole = World(resources=10, sets=(name,), seed=seed, sizes=sizes, **world)  # type: ignore[arg-type]
-    return Resources(whole, name, Filler(seed, whole.hashes))
+def made(sizes: Sizes = PAGE, *, seed: int = 1, name: str = "s", **world: object) -> SyntheticResources:
+    whole = SourceSettings(resources=10, sets=(name,), seed=seed, sizes=sizes, **world)  # type: ignore[arg-type]
+    return SyntheticResources(whole, name, Filler(seed, whole.hashes))
 
 
-def octets(resources: Resources, number: int, version: int) -> bytes:
+def octets(resources: SyntheticResources, number: int, version: int) -> bytes:
     content = resources.content(number, version)
     return resources.read(content, 0, len(content))
 

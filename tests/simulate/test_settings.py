@@ -8,7 +8,15 @@ import pytest
 
 from headwater.simulate.old_settings import BadSettings, OldSettings, read_old_settings
 from headwater.simulate.presets import PRESETS, scaled, set_names
-from headwater.simulate.settings import BadSimulation, Course, Mix, Sizes, World, read_mix, read_sizes
+from headwater.simulate.settings import (
+    BadSimulation,
+    ChangeMix,
+    ChangeSettings,
+    Sizes,
+    SourceSettings,
+    read_mix,
+    read_sizes,
+)
 
 OLD = """
 source:
@@ -40,12 +48,12 @@ def test_what_is_no_size(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "mix"),
     [
-        ("created=1,updated=8,deleted=1", Mix(created=1, updated=8, deleted=1)),
-        ("updated=0.5", Mix(updated=0.5)),
-        ("deleted=1, created=2", Mix(created=2, deleted=1)),
+        ("created=1,updated=8,deleted=1", ChangeMix(created=1, updated=8, deleted=1)),
+        ("updated=0.5", ChangeMix(updated=0.5)),
+        ("deleted=1, created=2", ChangeMix(created=2, deleted=1)),
     ],
 )
-def test_mixes(text: str, mix: Mix) -> None:
+def test_mixes(text: str, mix: ChangeMix) -> None:
     assert read_mix(text) == mix
 
 
@@ -82,30 +90,30 @@ def test_what_is_no_mix(text: str) -> None:
 )
 def test_no_such_world(wrong: dict[str, object]) -> None:
     with pytest.raises(BadSimulation):
-        World(**({"resources": 1, "sets": ("s",)} | wrong))  # type: ignore[arg-type]
+        SourceSettings(**({"resources": 1, "sets": ("s",)} | wrong))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [{"rate": -1}, {"rate": 1e9}, {"warp": 0}, {"warp": -1}, {"rate": float("nan")}])
 def test_no_such_course(wrong: dict[str, float]) -> None:
     with pytest.raises(BadSimulation):
-        Course(**wrong)  # type: ignore[arg-type]
+        ChangeSettings(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("course", "last"),
     [
-        (Course(), None),
-        (Course(changes=5), 5),
-        (Course(seconds=10, rate=3), 30),
-        (Course(seconds=10, rate=3, changes=7), 7),
+        (ChangeSettings(), None),
+        (ChangeSettings(changes=5), 5),
+        (ChangeSettings(seconds=10, rate=3), 30),
+        (ChangeSettings(seconds=10, rate=3, changes=7), 7),
     ],
 )
-def test_where_a_course_ends(course: Course, last: int | None) -> None:
+def test_where_a_course_ends(course: ChangeSettings, last: int | None) -> None:
     assert course.last == last
 
 
 def test_resources_are_shared_among_sets() -> None:
-    world = World(resources=11, sets=("a", "b", "c"))
+    world = SourceSettings(resources=11, sets=("a", "b", "c"))
     assert [world.share(name) for name in world.sets] == [4, 4, 3]
 
 
@@ -134,7 +142,7 @@ def test_settings_of_the_older_simulator(tmp_path: Path) -> None:
     assert read_old_settings(path) == OldSettings(
         resources=1_000,
         rate=0.5,
-        mix=Mix(created=1, updated=1, deleted=1),
+        mix=ChangeMix(created=1, updated=1, deleted=1),
         sizes=Sizes(1, 1_999),
         changes=None,
         unknown=("source.name", "source.stats_interval", "resource_list_builder"),
@@ -145,7 +153,7 @@ def test_keys_may_stand_at_the_top_and_be_few(tmp_path: Path) -> None:
     path = tmp_path / "old.yaml"
     path.write_text("max_events: 10\nevent_types: [update]\naverage_payload: 0")
     said = read_old_settings(path)
-    assert said == OldSettings(changes=10, mix=Mix(updated=1), sizes=Sizes(0, 0))
+    assert said == OldSettings(changes=10, mix=ChangeMix(updated=1), sizes=Sizes(0, 0))
 
 
 HOSTILE = {

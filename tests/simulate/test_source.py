@@ -13,12 +13,12 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.publish.site import SetSettings, Site
-from headwater.server.health import report
-from headwater.simulate.feed import OtherSimulation
-from headwater.simulate.settings import Course, World
+from headwater.simulate.settings import ChangeSettings, SourceSettings
+from headwater.simulate.simulated_set import OtherSimulation
 from headwater.simulate.simulation import Simulation
 from headwater.simulate.source import PUBLISHED, SimulatedSource
-from tests.server.serving import DEADLINE, until
+from headwater.source.health import report
+from tests.http.serving import DEADLINE, until
 
 NAMES = tuple(f"s{number:02d}" for number in range(30))
 
@@ -26,8 +26,8 @@ NAMES = tuple(f"s{number:02d}" for number in range(30))
 @contextmanager
 def simulated(folder: Path, heard: list[Notice | Progress], rate: float = 200.0) -> Iterator[SimulatedSource]:
     catalog = SqliteCatalog(folder / "catalog.sqlite")
-    world = World(resources=90, sets=NAMES)
-    simulation = Simulation(catalog, world, Course(rate=rate), heard.append)
+    world = SourceSettings(resources=90, sets=NAMES)
+    simulation = Simulation(catalog, world, ChangeSettings(rate=rate), heard.append)
     simulation.prepare()
     site = Site(base_url="http://source.example", sets=tuple(SetSettings(name=name) for name in NAMES))
     source = SimulatedSource(simulation, site, folder / "documents", heard.append, durable=False)
@@ -79,7 +79,9 @@ def test_a_set_that_fails_is_told_and_loses_no_change_of_any_set(tmp_path: Path)
 def another(folder: Path, seed: int, hear: Listener = silent) -> tuple[SqliteCatalog, SimulatedSource]:
     """A simulation of one set in a state folder that may have one already, neither loaded nor started."""
     catalog = SqliteCatalog(folder / "catalog.sqlite")
-    simulation = Simulation(catalog, World(resources=90, sets=("files",), seed=seed), Course(rate=0.0), hear)
+    simulation = Simulation(
+        catalog, SourceSettings(resources=90, sets=("files",), seed=seed), ChangeSettings(rate=0.0), hear
+    )
     site = Site(base_url="http://source.example", sets=(SetSettings(name="files"),))
     return catalog, SimulatedSource(simulation, site, folder / "documents", durable=False)
 

@@ -25,13 +25,13 @@ DOCUMENT_MUSTS = tuple(
 
 ELSEWHERE = {
     "RS-LIM-03": "publish/test_publisher.py::test_set_of_several_pages_is_an_index",
-    "RS-SD-01": "server/test_http.py::test_everything_listed_is_served_as_listed",
+    "RS-SD-01": "http/test_http.py::test_everything_listed_is_served_as_listed",
     "RS-CAP-07": "ingest/test_dit_published.py::test_dit_a18_one_file_in_two_sets",
     "RS-CAP-08": "publish/test_consistency.py::test_every_look_is_one_state_of_the_catalog",
     "RS-CL-08": "publish/test_publisher.py::test_lastmod_of_changes",
     "RS-CDM-08": "spec/test_wire.py::test_profile_both_repeats_the_time_of_the_change",
     "RS-NAV-01": "publish/test_publisher.py::test_set_of_several_pages_is_an_index",
-    "RS-DISC-04": "server/test_http.py::test_resources_lead_to_their_capability_list",
+    "RS-DISC-04": "http/test_http.py::test_resources_lead_to_their_capability_list",
 }
 """MUSTs that no single document shows, and the tests that show them."""
 

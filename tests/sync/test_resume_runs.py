@@ -25,7 +25,7 @@ from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.options import Options
 from headwater.sync.run import sync
 from headwater.sync.state import SCHEMA
-from tests.server.serving import face
+from tests.http.serving import face
 from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
 from tests.sync.torture import Handler, Reply, Site, Source, at, redirect
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.ingest.fed.feed import Feed
     from headwater.progress import Listener
-    from headwater.server.config import SetConfig
-    from headwater.server.lock import StateLock
+    from headwater.source.config import SetConfig
+    from headwater.source.state_lock import StateLock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -62,7 +62,7 @@ def fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     from headwater.ingest.fed.feed import Feed
     from headwater.ingest.fed.locations import Locations
     from headwater.ingest.fed.memories import open_memory
-    from headwater.server.feeds import MEMORY
+    from headwater.source.push.push_sets import MEMORY
 
     name = options["set_name"]
     if name is None:
@@ -84,7 +84,7 @@ def fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
 
 
 def _locked(state: Path) -> StateLock:
-    from headwater.server.lock import Locked, StateLock
+    from headwater.source.state_lock import Locked, StateLock
 
     try:
         return StateLock(state)
@@ -95,7 +95,7 @@ def _locked(state: Path) -> StateLock:
 
 def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetConfig | None]:
     """The state folder, the URL prefix and the configuration of the set, as far as they are known."""
-    from headwater.server.config import read_config
+    from headwater.source.config import read_config
 
     if options["config"] is None:
         if options["state"] is None:
@@ -114,8 +114,8 @@ def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetCon
 
 def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalog:
     from headwater.cli.whereabouts import Whereabouts
-    from headwater.server.config import read_config
-    from headwater.server.source import open_catalog
+    from headwater.source.config import read_config
+    from headwater.source.source import open_catalog
 
     if options["config"] is not None and options["catalog"] is None:
         return open_catalog(read_config(options["config"]), listener)

@@ -22,9 +22,9 @@ from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
 
 if TYPE_CHECKING:
+    from headwater.http.access_record import AccessRecord
     from headwater.ingest.fed.account import Account
-    from headwater.server.served import Served
-    from headwater.server.set_source import Publication
+    from headwater.source.folder.pipeline import Publication
 
 
 _CLUSTER = "HW-CLU-"  # what comes again with every request that is tried again
@@ -56,7 +56,7 @@ class Log:
         self._lock = threading.Lock()
         self._repeats = Repeats()
 
-    def served(self, request: Served) -> None:
+    def served(self, request: AccessRecord) -> None:
         """One answered request."""
         if self._as_json:
             message = f"{request.method} {request.target} {request.status}"

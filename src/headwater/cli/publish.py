@@ -20,8 +20,8 @@ from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
     from headwater.ingest.folder.survey import Survey
-    from headwater.server.config import SourceConfig
-    from headwater.server.set_source import Tree, Worked
+    from headwater.source.config import SourceConfig
+    from headwater.source.folder.pipeline import PipelineResult, StaticTree
 
 STATE = ".headwater"
 """The state folder inside the output, unless another is named."""
@@ -94,7 +94,7 @@ def command(
     return _publish(source, tree, as_json, whole=config is not None)
 
 
-def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, Tree | None]:
+def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]:
     """The source that the options describe, and where it is to lie."""
     for name, option in (("files", "--files DIR"), ("out", "--to OUT"), ("base_url", "--base-url URL")):
         if name not in given:
@@ -105,8 +105,8 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, Tree | None]:
             "--resource-base says that another server has the files, and --resources that this output has them",
             advice="Add --resources none, or leave out --resource-base.",
         )
-    from headwater.server.config import SetConfig, SourceConfig
-    from headwater.server.set_source import Tree
+    from headwater.source.config import SetConfig, SourceConfig
+    from headwater.source.folder.pipeline import StaticTree
     from headwater.spec.writer import Profile
 
     described = {name: given[name] for name in (*DESCRIBING, "resource_base") if name in given}
@@ -117,12 +117,12 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, Tree | None]:
         profile=Profile(given.get("profile", "1.1")),
         sets=(SetConfig(files=str(given["files"]), name=given.get("set_name", "files"), **described),),
     )
-    return config, Tree(given["out"], None if resources == "none" else resources)
+    return config, StaticTree(given["out"], None if resources == "none" else resources)
 
 
 def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
     """The source that a file describes; it says all that there is to say."""
-    from headwater.server.config import read_config
+    from headwater.source.config import read_config
 
     if given:
         option = next(one.opts[0] for one in command.params if one.name == next(iter(given)))
@@ -135,8 +135,8 @@ def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
     return config, None
 
 
-def _publish(config: SourceConfig, tree: Tree | None, as_json: bool, *, whole: bool) -> Exit:
-    from headwater.server.source import Source
+def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
+    from headwater.source.source import Source
 
     began = time.monotonic()
     gc.freeze()  # what is imported stays; records by the hundred thousand make no cycles worth looking for
@@ -159,12 +159,12 @@ def _publish(config: SourceConfig, tree: Tree | None, as_json: bool, *, whole: b
     return Exit.TRANSFERS_FAILED if any(_is_incomplete(one) for one in worked) else Exit.DONE
 
 
-def _is_incomplete(worked: Worked) -> bool:
+def _is_incomplete(worked: PipelineResult) -> bool:
     scanned = worked.scanned
     return bool(scanned.held_back or scanned.unsettled or scanned.remarks.get(notices.UNREADABLE))
 
 
-def _summary(worked: Worked, count: int, where: str, seconds: float) -> dict[str, object]:
+def _summary(worked: PipelineResult, count: int, where: str, seconds: float) -> dict[str, object]:
     scanned, published = worked.scanned, worked.published
     return {
         "set": worked.name,
@@ -188,7 +188,7 @@ def _summary(worked: Worked, count: int, where: str, seconds: float) -> dict[str
     }
 
 
-def _told(worked: Worked, count: int, where: str, seconds: float) -> str:
+def _told(worked: PipelineResult, count: int, where: str, seconds: float) -> str:
     scanned, published = worked.scanned, worked.published
     looked = scanned.created + scanned.updated + scanned.unchanged
     written, kept = (len(published.written), published.kept) if published else (0, 0)
@@ -207,7 +207,7 @@ def _told(worked: Worked, count: int, where: str, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def _dry_run(config: SourceConfig, tree: Tree | None, as_json: bool, *, whole: bool) -> Exit:
+def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
     import msgspec
 
     found = _surveyed(config, tree)
@@ -228,10 +228,10 @@ def _dry_run(config: SourceConfig, tree: Tree | None, as_json: bool, *, whole: b
     return Exit.TRANSFERS_FAILED if any(one.held_back for one in found.values()) else Exit.DONE
 
 
-def _surveyed(config: SourceConfig, tree: Tree | None) -> dict[str, Survey]:
+def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, Survey]:
     from headwater.ingest.folder.survey import survey
-    from headwater.server.set_source import folder_of
-    from headwater.server.source import CATALOG, Source
+    from headwater.source.folder.pipeline import folder_of
+    from headwater.source.source import CATALOG, Source
 
     with listening() as listener:
         if config.catalog is not None or (Path(config.state) / CATALOG).exists():

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import socket
 
     from headwater.cli.log import Log
+    from headwater.http.app import Application
+    from headwater.http.metrics.counters import RequestCounters
     from headwater.ingest.fed.account import Account
-    from headwater.server.app import Application
-    from headwater.server.config import SourceConfig
-    from headwater.server.metrics import Counts
-    from headwater.server.shown import ShownSource
-    from headwater.server.source import Source
+    from headwater.source.config import SourceConfig
+    from headwater.source.read_only import ReadOnlySource
+    from headwater.source.source import Source
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **option
     """
     import msgspec
 
-    from headwater.server.run import address_url, listen
+    from headwater.http.server.uvicorn_server import address_url, listen
 
     config = _configured(options)
     if no_publish and config.base_url is None:
@@ -116,10 +116,10 @@ def _serve(
 
     from headwater import notices
     from headwater.cli.log import open_log
-    from headwater.server.run import address_url, make_server
-    from headwater.server.shown import ShownSource
-    from headwater.server.source import Source
-    from headwater.server.workers import Workers
+    from headwater.http.server.uvicorn_server import address_url, make_server
+    from headwater.http.server.workers import ServingProcesses
+    from headwater.source.read_only import ReadOnlySource
+    from headwater.source.source import Source
 
     log = open_log(config.log_format)
 
@@ -136,11 +136,11 @@ def _serve(
         folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if workers > 1 else None
         counts = _counts(config, folder)
         announced = _each(log.published, counts.published if counts else None) or log.published
-        source: Source | ShownSource
+        source: Source | ReadOnlySource
         if alone:
             source = stack.enter_context(Source(config, listener=log.progress, announce=announced))
         else:
-            source = stack.enter_context(ShownSource(config, listener=log.progress))
+            source = stack.enter_context(ReadOnlySource(config, listener=log.progress))
         app = _application(source, config, log, counts, quiet=quiet)
         stack.callback(app.close)
         server = make_server(app, on_ready=announce)
@@ -149,7 +149,7 @@ def _serve(
             note = Path(folder) / _CONFIG  # a pipe would block this process when the other one dies before it reads all
             note.write_bytes(msgspec.json.encode(config))
             handed = (note, listener, quiet, folder)
-            more = Workers(_serve_too, handed, workers - 1, notices.WORKER_ENDED, log.progress)
+            more = ServingProcesses(_serve_too, handed, workers - 1, notices.WORKER_ENDED, log.progress)
             more.start()
             stack.callback(more.stop)
         if isinstance(source, Source):
@@ -161,34 +161,40 @@ def _serve(
 
 
 def _application(
-    source: Source | ShownSource, config: SourceConfig, log: Log, counts: Counts | None, *, quiet: bool
+    source: Source | ReadOnlySource, config: SourceConfig, log: Log, counts: RequestCounters | None, *, quiet: bool
 ) -> Application:
-    from headwater.server.app import Application
-    from headwater.server.metrics import MetricsPage
+    from headwater.http.app import Application
+    from headwater.http.metrics.counters import MetricsPage
 
     def announced(name: str, account: Account) -> None:
         log.announced(name, account)
         if counts is not None:
             counts.announced(name, account)
 
+    ingest = None
+    if targets := source.push_sets.targets():
+        from headwater.http.ingest.endpoint import IngestEndpoint
+
+        path = source.site.base_path.encode("ascii")
+        ingest = IngestEndpoint(targets, path, on_fault=log.fault, on_account=announced)
     return Application(
         source,
         {one.name: one.root for one in config.sets if one.root is not None},
         metrics=MetricsPage(source, counts).page if counts else None,
-        intake=source.feeds.intake(source.site.base_path, log.fault, announced),
+        ingest=ingest,
         on_served=_each(None if quiet else log.served, counts.served if counts else None),
         on_fault=_each(log.fault, counts.fault if counts else None),
     )
 
 
-def _counts(config: SourceConfig, folder: str | None) -> Counts | None:
+def _counts(config: SourceConfig, folder: str | None) -> RequestCounters | None:
     """What is counted, when anything is; in `folder`, processes on one socket tell each other."""
-    from headwater.server.metrics import Counts
-    from headwater.server.shared_counts import SharedCounts
+    from headwater.http.metrics.counters import RequestCounters
+    from headwater.http.metrics.shared_counters import SharedCounters
 
     if not config.metrics:
         return None
-    return Counts(SharedCounts(Path(folder)) if folder is not None else None)
+    return RequestCounters(SharedCounters(Path(folder)) if folder is not None else None)
 
 
 def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) -> None:
@@ -196,15 +202,15 @@ def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) ->
     import msgspec
 
     from headwater.cli.log import open_log
-    from headwater.server.config import SourceConfig
-    from headwater.server.run import make_server
-    from headwater.server.shown import ShownSource
-    from headwater.server.workers import when_parent_ends
+    from headwater.http.server.uvicorn_server import make_server
+    from headwater.http.server.workers import when_parent_ends
+    from headwater.source.config import SourceConfig
+    from headwater.source.read_only import ReadOnlySource
 
     config = msgspec.json.decode(note.read_bytes(), type=SourceConfig)
     log = open_log(config.log_format)
     counts = _counts(config, folder)
-    with ShownSource(config, listener=log.progress) as source:
+    with ReadOnlySource(config, listener=log.progress) as source:
         app = _application(source, config, log, counts, quiet=quiet)
         server = make_server(app)
         when_parent_ends(server.end)
@@ -231,7 +237,7 @@ def _configured(options: dict[str, Any]) -> SourceConfig:
     """The configuration that a file, or the options, or both give. Raises UsageFault."""
     import msgspec
 
-    from headwater.server.config import read_config
+    from headwater.source.config import read_config
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     path = given.pop("config", None)
@@ -260,7 +266,7 @@ def _option(parameter: str) -> str:
 def _converted(data: dict[str, Any]) -> SourceConfig:
     import msgspec
 
-    from headwater.server.config import BadConfiguration, SourceConfig
+    from headwater.source.config import BadConfiguration, SourceConfig
 
     try:
         return msgspec.convert(data, SourceConfig, strict=False)

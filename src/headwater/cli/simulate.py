@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headwater.cli.log import Log
     from headwater.progress import Listener
-    from headwater.simulate.settings import Course, World
+    from headwater.simulate.settings import ChangeSettings, SourceSettings
     from headwater.simulate.simulation import Simulation
 
 _LOG_SECONDS = 10.0
@@ -97,9 +97,9 @@ def command(
     published and served until SIGTERM (status 0) or Ctrl-C (130). Settings count in the order options, FILE, preset.
     """
     from headwater.cli.whereabouts import Whereabouts
-    from headwater.server.lock import StateLock
-    from headwater.server.source import CATALOG
     from headwater.simulate.simulation import Simulation
+    from headwater.source.source import CATALOG
+    from headwater.source.state_lock import StateLock
 
     with ExitStack() as held:
         bars = held.enter_context(ExitStack())
@@ -197,11 +197,11 @@ def _serve(
 ) -> Exit:
     """Serve: at first 503 while everything is loaded and published, then what happens."""
     from headwater.cli.log import open_log
+    from headwater.http.app import Application
+    from headwater.http.server.uvicorn_server import address_url, listen, make_server
     from headwater.publish.site import SetSettings, Site
-    from headwater.server.app import Application
-    from headwater.server.run import address_url, listen, make_server
-    from headwater.server.source import DOCUMENTS
     from headwater.simulate.source import SimulatedSource
+    from headwater.source.source import DOCUMENTS
 
     log = open_log(log_format)
     with listen(place.host, place.port) as address:
@@ -266,10 +266,10 @@ def _own_url(host: str, url: str) -> str:
     return url
 
 
-def _settings(options: dict[str, Any], listener: Listener) -> tuple[World, Course]:
+def _settings(options: dict[str, Any], listener: Listener) -> tuple[SourceSettings, ChangeSettings]:
     """What is simulated: options before the file, the file before the preset, the preset before our defaults."""
     from headwater.simulate.presets import PRESETS, scaled, set_names
-    from headwater.simulate.settings import Course, World, read_mix, read_sizes
+    from headwater.simulate.settings import ChangeSettings, SourceSettings, read_mix, read_sizes
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     said: dict[str, Any] = {"resources": 1_000, "sets": ("files",)}
@@ -291,8 +291,8 @@ def _settings(options: dict[str, Any], listener: Listener) -> tuple[World, Cours
             given[name] = read(given[name])
     said |= given
     return (
-        World(**{name: said[name] for name in World.__struct_fields__ if name in said}),
-        Course(**{name: said[name] for name in Course.__struct_fields__ if name in said}),
+        SourceSettings(**{name: said[name] for name in SourceSettings.__struct_fields__ if name in said}),
+        ChangeSettings(**{name: said[name] for name in ChangeSettings.__struct_fields__ if name in said}),
     )
 
 

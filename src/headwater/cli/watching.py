@@ -14,14 +14,14 @@ from headwater.cli.face import json_line, some_of
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
-    from headwater.server.config import SourceConfig
-    from headwater.server.set_source import Tree
+    from headwater.source.config import SourceConfig
+    from headwater.source.folder.pipeline import StaticTree
 
 
-def watch_source(config: SourceConfig, tree: Tree | None, *, as_json: bool) -> Exit:
+def watch_source(config: SourceConfig, tree: StaticTree | None, *, as_json: bool) -> Exit:
     """Publish and follow until SIGTERM (DONE) or Ctrl-C (INTERRUPTED). Raises what `Source` raises."""
     from headwater.cli.log import open_log
-    from headwater.server.source import Source
+    from headwater.source.source import Source
 
     log = open_log(config.log_format)
     # Until the catalog is open there is nothing to end in order: a signal acts as it always does.

@@ -63,7 +63,7 @@ class Whereabouts:
 
     def _read(self, path: Path) -> None:
         from headwater.catalog.places import is_cluster
-        from headwater.server.config import read_config
+        from headwater.source.config import read_config
 
         config = read_config(path)
         self.fed = tuple(one.name for one in config.sets if one.feed is not None)
@@ -90,7 +90,7 @@ class Whereabouts:
     @property
     def memory(self) -> Path | None:
         """The file by which fed sets are remembered, where there is one; on a cluster that is in the cluster."""
-        from headwater.server.feeds import MEMORY
+        from headwater.source.push.push_sets import MEMORY
 
         folder = self._state or (self.file.parent if self.file is not None else None)
         return folder / MEMORY if folder is not None and (folder / MEMORY).is_file() else None
@@ -148,7 +148,7 @@ def existing(where: Whereabouts, listener: Listener) -> Iterator[Catalog]:
 def restorable(where: Whereabouts, listener: Listener) -> Iterator[Portable]:
     """The catalog, made when it is not there; nobody else works on its state folder. Raises Locked, NotPortable."""
     from headwater.catalog.interface import Portable
-    from headwater.server.lock import StateLock
+    from headwater.source.state_lock import StateLock
 
     folder = where.state_folder
     lock = StateLock(folder) if folder is not None else None
@@ -173,6 +173,6 @@ def credentials() -> Credentials:
 
 
 def _inside(folder: Path) -> Path:
-    from headwater.server.source import CATALOG
+    from headwater.source.source import CATALOG
 
     return folder / CATALOG

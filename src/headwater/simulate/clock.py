@@ -8,7 +8,7 @@ from collections.abc import Callable
 from headwater.simulate.settings import LAST_YEAR
 
 
-class Clock:
+class SimulatedClock:
     """Says what time it is in the simulation. `warp` None: time stands still but for `move_to`."""
 
     def __init__(self, start: dt.datetime, warp: float | None, seconds: Callable[[], float]) -> None:

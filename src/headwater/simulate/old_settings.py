@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.simulate.settings import Mix, Sizes
+from headwater.simulate.settings import ChangeMix, Sizes
 
 _LARGEST = 1 << 16
 _DEEPEST = 20
@@ -52,7 +52,7 @@ class OldSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     resources: int | None = None
     rate: float | None = None
-    mix: Mix | None = None
+    mix: ChangeMix | None = None
     sizes: Sizes | None = None
     changes: int | None = None
     unknown: tuple[str, ...] = ()
@@ -82,11 +82,13 @@ def read_old_settings(path: Path) -> OldSettings:
     )
 
 
-def _mix(events: tuple[Event, ...], path: Path) -> Mix:
+def _mix(events: tuple[Event, ...], path: Path) -> ChangeMix:
     """All that are named come equally often."""
     if not events:
         raise BadSettings("`event_types` names none", where=str(path))
-    return Mix(created=float("create" in events), updated=float("update" in events), deleted=float("delete" in events))
+    return ChangeMix(
+        created=float("create" in events), updated=float("update" in events), deleted=float("delete" in events)
+    )
 
 
 def _mapping(path: Path) -> dict[object, object]:

@@ -6,8 +6,8 @@ the changes that would have come.
 
 from __future__ import annotations
 
-from headwater.simulate.chance import Chance
-from headwater.simulate.settings import Mix
+from headwater.simulate.prng import Prng
+from headwater.simulate.settings import ChangeMix
 from headwater.spec.records import Change
 
 _TRIES = 16
@@ -20,7 +20,7 @@ class Population:
     """The resources of one set by number: those below `born` have been there, `count` of them are alive."""
 
     def __init__(self, key: bytes, initial: int) -> None:
-        self._chance = Chance(key)
+        self._chance = Prng(key)
         self._alive = bytearray(b"\1") * initial
         self.count = initial
 
@@ -33,7 +33,7 @@ class Population:
         """Whether the resource is there now."""
         return number < len(self._alive) and bool(self._alive[number])
 
-    def next(self, step: int, mix: Mix) -> tuple[Change, int] | None:
+    def next(self, step: int, mix: ChangeMix) -> tuple[Change, int] | None:
         """The change of this step, carried out; None when there is nothing that the mix could do.
 
         Where nothing is alive, something is created instead, if the mix creates anything.
@@ -55,7 +55,7 @@ class Population:
         self.count += alive - self._alive[number]
         self._alive[number] = alive
 
-    def _kind(self, step: int, mix: Mix) -> Change:
+    def _kind(self, step: int, mix: ChangeMix) -> Change:
         place = self._chance.share(step * _DRAWS) * (mix.created + mix.updated + mix.deleted)
         # Rounding must not give what the mix excludes.
         if place < mix.created or not (mix.updated or mix.deleted):

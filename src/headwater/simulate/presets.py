@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.simulate.settings import BadSimulation, Mix, Sizes
+from headwater.simulate.settings import BadSimulation, ChangeMix, Sizes
 
 _DAY = 86_400.0
 
@@ -18,7 +18,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     resources: int
     set_count: int = 1
     rate: float
-    mix: Mix
+    mix: ChangeMix
     sizes: Sizes
     suffixes: tuple[str, ...]
 
@@ -27,14 +27,14 @@ PRESETS = {
     "arxiv": Preset(
         resources=2_600_000,
         rate=1_600 / _DAY,
-        mix=Mix(created=45, updated=54, deleted=1),
+        mix=ChangeMix(created=45, updated=54, deleted=1),
         sizes=Sizes(50_000, 1_950_000),
         suffixes=("pdf",),
     ),
     "dbpedia": Preset(
         resources=4_580_000,
         rate=1.0,
-        mix=Mix(created=5, updated=94, deleted=1),
+        mix=ChangeMix(created=5, updated=94, deleted=1),
         sizes=Sizes(1_000, 29_000),
         suffixes=("nt",),
     ),
@@ -42,7 +42,7 @@ PRESETS = {
         resources=135_000_000,
         set_count=4_123,
         rate=135_000 / _DAY,
-        mix=Mix(created=60, updated=35, deleted=5),
+        mix=ChangeMix(created=60, updated=35, deleted=5),
         sizes=Sizes(512, 7_680),
         suffixes=("json",),
     ),

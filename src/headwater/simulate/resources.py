@@ -17,8 +17,8 @@ import msgspec
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.ingest.folder.mediatypes import media_type
-from headwater.simulate.chance import Chance, key_of
-from headwater.simulate.settings import World
+from headwater.simulate.prng import Prng, key_of
+from headwater.simulate.settings import SourceSettings
 from headwater.spec.hashes import HASHLIB
 from headwater.spec.records import Change
 
@@ -37,7 +37,7 @@ _TIMES = 997
 """So many times of modification there are at the beginning: enough to look like chance, made once for a batch."""
 
 
-class Content(msgspec.Struct, frozen=True, gc=False):
+class SyntheticContent(msgspec.Struct, frozen=True, gc=False):
     """The octets of one version: `filler` octets of the filler, then `end`."""
 
     filler: int
@@ -63,7 +63,7 @@ class Filler:
         whole = self._block * (last - first)
         return whole[start - first * _BLOCK : end - first * _BLOCK]
 
-    def hash_of(self, content: Content) -> str:
+    def hash_of(self, content: SyntheticContent) -> str:
         """The true `hash` attribute of the content."""
         states = self._states.get(content.filler) or self._state(content.filler)
         digests = []
@@ -84,16 +84,16 @@ class Filler:
         return states
 
 
-class Resources:
+class SyntheticResources:
     """All that can ever be in one set: numbers from 0, each with versions from 0."""
 
-    def __init__(self, world: World, name: str, filler: Filler) -> None:
+    def __init__(self, world: SourceSettings, name: str, filler: Filler) -> None:
         self._filler = filler
         self._suffixes = world.suffixes
         self._algorithms = world.hashes
         self._types = {suffix: media_type(f"x.{suffix}") for suffix in world.suffixes}
         self._own = hashlib.blake2b(key=key_of(world.seed, "content", name))
-        self._chance = Chance(key_of(world.seed, "name", name))
+        self._chance = Prng(key_of(world.seed, "name", name))
         span = world.sizes.most - world.sizes.least + 1
         self._least = world.sizes.least
         self._steps = min(STEPS, span)
@@ -110,7 +110,7 @@ class Resources:
         number = int(found[1]) if found else -1
         return number if number >= 0 and self.path(number) == path else None
 
-    def content(self, number: int, version: int) -> Content:
+    def content(self, number: int, version: int) -> SyntheticContent:
         """The octets of one version."""
         state = self._own.copy()
         state.update(b"%d %d" % (number, version))
@@ -119,9 +119,9 @@ class Resources:
         common = self._least + chance % self._steps * self._step
         filler = max(0, common - _OWN)
         length = common + (chance >> 32) % self._jitter
-        return Content(filler, text[: length - filler].encode())
+        return SyntheticContent(filler, text[: length - filler].encode())
 
-    def read(self, content: Content, start: int, end: int) -> bytes:
+    def read(self, content: SyntheticContent, start: int, end: int) -> bytes:
         """The octets of a content from `start` to before `end`, or to its end."""
         filler = content.filler
         head = self._filler.read(start, min(end, filler)) if start < filler else b""
@@ -169,7 +169,7 @@ def read_version(memo: bytes) -> int:
 class ContentFile(io.RawIOBase):
     """A content as a file to read and seek in: its octets are made as they are asked for."""
 
-    def __init__(self, resources: Resources, content: Content) -> None:
+    def __init__(self, resources: SyntheticResources, content: SyntheticContent) -> None:
         self._resources = resources
         self._content = content
         self._position = 0

@@ -49,7 +49,7 @@ class Sizes(msgspec.Struct, frozen=True):
         return cls(1, 2 * average - 1) if average > 0 else cls(0, 0)
 
 
-class Mix(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeMix(msgspec.Struct, frozen=True, kw_only=True):
     """The shares of the changes; only their proportions count."""
 
     created: float = 0.0
@@ -62,7 +62,7 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
             raise BadSimulation(f"a mix of {shares}", advice="Give shares such as created=1,updated=8,deleted=1.")
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
+class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What there is at the beginning: all of it follows from these values."""
 
     resources: int
@@ -89,7 +89,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         return whole + (self.sets.index(name) < remainder)
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What happens: `rate` changes a second of simulated time, over all sets.
 
     That time runs `warp` times as fast as ours (None: as fast as it goes) and begins at `start` (None: now). The run
@@ -97,7 +97,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rate: float = 1.0
-    mix: Mix = Mix(created=1, updated=8, deleted=1)
+    mix: ChangeMix = ChangeMix(created=1, updated=8, deleted=1)
     warp: float | None = 1.0
     changes: int | None = None
     seconds: float | None = None
@@ -130,7 +130,7 @@ def read_sizes(text: str) -> Sizes:
     return Sizes(int(least), int(most))
 
 
-def read_mix(text: str) -> Mix:
+def read_mix(text: str) -> ChangeMix:
     """The mix that `created=1,updated=8,deleted=1` says; what is left out does not happen. Raises BadSimulation."""
     shares: dict[str, float] = {}
     for part in text.split(","):
@@ -142,4 +142,4 @@ def read_mix(text: str) -> Mix:
         if name not in _SHARES or name in shares or not value >= 0:
             raise BadSimulation(f"no share: {part[:80]!r}", advice="Give shares such as created=1,updated=8,deleted=1.")
         shares[name] = value
-    return Mix(**shares)
+    return ChangeMix(**shares)

@@ -11,13 +11,13 @@ from io import BufferedReader
 
 from headwater.catalog.interface import Catalog
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.server.contents import Content
-from headwater.server.source import utc_now
-from headwater.simulate.clock import Clock
-from headwater.simulate.feed import BATCH, SetFeed
-from headwater.simulate.lookup import Lookup
+from headwater.simulate.clock import SimulatedClock
+from headwater.simulate.resource_cache import ResourceCache
 from headwater.simulate.resources import ContentFile, Filler, read_version
-from headwater.simulate.settings import Course, World
+from headwater.simulate.settings import ChangeSettings, SourceSettings
+from headwater.simulate.simulated_set import BATCH, SimulatedSet
+from headwater.source.protocol import ResourceContent
+from headwater.source.source import utc_now
 
 CHANGES = "changes"
 LOADED = "resources"
@@ -31,18 +31,20 @@ _LONGEST_PAUSE = 0.5
 class Simulation:
     """Feeds the sets of a catalog, of which nobody else records into them."""
 
-    def __init__(self, catalog: Catalog, world: World, course: Course, listener: Listener = silent) -> None:
+    def __init__(
+        self, catalog: Catalog, world: SourceSettings, course: ChangeSettings, listener: Listener = silent
+    ) -> None:
         self.catalog = catalog
         self.world = world
         self.course = course
         self.listener = listener
         self._start = course.start or utc_now()
         filler = Filler(world.seed, world.hashes)
-        self._feeds = {name: SetFeed(catalog, world, name, filler) for name in world.sets}
-        self._lookup = Lookup(catalog)
+        self._feeds = {name: SimulatedSet(catalog, world, name, filler) for name in world.sets}
+        self._lookup = ResourceCache(catalog)
         self._exhausted = False
         self._origin = 0.0
-        self.clock = Clock(self._start, course.warp, time.monotonic)
+        self.clock = SimulatedClock(self._start, course.warp, time.monotonic)
         """The simulated time."""
 
     def prepare(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -53,7 +55,7 @@ class Simulation:
             before += self.world.share(feed.name)
         reached = [state.last_at for state in self.catalog.sets() if state.last_at and state.name in self._feeds]
         start = self.course.start or utc_now()  # a load takes its time
-        self.clock = Clock(max(start, *reached), self.course.warp, time.monotonic)
+        self.clock = SimulatedClock(max(start, *reached), self.course.warp, time.monotonic)
 
     def _loading(self, before: int) -> Listener:
         """Progress of one set as that of all."""
@@ -127,7 +129,7 @@ class Simulation:
         """Whether `open` can tell without asking the catalog."""
         return self._lookup.is_known(set_name, relative)
 
-    def open(self, set_name: str, relative: str) -> Content | None:
+    def open(self, set_name: str, relative: str) -> ResourceContent | None:
         """The octets of a resource in the state that the catalog holds; None when it holds none."""
         resources = self._feeds[set_name].resources
         number = resources.number(relative)
@@ -135,7 +137,7 @@ class Simulation:
         if number is None or held is None:
             return None
         content = resources.content(number, read_version(held.memo))
-        return Content(held.metadata, len(content), BufferedReader(ContentFile(resources, content)))
+        return ResourceContent(held.metadata, len(content), BufferedReader(ContentFile(resources, content)))
 
 
 def share(total: int, place: int, sets: int) -> int:

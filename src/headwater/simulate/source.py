@@ -29,7 +29,7 @@ PUBLISHED = "sets published"
 """The phase by which progress is told at the beginning."""
 
 
-class Doing(msgspec.Struct, kw_only=True):
+class SimulationHealth(msgspec.Struct, kw_only=True):
     """How a simulation is, for the health report."""
 
     changes: int = 0
@@ -46,7 +46,7 @@ class SimulatedSource:
     that are not `durable` are not kept from a power cut.
     """
 
-    fed = frozenset[str]()
+    push_names = frozenset[str]()
     """None: all that happens is simulated."""
     fault: BaseException | None = None
     """Why nothing could be loaded or published at the beginning."""
@@ -67,7 +67,7 @@ class SimulatedSource:
         self.publisher = Publisher(self.catalog, self.store, site, lambda: simulation.clock(), heard)
         self._simulation = simulation
         self._listener = listener
-        self._doing = Doing()
+        self._doing = SimulationHealth()
         self._due: dict[str, None] = {}
         """Sets with changes that are not published."""
         self._left: set[str] = set()

@@ -1,0 +1,36 @@
+"""One answered request, as the access log and the metrics hear of it."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from headwater.http.responses import Response
+
+
+class AccessRecord(msgspec.Struct, frozen=True, gc=False):
+    """One answered request. `complete` is False when it was cut short."""
+
+    client: str
+    method: str
+    target: str
+    status: int
+    octets: int
+    seconds: float
+    complete: bool
+
+
+def access_record(
+    client: str, method: str, path: bytes, query: bytes, response: Response, began: float, *, complete: bool
+) -> AccessRecord:
+    """The record of an answer that has just ended; it began at `began` by `time.perf_counter`."""
+    return AccessRecord(
+        client=client,
+        method=method,
+        target=(path + b"?" + query if query else path).decode("ascii", "backslashreplace"),
+        status=response.status,
+        octets=0 if method == "HEAD" else response.octets,
+        seconds=time.perf_counter() - began,
+        complete=complete,
+    )

@@ -1,0 +1,77 @@
+"""The page for people: what this source offers, and where a program finds it.
+
+It carries no `rel="resourcesync"` link: that would say that the page itself is in a set (RS-DISC-04).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+from headwater.catalog.interface import SetState
+from headwater.publish.site import (
+    ROBOTS,
+    SOURCE_DESCRIPTION,
+    SetSettings,
+    Site,
+    capability_list_name,
+    change_list_name,
+    resource_list_name,
+)
+from headwater.source.health import ObservableSource, shows, waits
+
+_STYLE = """
+:root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 18%,transparent)}
+body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:3rem auto;padding:0 1rem}
+h1{font-size:1.6rem;margin:0 0 .25rem}p{margin:.25rem 0 1.5rem}
+table{border-collapse:collapse;width:100%}
+td,th{text-align:left;padding:.5rem .75rem;border-bottom:1px solid var(--line)}
+th{font-weight:600}td+td,th{white-space:nowrap}.n{text-align:right;font-variant-numeric:tabular-nums}
+code{background:var(--line);padding:.1rem .35rem;border-radius:.25rem}a{color:inherit}
+footer{margin-top:2rem;font-size:.875rem;opacity:.75}
+@media(max-width:48rem){body{margin-top:1.5rem;overflow-wrap:anywhere}thead{display:none}
+tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
+td,td+td,td.n{display:block;padding:0;border:0;text-align:left;white-space:normal}td.n:before{content:"Resources: "}}
+"""
+
+
+def home_page(source: ObservableSource) -> bytes:
+    """The page as HTML."""
+    states = {state.name: state for state in source.catalog.sets()}
+    waiting = waits(source, states)
+    site = source.site
+    title = escape(site.title or "ResourceSync source")
+    rows = "".join(_row(site, one, states, shows(source, one.name, states), one.name in waiting) for one in site.sets)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<link rel="alternate" type="application/xml" title="Source Description" href="{escape(site.url(SOURCE_DESCRIPTION))}">
+<style>{_STYLE}</style></head><body>
+<h1>{title}</h1>
+<p>Keep a copy of it in step: <code>headwater sync {escape(site.base_url)} DIR</code></p>
+<table><thead><tr><th>Set of resources</th><th class="n">Resources</th><th>Recorded until (UTC)</th>
+<th>Documents</th></tr></thead><tbody>{rows}</tbody></table>
+<footer><a href="{escape(site.url(SOURCE_DESCRIPTION))}">Source Description</a> ·
+<a href="{escape(site.url(ROBOTS))}">robots.txt</a> · <a href="{escape(site.url("health"))}">health</a> ·
+ResourceSync (ANSI/NISO Z39.99-2017) by Headwater</footer>
+</body></html>
+""".encode()
+
+
+def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], ready: bool, is_waiting: bool) -> str:
+    state = states.get(settings.name)
+    name = escape(settings.title or settings.name)
+    if settings.describedby:
+        name = f'<a href="{escape(settings.describedby)}">{name}</a>'
+    if is_waiting:
+        return f'<tr><td>{name}</td><td class="n">–</td><td colspan="2">waiting for its first records</td></tr>'
+    if state is None or not ready:
+        return f'<tr><td>{name}</td><td class="n">–</td><td colspan="2">being prepared</td></tr>'
+    last = state.last_at.strftime("%Y-%m-%d %H:%M:%S") if state.last_at else "–"
+    places = (
+        ("Capability List", capability_list_name),
+        ("Resource List", resource_list_name),
+        ("Change List", change_list_name),
+    )
+    links = ", ".join(f'<a href="{escape(site.url(place(settings.name)))}">{label}</a>' for label, place in places)
+    return f'<tr><td>{name}</td><td class="n">{state.count:,}</td><td>{last}</td><td>{links}</td></tr>'

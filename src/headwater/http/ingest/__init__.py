@@ -1,0 +1,1 @@
+"""The HTTP endpoints of sets that are filled by push."""

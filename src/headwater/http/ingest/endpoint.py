@@ -1,0 +1,354 @@
+"""The endpoints that take announcements: `POST /S/changes` and `POST /ingest/dit`.
+
+Bodies are read as they come and recorded in batches, in threads of their own, so that no announcement holds up a reader
+and none needs more memory than a batch. Whatever ends a request early, what was recorded is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, ClassVar, Protocol
+from urllib.parse import parse_qs
+
+import msgspec
+
+from headwater.catalog.interface import WrongPhase
+from headwater.errors import HeadwaterError, StoreFault, UsageFault
+from headwater.http import responses
+from headwater.http.ingest.bearer import bearer_token
+from headwater.http.responses import Response, line
+from headwater.ingest.dit.submission import DitSubmission, NotForUs
+from headwater.ingest.fed.account import Account
+from headwater.ingest.fed.feed import Feed
+from headwater.ingest.fed.lines import TooMuch
+from headwater.ingest.fed.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
+from headwater.source.push.target import PushTarget
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+DIT_PATH = b"/ingest/dit"
+CHANGES = b"changes"
+
+_CLOSE = line(b"connection", b"close")
+_CHALLENGE = line(b"www-authenticate", b'Bearer realm="headwater"')
+_ALLOW = line(b"allow", b"GET, HEAD, POST") + _CLOSE
+
+
+class IngestLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on what one request may cost, besides those of a submission.
+
+    Of `at_once` requests one set has `of_one` at most: a provider that dawdles keeps no other one waiting (DIT-21).
+    """
+
+    submission: SubmissionLimits = SubmissionLimits()
+    idle_seconds: float = 30.0
+    seconds: float = 900.0
+    at_once: int = 16
+    of_one: int = 6
+
+
+class _Taking(Protocol):
+    """A submission under way."""
+
+    @property
+    def body(self) -> bytes:
+        """What has been taken so far."""
+        ...
+
+    def push(self, data: bytes) -> None:
+        """Take octets."""
+        ...
+
+    def finish(self) -> None:
+        """Take what is left."""
+        ...
+
+
+class ClientDisconnected(Exception):
+    """The client has gone in the middle of its body."""
+
+
+class BodyCutOff(UsageFault):
+    """The body of a request did not come, or not to its end."""
+
+    code: ClassVar[str] = "HW-SRV-05"
+    advice: ClassVar[str] = "Send it again: with the same Idempotency-Key what was taken is not taken twice."
+
+
+class IngestEndpoint:
+    """Answers POST requests. `targets` by set; `base_path` is what the base URL's path puts before ours.
+
+    `on_account` hears what became of the lines of each request, by set.
+    """
+
+    def __init__(
+        self,
+        targets: Mapping[str, PushTarget],
+        base_path: bytes = b"",
+        limits: IngestLimits | None = None,
+        on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
+        on_account: Callable[[str, Account], None] = lambda _name, _account: None,
+    ) -> None:
+        self._targets = targets
+        self._base_path = base_path
+        self._limits = limits or IngestLimits()
+        self._on_fault = on_fault
+        self._on_account = on_account
+        self._under_way = 0
+        self._seats: Counter[str] = Counter()
+        self._keys: set[tuple[str, bytes | None]] = set()
+        # One each: a request may wait for the turn of its set for as long as a killed process is waited for.
+        self._pool = ThreadPoolExecutor(max_workers=self._limits.at_once, thread_name_prefix="headwater-intake")
+
+    def close(self) -> None:
+        """Give up the threads, once what is under way is written."""
+        self._pool.shutdown(wait=True)
+
+    async def answer(self, scope: Scope, receive: Receive) -> Response:
+        """The answer to a POST request."""
+        path: bytes = scope["raw_path"]
+        path = path.removeprefix(self._base_path) if path.startswith(self._base_path + b"/") else path
+        if self._under_way >= self._limits.at_once:
+            return _refused(503, "too much is being announced at this moment", line(b"retry-after", b"5"))
+        self._under_way += 1
+        try:
+            if path == DIT_PATH:
+                return await self._documents(scope, receive)
+            name, _, rest = path[1:].partition(b"/")
+            if rest == CHANGES:
+                return await self._changes(name.decode("latin-1"), scope, receive)
+        finally:
+            self._under_way -= 1
+        return responses.text(405, "nothing is announced here: POST to /S/changes or /ingest/dit", _ALLOW)
+
+    async def _changes(self, name: str, scope: Scope, receive: Receive) -> Response:
+        target = self._targets.get(name)
+        if target is None:
+            return _refused(404, "there is no such set, or it is not fed with announcements")
+        if target.tokens.is_empty:
+            return _refused(403, "nobody may announce to this set: no token is configured for it")
+        refusal = self._refusal(scope, [target])
+        if refusal is not None:
+            return refusal
+        wishes = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        key = _header(scope, b"idempotency-key")
+        under_way = (name, key)
+        if key is not None and under_way in self._keys:
+            return _refused(409, "a request with this Idempotency-Key is under way", line(b"retry-after", b"5"))
+        if self._seats[name] >= self._limits.of_one:
+            return _crowded()
+        self._keys.add(under_way)
+        try:
+            with self._seat(name):
+                return await self._events(target, key, wishes, scope, receive)
+        finally:
+            self._keys.discard(under_way)
+
+    async def _events(
+        self, target: PushTarget, key: bytes | None, wishes: Mapping[str, list[str]], scope: Scope, receive: Receive
+    ) -> Response:
+        feed = target.feed
+        try:
+            if "load" in wishes:
+                if await self._in_thread(lambda: feed.is_open):
+                    raise WrongPhase("the set is open: its first load is over", where=feed.name)
+            else:
+                await self._in_thread(lambda: _open(feed))
+            key_text = None if key is None else key.decode("latin-1")
+            submission = await self._in_thread(lambda: Submission(feed, key_text, self._limits.submission))
+        except HeadwaterError as fault:
+            return self._failed(fault, b"{}\n")
+        response = await self._take(submission, scope, receive)
+        self._on_account(feed.name, submission.account)
+        if response.status < 300 and "open" in wishes:  # a body that has come in part does not end the load
+            try:
+                await self._in_thread(feed.open)
+            except HeadwaterError as fault:
+                return self._failed(fault, submission.body)
+        target.news()
+        if response.status == 200 and submission.summary.rejected:
+            response.status = 207
+        return response
+
+    async def _documents(self, scope: Scope, receive: Receive) -> Response:
+        targets = [target for target in self._targets.values() if target.resource_sets]
+        if not targets:
+            return _refused(404, "no set here is fed with documents")
+        if all(target.tokens.is_empty for target in targets):
+            return _refused(403, "nobody may send documents: no token is configured")
+        refusal = self._refusal(scope, targets)
+        if refusal is not None:
+            return refusal
+        token = bearer_token(scope["headers"]) or b""
+        mine = [target for target in targets if target.tokens.accepts(token)]
+        if self._seats[mine[0].feed.name] >= self._limits.of_one:
+            return _crowded()
+        loading = "load" in parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+
+        ready: set[str] = set()
+
+        def route(resource_set: str | None) -> Feed:
+            feed = _routed(resource_set, targets, mine).feed
+            if feed.name not in ready:
+                if not loading:
+                    _open(feed)
+                elif feed.is_open:
+                    raise WrongPhase("the set is open: its first load is over", where=feed.name)
+                ready.add(feed.name)
+            return feed
+
+        patience = min(one.patience for one in targets)
+        submission = DitSubmission(route, self._limits.submission, patience=patience)
+        with self._seat(mine[0].feed.name):
+            response = await self._take(submission, scope, receive)
+        for name, account in submission.accounts.items():
+            self._on_account(name or mine[0].feed.name, account)
+        for target in mine:
+            if target.feed.name in submission.fed:
+                target.news()
+        if response.status == 200 and submission.tally.rejected:
+            response.status = 207
+        return response
+
+    @contextmanager
+    def _seat(self, name: str) -> Iterator[None]:
+        """One of the requests under way that a set may have."""
+        self._seats[name] += 1
+        try:
+            yield
+        finally:
+            self._seats[name] -= 1
+
+    def _refusal(self, scope: Scope, targets: list[PushTarget]) -> Response | None:
+        """Why the request is not even read."""
+        token = bearer_token(scope["headers"])
+        if token is None:
+            return _refused(401, "who announces needs a bearer token", _CHALLENGE)
+        opened = [target.tokens.accepts(token) for target in self._targets.values()]
+        if not any(target.tokens.accepts(token) for target in targets):
+            if any(opened):
+                return _refused(403, "this token is for another set")
+            challenge = line(b"www-authenticate", b'Bearer realm="headwater", error="invalid_token"')
+            return _refused(401, "this token is not known", challenge)
+        if (_header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
+            return _refused(415, "a body is plain or gzip", line(b"accept-encoding", b"gzip"))
+        length = _header(scope, b"content-length") or b"0"
+        if not length.isdigit() or len(length) > 18 or int(length) > self._limits.submission.octets:
+            return _refused(413, f"a body has {self._limits.submission.octets:,} octets at most")
+        return None
+
+    async def _take(self, submission: _Taking, scope: Scope, receive: Receive) -> Response:
+        """Read the body to its end and answer with what was taken."""
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                await self._read(submission, _stated_length(scope), receive)
+            body = await self._in_thread(lambda: submission.body)
+        except HeadwaterError as fault:
+            return self._failed(fault, await self._in_thread(lambda: submission.body))
+        except TimeoutError:
+            return self._failed(BodyCutOff("the body has not come in time"), submission.body)
+        except ClientDisconnected:
+            return self._failed(BodyCutOff("the body was cut off"), submission.body)
+        return responses.data(200, body, b"application/json", line(b"cache-control", b"no-store"))
+
+    async def _read(self, submission: _Taking, stated: int | None, receive: Receive) -> None:
+        more, octets = True, 0
+        while more:
+            async with asyncio.timeout(self._limits.idle_seconds):
+                message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnected
+            more = bool(message.get("more_body"))
+            if data := message.get("body", b""):
+                octets += len(data)
+                await self._in_thread(lambda data=data: submission.push(data))  # type: ignore[misc]
+        if stated is not None and octets != stated:  # whatever is below us: nothing is taken for whole that is not
+            raise BodyCutOff(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
+        await self._in_thread(submission.finish)
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _failed(self, fault: HeadwaterError, body: bytes) -> Response:
+        """The answer when a fault has ended the request; `body` says what was taken before."""
+        if isinstance(fault, StoreFault):
+            if self._on_fault is not None:
+                self._on_fault(fault)
+            response = self._partly(503, fault.code, fault.what, body, fault.todo)
+            response.head += line(b"retry-after", b"10")
+            return response
+        status = next((number for kind, number in _STATUSES if isinstance(fault, kind)), 400)
+        if isinstance(fault, BadKey):  # what it was used for was another request, and nothing of this one was taken
+            body = b"{}\n"
+        response = self._partly(status, fault.code, fault.what, body, fault.todo)
+        if isinstance(fault, KeyUnderWay):
+            response.head += line(b"retry-after", b"5")
+        return response
+
+    def _partly(self, status: int, code: str, what: str, body: bytes, advice: str | None = None) -> Response:
+        error = msgspec.json.encode({"code": code, "what": what, "advice": advice})
+        whole = b'{"error":' + error + (b"," if body[:2] != b"{}" else b"") + body[1:]
+        return responses.data(status, whole, b"application/json", line(b"cache-control", b"no-store") + _CLOSE)
+
+
+_STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
+    (TooManyLines, 413),
+    (TooMuch, 413),
+    (BadKey, 422),
+    (KeyUnderWay, 409),
+    (BodyCutOff, 408),
+    (WrongPhase, 409),
+)
+
+
+class WrongToken(UsageFault):
+    """A document for a set that the request's token does not open."""
+
+    code: ClassVar[str] = "HW-SRV-04"
+    advice: ClassVar[str] = "Send it with the token of its set."
+
+
+def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[PushTarget]) -> PushTarget:
+    """The target of a document; one without resource_set is for the only set that the token opens."""
+    if resource_set is None:
+        if len(mine) == 1:
+            return mine[0]
+        raise NotForUs("a document without resource_set, and several sets that it could be for")
+    found = next((target for target in targets if resource_set in target.resource_sets), None)
+    if found is None:
+        raise NotForUs(f"no set is fed with the resource_set {resource_set[:80]!a}")
+    if found not in mine:
+        raise WrongToken(f"this token does not open the set {found.feed.name!r}")
+    return found
+
+
+def _open(feed: Feed) -> None:
+    """What comes without `load` is logged as changes: the first of it ends the load."""
+    if not feed.is_open:
+        feed.open()
+
+
+def _crowded() -> Response:
+    return _refused(429, "too many requests announce to this set at this moment", line(b"retry-after", b"5"))
+
+
+def _refused(status: int, words: str, head: bytes = b"") -> Response:
+    """A request that is answered without reading its body."""
+    return responses.text(status, words, head + _CLOSE)
+
+
+def _stated_length(scope: Scope) -> int | None:
+    """How long the body is to be; None when it ends by its chunks."""
+    if _header(scope, b"transfer-encoding") is not None:
+        return None
+    return int(_header(scope, b"content-length") or b"0")
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    found = [value for field, value in scope["headers"] if field == name]
+    return b", ".join(found) if found else None

@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: counters of requests and the text format."""

@@ -1,0 +1,60 @@
+"""Resources whose octets come from elsewhere than a folder: the catalog says what they are, a provider has the octets.
+
+The provider is asked for the state that the catalog holds at this moment, so that what is answered is what was
+recorded: its tag is the listed digest.
+"""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+
+from headwater.http.conditions import is_fresh
+from headwater.http.responses import Head, RequestFields, Response, line, text, whole_or_part
+from headwater.http.routes import ResourceRoute
+from headwater.source.protocol import ContentProvider
+
+SMALL_OCTETS = 1 << 16
+"""What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
+
+
+def content_response(
+    contents: ContentProvider, route: ResourceRoute, link: Head, conditions: RequestFields, *, is_head: bool
+) -> Response:
+    """The answer for a resource; `link` is a line of its head."""
+    found = contents.open(route.set_name, route.relative)
+    if found is None:
+        return text(404, "no such resource")
+    octets, stated = found.octets, found.metadata
+    lastmod = stated.lastmod.timestamp() if stated.lastmod else 0.0
+    etag = (
+        b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii")
+        if stated.hash
+        else b'W/"%x-%x"' % (octets, int(lastmod))
+    )
+    # No date in the future (RFC 9110 8.8.2.1), where simulated time may well be.
+    second = int(min(lastmod, time.time()))
+    unchanged = (
+        line(b"etag", etag)
+        + line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
+        + line(b"cache-control", b"public, max-age=60, must-revalidate")
+        + link
+    )
+    if is_fresh(conditions.if_none_match, conditions.if_modified_since, etag, second):
+        return Response(304, unchanged)
+    head = (
+        line(b"content-type", (stated.type or "application/octet-stream").encode("latin-1", "replace"))
+        + line(b"content-length", b"%d" % octets)
+        + unchanged
+        + line(b"accept-ranges", b"bytes")
+        + line(b"x-content-type-options", b"nosniff")
+    )
+    response = whole_or_part(head, etag, octets, conditions)
+    if response.status == 416 or is_head:
+        return response
+    if response.octets > SMALL_OCTETS:
+        response.file = found.file
+        return response
+    found.file.seek(response.start)
+    response.body, response.start = found.file.read(response.octets), 0
+    return response

@@ -1,0 +1,97 @@
+"""Answers as values: a status, the lines of a head, and what to send, whole or in part."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import msgspec
+
+from headwater.http.conditions import Span, Unsatisfiable, wanted_span
+from headwater.http.resources.files import OpenFile
+
+Head = bytes
+"""Header lines as they are sent, each with its end. Names are in lower case."""
+
+RETRY_SECONDS = b"2"
+
+
+def line(name: bytes, value: bytes) -> Head:
+    """One header line."""
+    return b"%s: %s\r\n" % (name, value)
+
+
+def fields(head: Head) -> list[tuple[bytes, bytes]]:
+    """Names and values of the lines."""
+    parts = [one.partition(b": ") for one in head.split(b"\r\n")[:-1]]
+    return [(name, value) for name, _, value in parts]
+
+
+class RequestFields(msgspec.Struct, gc=False):
+    """The header fields of a request that change its answer."""
+
+    if_none_match: bytes | None = None
+    if_modified_since: bytes | None = None
+    if_range: bytes | None = None
+    range: bytes | None = None
+    accept_encoding: bytes | None = None
+    has_body: bool = False
+
+
+class Response(msgspec.Struct, gc=False):
+    """One answer: `octets` from `start` on, of `body` or `file`. `is_promised`: a strong tag vouches for the file."""
+
+    status: int
+    head: Head
+    body: bytes | memoryview = b""
+    file: BinaryIO | OpenFile | None = None
+    start: int = 0
+    octets: int = 0
+    is_promised: bool = False
+
+    def content(self) -> bytes | memoryview:
+        """The octets to be sent, of an answer without a file."""
+        if len(self.body) == self.octets:
+            return self.body
+        return memoryview(self.body)[self.start : self.start + self.octets]
+
+
+def whole_or_part(head: Head, etag: bytes, size: int, conditions: RequestFields) -> Response:
+    """The answer 200, 206 or 416 for a representation of this size, still without its octets.
+
+    `head` is that of a 200.
+    """
+    span = None if conditions.range is None else wanted_span(conditions.range, conditions.if_range, etag, size)
+    if span is None:
+        return Response(200, head, octets=size)
+    if isinstance(span, Unsatisfiable):
+        kept = _without(head, b"content-length", b"content-type")
+        return text(416, "the range lies beyond the end", kept + line(b"content-range", b"bytes */%d" % size))
+    return Response(206, _part(head, span, size), start=span.start, octets=span.octets)
+
+
+def _part(head: Head, span: Span, size: int) -> Head:
+    length = line(b"content-length", b"%d" % span.octets)
+    place = line(b"content-range", b"bytes %d-%d/%d" % (span.start, span.last, size))
+    return _without(head, b"content-length") + length + place
+
+
+def _without(head: Head, *names: bytes) -> Head:
+    return b"".join(line(name, value) for name, value in fields(head) if name not in names)
+
+
+def text(status: int, said: str, head: Head = b"") -> Response:
+    """An answer of one line of plain text."""
+    body = (said + "\n").encode("utf-8", "replace")
+    return data(status, body, b"text/plain; charset=utf-8", head)
+
+
+def data(status: int, body: bytes, kind: bytes, head: Head = b"") -> Response:
+    """An answer made for this request alone; `head` has the further lines."""
+    own = line(b"content-type", kind) + line(b"content-length", b"%d" % len(body))
+    return Response(status, own + head, body=body, octets=len(body))
+
+
+def not_yet(what: str) -> Response:
+    """503: it will be there, and soon; never an empty list in its stead."""
+    said = f"{what} is being prepared; try again in a moment"
+    return text(503, said, line(b"retry-after", RETRY_SECONDS))

@@ -1,0 +1,1 @@
+"""The server process: uvicorn within limits, its request parser, further processes."""

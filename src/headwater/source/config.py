@@ -1,0 +1,179 @@
+"""What a source is told: one record for the command line and the TOML file alike (`docs/configuration.md`).
+
+Unknown keys are refused with their path, so that a misspelt key never passes for a default.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, TypeVar
+
+import msgspec
+from msgspec.structs import FieldInfo
+
+from headwater.catalog.places import anchored, place_of
+from headwater.errors import UsageFault
+from headwater.publish.site import DEFAULT_SET, SetSettings, Site
+from headwater.source.push_config import PushConfig
+from headwater.spec.writer import Profile
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8000
+
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_KINDS = {"float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list"}
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+
+class BadConfiguration(UsageFault):
+    """The configuration file cannot be read, or says what cannot be."""
+
+    code: ClassVar[str] = "HW-CFG-01"
+    advice: ClassVar[str] = "docs/configuration.md lists every key, its meaning and its default."
+
+
+class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[set]]`: a folder that is published as a set of resources, or a set that is fed with announcements."""
+
+    name: str = DEFAULT_SET
+    title: str | None = None
+    describedby: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ("md5", "sha-256")
+    watch: bool = True
+    rescan_seconds: Seconds = 300.0
+    max_delete: Share = 0.2
+    refresh_changes: Count = 5_000
+    refresh_seconds: Seconds = 3_600.0
+    renew_seconds: Seconds = 604_800.0
+    segment_seconds: Seconds | None = None
+    rotation_seconds: Seconds | None = None
+    retention_seconds: Seconds | None = None
+    resource_base: str | None = None
+
+    def settings(self) -> SetSettings:
+        """What the publisher has to know of the set. Raises BadSite."""
+        return SetSettings(
+            name=self.name,
+            title=self.title,
+            describedby=self.describedby,
+            resource_base=self.resource_base,
+            refresh_changes=self.refresh_changes,
+            refresh_seconds=self.refresh_seconds,
+            renew_seconds=self.renew_seconds,
+            segment_seconds=self.segment_seconds,
+            rotation_seconds=self.rotation_seconds,
+            retention_seconds=self.retention_seconds,
+        )
+
+
+class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"sets": "set"}):
+    """A whole source. `base_url` None: the address that the server listens on. Paths are as given, or absolute."""
+
+    state: str
+    sets: tuple[SetConfig, ...]
+    catalog: str | None = None
+    documents: str | None = None
+    base_url: str | None = None
+    host: str = DEFAULT_HOST
+    port: Port = DEFAULT_PORT
+    profile: Profile = Profile.V11
+    metrics: bool = False
+    log_format: Literal["text", "json"] = "text"
+    title: str | None = None
+    describedby: str | None = None
+    page_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
+    segment_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
+
+    def __post_init__(self) -> None:
+        if not self.sets:
+            raise BadConfiguration("no set: nothing to publish", advice='Add a [[set]] with `files = "DIR"`.')
+        if self.catalog is not None:
+            place_of(self.catalog)
+        self.site("http://localhost")  # a wrong name or URL is told when the file is read, not when it is used
+
+    def site(self, base_url: str | None = None) -> Site:
+        """The site at the configured base URL, or else at `base_url`. Raises BadSite."""
+        base = self.base_url or base_url
+        if base is None:
+            raise BadConfiguration("no base URL: URIs of resources need one", advice="Set base_url.")
+        return Site(
+            base_url=base,
+            sets=tuple(one.settings() for one in self.sets),
+            profile=self.profile,
+            title=self.title,
+            describedby=self.describedby,
+        )
+
+
+Config = TypeVar("Config", SetConfig, SourceConfig)
+
+
+def read_config(path: Path) -> SourceConfig:
+    """Read a TOML configuration; relative paths in it are relative to its own folder. Raises BadConfiguration."""
+    try:
+        data = tomllib.loads(path.read_bytes().decode())
+    except OSError as cause:
+        raise BadConfiguration(f"cannot be read: {cause.strerror}", where=str(path)) from cause
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
+        raise BadConfiguration(f"not TOML: {cause}", where=str(path)) from cause
+    for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
+        name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
+        _read_set(table, f"{path}, [[set]] {number} {name!r}")
+    return _anchored(_read(data, SourceConfig, str(path)), path.absolute().parent)
+
+
+def _read_set(table: object, where: str) -> None:
+    one = _read(table, SetConfig, where)
+    try:
+        Site(base_url="http://localhost", sets=(one.settings(),))
+    except UsageFault as fault:
+        fault.where = where
+        raise
+
+
+def _read(data: object, kind: type[Config], where: str) -> Config:
+    """A record of this kind; whatever is wrong is said with its place. Raises UsageFault."""
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as cause:
+        raise BadConfiguration(refusal(str(cause), msgspec.structs.fields(kind)), where=where) from cause
+    except UsageFault as fault:
+        fault.where = f"{where}: {fault.where}" if fault.where else where
+        raise
+
+
+def refusal(words: str, known: Iterable[FieldInfo]) -> str:
+    """What was wrong with a table, in the words of its writer: the key first, and the one that was probably meant."""
+    what, _, key = words.partition(" - at `$.")
+    if unknown := _UNKNOWN.match(what):
+        names = [one.encode_name for one in known]
+        meant = get_close_matches(unknown[1], names, 1) or [one for one in names if one.startswith(unknown[1])]
+        return f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else "")
+    if missing := _MISSING.match(what):
+        what = f"there is no {f'[[{missing[1]}]] table' if missing[1] == 'set' else f'key {missing[1]}'}"
+    for kind, name in _KINDS.items():
+        what = what.replace(f"`{kind}`", name)
+    return f"{key.rstrip('`')}: {what[:1].lower()}{what[1:]}" if key else what
+
+
+def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
+    sets = tuple(msgspec.structs.replace(one, **one.anchored_paths(folder)) for one in config.sets)
+    places = {
+        name: str(folder / Path(path).expanduser())
+        for name, path in (("state", config.state), ("documents", config.documents))
+        if path is not None
+    }
+    if config.catalog is not None:
+        places["catalog"] = anchored(config.catalog, folder)
+    return msgspec.structs.replace(config, sets=sets, **places)

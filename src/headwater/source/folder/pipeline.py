@@ -1,0 +1,287 @@
+"""One set of a source at work: its folder scanned, its changes recorded, its documents published, in that order."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from headwater.catalog.claims import Claiming
+from headwater.catalog.interface import Catalog, SetState
+from headwater.errors import UsageFault
+from headwater.ingest.folder.belonging import Belonging
+from headwater.ingest.folder.hints import above
+from headwater.ingest.folder.passes import Pass
+from headwater.ingest.folder.placement import Placement
+from headwater.ingest.folder.scanner import Folder, FolderScanner
+from headwater.ingest.folder.walk import RootFault, Walk, is_state
+from headwater.patterns import Selection
+from headwater.progress import Listener, silent
+from headwater.publish.publisher import Published, Publisher
+from headwater.publish.site import Site
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.spec.hashes import HASHLIB
+
+
+class FolderOverlap(UsageFault):
+    """A folder that is read and a folder that is written are the same, or the wrong one lies in the other."""
+
+    code: ClassVar[str] = "HW-OWN-03"
+    advice: ClassVar[str] = "Keep the published folder, the output and the state apart."
+
+
+class UnknownHash(UsageFault):
+    """A digest that Headwater cannot compute."""
+
+    code: ClassVar[str] = "HW-OWN-04"
+    advice: ClassVar[str] = f"Known are {', '.join(HASHLIB)}."
+
+
+class StaticTree(msgspec.Struct, frozen=True):
+    """A static tree: documents and resources below `folder`; `mode` is link, copy, or None for no resources."""
+
+    folder: Path
+    mode: str | None
+
+
+class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round of work on a set did."""
+
+    name: str
+    scanned: Pass
+    published: Published | None
+    placed: int = 0
+    removed: int = 0
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pass has made visible: so many changes. The `first` of a process shows all `resources` of the set."""
+
+    name: str
+    first: bool
+    resources: int
+    changes: int
+
+
+def folder_of(
+    config: SetConfig, site: Site, state: Path, tree: StaticTree | None, documents: str | None = None
+) -> Folder:
+    """How the set's folder is scanned, ours left out. Raises FolderOverlap, UnknownHash, BadPattern."""
+    if unknown := next((name for name in config.hashes if name not in HASHLIB), None):
+        raise UnknownHash(f"unknown hash: {unknown!r}", where=config.name)
+    root = os.path.realpath(os.fsencode(config.files))
+    ours = [os.path.realpath(os.fsencode(one)) for one in (state, documents) if one is not None]
+    place = None
+    if tree is not None:
+        ours.append(os.path.realpath(os.fsencode(tree.folder)))
+        if tree.mode is not None:
+            place = os.path.join(ours[-1], os.fsencode(config.name), b"resources")
+            if root == place or root.startswith(place + b"/"):
+                raise FolderOverlap("the folder is where its own files would be placed", where=config.files)
+    _refuse_state(root, ours, config.files)
+    return Folder(
+        root=os.fsencode(config.files),
+        selection=Selection(config.include, config.exclude),
+        algorithms=config.hashes,
+        max_delete=config.max_delete,
+        avoid=tuple(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")),
+        place=place,
+        place_mode=(tree.mode if tree is not None else None) or "link",
+        uri_prefix_length=len(site.resource_prefix(config.name)),
+    )
+
+
+class _Announced(Belonging):
+    """Of a fed set, whose folder no scan looks at, which would leave out the states of all commands."""
+
+    def __init__(self, root: bytes, selection: Selection, avoid: Iterable[bytes]) -> None:
+        super().__init__(root, selection, avoid)
+        self._root = root
+
+    def takes(self, relative: bytes) -> bool:
+        """Whether it may be served: as the settings say, and no state lies there."""
+        return super().takes(relative) and not any(is_state(self._root + b"/" + one) for one in above(relative))
+
+
+def _refuse_state(root: bytes, ours: Sequence[bytes], where: str) -> None:
+    if root in ours:
+        raise FolderOverlap("the folder is itself the output or the state", where=where)
+    if is_state(root):
+        raise FolderOverlap("the folder holds the state of a Headwater command", where=where)
+
+
+def belonging_of(config: SourceConfig, folders: Mapping[str, Folder]) -> dict[str, Belonging]:
+    """Which paths of the sets' folders belong to them; of a fed set all but ours, whatever its provider announces.
+
+    Raises FolderOverlap.
+    """
+    found = {name: Belonging(one.root, one.selection, one.avoid) for name, one in folders.items()}
+    ours = [os.path.realpath(os.fsencode(one)) for one in (config.state, config.documents) if one is not None]
+    for one in config.sets:
+        if one.feed is not None and one.root is not None:
+            _refuse_state(os.path.realpath(os.fsencode(one.root)), ours, one.root)
+            found[one.name] = _Announced(os.fsencode(one.root), Selection(), ours)
+    return found
+
+
+class FolderPipeline:
+    """Does the work of one set when told to. One thread at a time.
+
+    `may_record` is called before anything is placed or recorded, and raises when this process must not any more. Where
+    others may have taken the work over without our knowing, a scan begins with a fence: what an older one still has in
+    hand is refused by the catalog (Moved).
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        publisher: Publisher,
+        name: str,
+        folder: Folder,
+        clock: Callable[[], dt.datetime],
+        *,
+        state: Path,
+        listener: Listener = silent,
+        stop: Callable[[], bool] = lambda: False,
+        breathe: Callable[[], None] = lambda: None,
+        may_record: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._may_record = may_record
+        self._fence: int | None = None
+        self.name = name
+        self.folder = folder
+        self._catalog = catalog
+        self._publisher = publisher
+        self._placement = None
+        if folder.place is not None:
+            note = state / f"{name}.placed"
+            self._placement = Placement(catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
+        options = {"listener": listener, "stop": stop, "before_change": self._before_change, "seen": self._seen}
+        self._scanner = FolderScanner(catalog, name, folder, clock, breathe=breathe, **options)  # type: ignore[arg-type]
+        # A pass over hints may come in the middle of a full one, so it has a scanner of its own.
+        self._hinted = FolderScanner(catalog, name, folder, clock, **options)  # type: ignore[arg-type]
+        self._hinted.share(self._scanner)
+        self.at: dt.datetime | None = None
+        """All that had happened until then is recorded."""
+        self._published_seq = 0
+        self._announced_seq: int | None = None
+        self._has_published = False
+        self._is_overtaken: bool | None = None
+        """Whether more was published than the catalog knows; until the first scan has ended, when that was asked."""
+        self.pages_left = 0
+        """What remains of a round of pages: the next publication goes on with it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first load is complete."""
+        return self._catalog.create(self.name).opened_at is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether changes are recorded that are not published yet."""
+        return self._catalog.state(self.name).last_seq > self._published_seq
+
+    def full(self, *, force_pages: bool = False) -> PipelineResult:
+        """Scan the whole folder and publish. Raises what the scanner, the catalog and the store raise."""
+        before = self._catalog.create(self.name)
+        self._put_up_fence()
+        if self.at is None and before.opened_at is not None:
+            self._is_unsure()
+            self._publisher.breaks.mend(self.name)
+        turned = self._publisher.rotate(self.name) if before.opened_at is not None else None
+        scanned = self._scanner.scan()
+        self._is_overtaken = False
+        if scanned.at is not None:
+            self.at = turned or scanned.at
+        fresh = scanned.opened and scanned.unchanged == 0
+        return self._publish(scanned, before.last_seq, force_pages=force_pages, verify=not fresh)
+
+    def hinted(self, paths: Iterable[bytes]) -> PipelineResult:
+        """Scan these relative paths and publish when something changed."""
+        before = self._catalog.state(self.name).last_seq
+        if self._fence is None:
+            self._put_up_fence()
+        scanned = self._hinted.rescan(paths)
+        if not scanned.changes or self._is_unsure():
+            return PipelineResult(name=self.name, scanned=scanned, published=None)
+        return self._publish(scanned, before, force_pages=False, verify=False)
+
+    def _put_up_fence(self) -> None:
+        if isinstance(self._catalog, Claiming):
+            self._may_record()
+            self._fence = self._catalog.fence(self.name)
+
+    def _before_change(self) -> None:
+        self._may_record()
+        if self._placement is not None:
+            self._placement.begin()
+
+    def _seen(self) -> SetState | None:
+        if self._fence is None:
+            return None
+        return msgspec.structs.replace(self._catalog.state(self.name), fence=self._fence)
+
+    def publish(self) -> None:
+        """Publish what is recorded, and restore documents that are lost or damaged. The set is open.
+
+        A catalog that is older than what was published knows nothing of the time between: the folder is scanned first.
+        """
+        if not self._is_unsure():
+            self._print(force_pages=False, check=True)
+
+    def _is_unsure(self) -> bool:
+        if self._is_overtaken is None:
+            self._is_overtaken = self._publisher.breaks.is_overtaken(self.name)
+        return self._is_overtaken
+
+    def _print(self, *, force_pages: bool, check: bool = False) -> Published:
+        published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages, check=check)
+        self._published_seq, self._has_published = published.seq, True
+        self.pages_left = published.pages_left
+        return published
+
+    def news(self) -> Publication | None:
+        """What was published since this was asked last; None when nothing was."""
+        before, seq = self._announced_seq, self._published_seq
+        if not self._has_published or before == seq:
+            return None
+        self._announced_seq = seq
+        return Publication(
+            name=self.name,
+            first=before is None,
+            resources=self._catalog.state(self.name).count,
+            changes=seq - (before or 0),
+        )
+
+    def _known_at(self) -> dt.datetime:
+        # Before the first scan of this process nothing newer is known than the opening; the publisher never goes
+        # back behind what it has stated before.
+        at = self.at or self._catalog.state(self.name).opened_at
+        assert at is not None
+        return at
+
+    def _publish(self, scanned: Pass, before: int, *, force_pages: bool, verify: bool) -> PipelineResult:
+        placement = self._placement
+        placed = removed = 0
+        if placement is not None:
+            if verify:
+                placed = self._complete(placement)
+            placement.settle(self.folder.root)
+        published = self._print(force_pages=force_pages)
+        if placement is not None:
+            removed = placement.sweep() if placement.torn else placement.remove_deleted(before)
+            if not scanned.unsettled:
+                placement.end()
+        return PipelineResult(name=self.name, scanned=scanned, published=published, placed=placed, removed=removed)
+
+    def _complete(self, placement: Placement) -> int:
+        folder = self.folder
+        try:
+            walk = Walk(folder.root, folder.selection, avoid=folder.avoid)
+            return placement.complete(walk) if placement.torn else placement.verify(walk)
+        except RootFault:
+            return 0  # the scan has said that the folder is not there

@@ -1,0 +1,118 @@
+"""The health report: for a load balancer a status, for a person what the source is doing.
+
+All is well when every set's documents are served, and none has failed for a while to be brought up to date: with a full
+disk all that was published is served, and nothing that happens is told. A fed set without a record waits for its
+provider, which is no fault of the source.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, SetState
+from headwater.publish.note import read_note
+from headwater.publish.site import Site
+
+FAILING_SECONDS = 10.0
+"""What fails no longer than this is not told as unwell: it is tried again at once."""
+
+
+class ObservableSource(Protocol):
+    """What the report is made from."""
+
+    @property
+    def site(self) -> Site:
+        """What the source looks like from outside."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """What it holds."""
+        ...
+
+    @property
+    def push_names(self) -> frozenset[str]:
+        """The sets that a provider feeds: until it does, there is nothing to show of them."""
+        ...
+
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
+        """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
+        ...
+
+    def is_site_published(self) -> bool:
+        """Whether the Source Description may be shown."""
+        ...
+
+    def health(self) -> Mapping[str, object]:
+        """What the source says of itself: last scan, last publication, errors."""
+        ...
+
+
+def report(source: ObservableSource) -> tuple[int, bytes]:
+    """Status and JSON body: 200 when all is well, else 503.
+
+    `ready`: every set is published, or waits for its first records, and the source names them. `well`: that, and no set
+    has been failing for longer than FAILING_SECONDS.
+    """
+    states = {state.name: state for state in source.catalog.sets()}
+    told = source.health()
+    working = {one.get("name"): one for one in records(told.get("sets"))}
+    waiting = waits(source, states)
+    sets = [
+        {
+            **working.get(one.name, {}),
+            **_set(one.name, states.get(one.name), shows(source, one.name, states)),
+            "waiting": one.name in waiting,
+        }
+        for one in source.site.sets
+    ]
+    is_named = source.is_site_published() or all(one["waiting"] for one in sets)
+    ready = is_named and all(one["ready"] or one["waiting"] for one in sets)
+    well = ready and not any(_has_failed(one) for one in sets)
+    body = {**told, "ready": ready, "well": well, "base_url": source.site.base_url, "sets": sets}
+    return 200 if well else 503, msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
+
+
+def waits(source: ObservableSource, states: Mapping[str, SetState]) -> frozenset[str]:
+    """The sets that have nothing to show because their providers have told nothing, or not all of a first load."""
+    found = ((name, states.get(name)) for name in source.push_names)
+    return frozenset(name for name, state in found if state is None or state.opened_at is None)
+
+
+def _has_failed(told: Mapping[str, object]) -> bool:
+    since = told.get("failing_since")
+    if not isinstance(since, str):
+        return False
+    return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(since)).total_seconds() >= FAILING_SECONDS
+
+
+def shows(source: ObservableSource, name: str, states: Mapping[str, SetState]) -> bool:
+    """Whether a set's documents may be shown, by the states of all sets: of thousands none is asked for by itself."""
+    state = states.get(name)
+    return state is not None and source.is_published(name, state)
+
+
+def records(value: object) -> list[dict[str, object]]:
+    """The objects of a list; nothing of what is none."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _set(name: str, state: SetState | None, ready: bool) -> dict[str, object]:
+    if state is None:
+        return {"name": name, "ready": False}
+    note = read_note(state.notes)
+    return {
+        "name": name,
+        "ready": ready,
+        "resources": state.count,
+        "changes": state.last_seq,
+        "last_at": state.last_at,
+        "pages": state.page_count,
+        "published_changes": note.open.seq,
+        "resource_list_at": note.at,
+        "pages_pending": len(note.pending),
+    }

@@ -1,0 +1,142 @@
+"""The fed sets of a source: what they share, and how their configuration becomes feeds, desks and threads."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.catalog.interface import Catalog
+from headwater.progress import Listener, silent
+from headwater.publish.publisher import Publisher
+from headwater.publish.site import Site
+from headwater.source.config import SetConfig
+from headwater.source.folder.pipeline import Publication
+from headwater.source.tokens import AccessTokens, BadToken
+
+if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
+    from headwater.catalog.places import Credentials
+    from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.fed.feed import Feed
+    from headwater.ingest.fed.memory import Memory
+    from headwater.source.push.scheduler import PushScheduler
+    from headwater.source.push.target import PushTarget
+
+MEMORY = "ingest.sqlite"
+"""The file in the state folder that keeps positions, keys and what waits, unless a cluster does."""
+
+
+INDEX_PATIENCE_SECONDS = 3.0
+"""How long one look at an index is tried: the next one comes soon enough, and publishing waits meanwhile."""
+
+
+def _tokens_of(config: SetConfig) -> AccessTokens:
+    try:
+        return config.tokens()
+    except BadToken as fault:
+        fault.where = f"{fault.where} of set {config.name!r}" if fault.where else f"set {config.name!r}"
+        raise
+
+
+class PushSets:
+    """The fed sets among `sets`; nothing is made on disk when there are none."""
+
+    def __init__(
+        self, sets: Iterable[SetConfig], site: Site, catalog: Catalog, state: Path, clock: Callable[[], dt.datetime]
+    ) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._configs = {one.name: one for one in sets if one.feed is not None}
+        self._tokens = {name: _tokens_of(one) for name, one in self._configs.items()}
+        self._memory: Memory | None = None
+        self._scheduler: PushScheduler | None = None
+        self.by_set: dict[str, Feed] = {}
+        if self._configs:
+            from headwater.ingest.fed.feed import Feed
+            from headwater.ingest.fed.memories import open_memory
+
+            self._memory = open_memory(catalog, state / MEMORY, clock)
+            for name, one in self._configs.items():
+                locations = one.locations(site.resource_prefix(name))
+                self.by_set[name] = Feed(catalog, self._memory, name, locations, clock)
+
+    @property
+    def closed(self) -> list[str]:
+        """The sets that nobody can announce to by HTTP, and that follow no index."""
+        return [name for name, tokens in self._tokens.items() if tokens.is_empty and self._configs[name].index is None]
+
+    def scheduler(
+        self,
+        publisher: Publisher,
+        listener: Listener = silent,
+        announce: Callable[[Publication], None] = lambda _one: None,
+        name_others: Callable[[], None] = lambda: None,
+    ) -> PushScheduler | None:
+        """What keeps the fed sets current, not started yet; None when there are none."""
+        if self._memory is None:
+            return None
+        from headwater.ingest.dit.place import index_credentials
+        from headwater.source.push.push_set import PushSet
+        from headwater.source.push.scheduler import PushScheduler
+
+        indexes = [str(one.index) for one in self._configs.values() if one.index is not None]
+        credentials = index_credentials(os.environ, indexes)
+        sets = []
+        for name, feed in self.by_set.items():
+            config = self._configs[name]
+            index = self._index(config, feed, credentials, listener) if config.index is not None else None
+            sets.append(PushSet(feed, index, config.poll_seconds))
+        self._scheduler = PushScheduler(
+            self._catalog,
+            publisher,
+            self._memory,
+            sets,
+            clock=self._clock,
+            listener=listener,
+            announce=announce,
+            name_others=name_others,
+        )
+        return self._scheduler
+
+    def _index(
+        self, config: SetConfig, feed: Feed, credentials: Credentials, listener: Listener
+    ) -> Callable[[Callable[[], bool]], DitFollower]:
+        def make(stop: Callable[[], bool]) -> DitFollower:
+            from headwater.ingest.dit.follower import DitFollower
+            from headwater.ingest.dit.place import index_at
+
+            names = config.resource_sets or (config.name,)
+            patience = dt.timedelta(seconds=config.pair_seconds)
+            index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
+            return DitFollower(feed, index, frozenset(names), patience=patience, listener=listener, stop=stop)
+
+        return make
+
+    def targets(self) -> dict[str, PushTarget]:
+        """The sets as targets of push."""
+        return {name: self._target(name) for name in self.by_set}
+
+    def _target(self, name: str) -> PushTarget:
+        from headwater.source.push.target import PushTarget
+
+        config = self._configs[name]
+        names = frozenset(config.resource_sets or (name,)) if config.feed == "dit" else frozenset[str]()
+
+        def news() -> None:
+            if self._scheduler is not None:
+                self._scheduler.news(name)
+
+        return PushTarget(
+            feed=self.by_set[name],
+            tokens=self._tokens[name],
+            resource_sets=names,
+            patience=dt.timedelta(seconds=config.pair_seconds),
+            news=news,
+        )
+
+    def close(self) -> None:
+        """Give up the memory."""
+        if self._memory is not None:
+            self._memory.close()

@@ -1,0 +1,91 @@
+"""What a set is told that is fed with announced records instead of having a folder (`docs/configuration.md`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from headwater.catalog.places import anchored, is_cluster
+from headwater.errors import UsageFault
+from headwater.ingest.fed.locations import Locations
+from headwater.source.tokens import AccessTokens, read_tokens
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+PUSH_KEYS = (
+    "index",
+    "pair_seconds",
+    "poll_seconds",
+    "resource_root",
+    "resource_sets",
+    "token",
+    "token_env",
+    "token_file",
+)
+FOLDER_KEYS = ("include", "exclude", "hashes", "watch", "rescan_seconds", "max_delete")
+"""Keys of one kind of set that mean nothing to the other."""
+
+
+class BadPushConfig(UsageFault):
+    """A set that has neither a folder nor a feed, or both, or a setting of the other kind."""
+
+    code: ClassVar[str] = "HW-CFG-03"
+    advice: ClassVar[str] = 'Give a set `files = "DIR"`, or `feed = "events"` or "dit" and what belongs to it.'
+
+
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> Mapping[str, object]:
+    """What each key is when it is not given; to find that out takes as long as to read the set."""
+    return {one.name: one.default for one in msgspec.structs.fields(kind)}
+
+
+class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a `[[set]]` that is fed: where its resources lie, who may announce, which index is followed."""
+
+    files: str = ""
+    feed: Literal["events", "dit"] | None = None
+    resource_root: str | None = None
+    token: str | None = None
+    token_file: str | None = None
+    token_env: str | None = None
+    resource_sets: tuple[str, ...] = ()
+    index: str | None = None
+    poll_seconds: Positive = 1.0
+    pair_seconds: Positive = 5.0
+
+    def __post_init__(self) -> None:
+        if bool(self.files) == (self.feed is not None):
+            raise BadPushConfig("a set has either files or a feed")
+        other, whose = (PUSH_KEYS, "is fed") if self.feed is None else (FOLDER_KEYS, "has a folder")
+        defaults = _defaults(type(self))
+        if wrong := next((one for one in other if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
+            raise BadPushConfig(f"{wrong} belongs to a set that {whose}")
+        if self.index is not None and self.feed != "dit":
+            raise BadPushConfig('only a set with feed = "dit" follows an index')
+
+    @property
+    def root(self) -> str | None:
+        """The folder whose files this server serves; None when they lie elsewhere."""
+        return self.files or self.resource_root
+
+    def locations(self, prefix: str) -> Locations:
+        """How the set's locations are resolved, below its URL prefix."""
+        return Locations(prefix, self.resource_root)
+
+    def tokens(self, environment: Mapping[str, str] = os.environ) -> AccessTokens:
+        """Who may announce to the set. Raises BadToken."""
+        return read_tokens(environment, token=self.token, file=self.token_file, variable=self.token_env)
+
+    def anchored_paths(self, folder: Path) -> dict[str, str]:
+        """The paths of the set, relative ones below `folder`; also the one in the address of its index."""
+        names = ("files", "resource_root", "token_file")
+        paths = {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}
+        if self.index is not None and is_cluster(self.index):
+            paths["index"] = anchored(self.index, folder)
+        return paths

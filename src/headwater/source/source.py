@@ -1,0 +1,311 @@
+"""A whole source at work: catalog, store, publisher and the folders of its sets, under one lock.
+
+`headwater publish` makes one round (`run_once`); `headwater serve` follows the folders in threads (`start`, `stop`) and
+asks `is_published` before it shows anything. State folder: `catalog.sqlite`, `documents/`, `lock`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headwater import notices
+from headwater.catalog import places
+from headwater.catalog.claims import Claim, Claiming
+from headwater.catalog.interface import Catalog, Limits, Resource, SetState
+from headwater.errors import HeadwaterError
+from headwater.ingest.folder.readers import Stopped
+from headwater.ingest.folder.survey import Survey, survey
+from headwater.progress import Listener, Notice, of_set, silent
+from headwater.publish.printers import Printers
+from headwater.publish.publisher import Publisher
+from headwater.publish.site import SOURCE_DESCRIPTION
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.folder.pipeline import (
+    FolderPipeline,
+    PipelineResult,
+    Publication,
+    StaticTree,
+    belonging_of,
+    folder_of,
+)
+from headwater.source.leadership import Leadership
+from headwater.source.push.push_sets import PushSets
+from headwater.source.state_lock import StateLock
+from headwater.storage.folder import FolderStore
+
+if TYPE_CHECKING:
+    from headwater.source.folder.worker import FolderWorker, SetHealth
+    from headwater.source.push.scheduler import PushScheduler
+
+CATALOG = "catalog.sqlite"
+DOCUMENTS = "documents"
+_SETTLING_ROUNDS = 3
+_EXAMPLES = 3
+
+
+def utc_now() -> dt.datetime:
+    """The clock of a driver."""
+    return dt.datetime.now(dt.UTC)
+
+
+def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
+    """The catalog that the configuration names. Raises the catalog's StoreFaults."""
+    limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
+    place = config.catalog or Path(config.state) / CATALOG
+    credentials = places.credentials_from(os.environ)
+    return places.open_catalog(place, limits, credentials=credentials, listener=listener)
+
+
+def open_store(config: SourceConfig, tree: StaticTree | None = None) -> FolderStore:
+    """Where the documents lie.
+
+    What a killed process left half-written stays for now: only whoever has the turn may sweep it away, because it may
+    be what the one that has it is writing.
+    """
+    if tree is not None:
+        return FolderStore(tree.folder, foreign=frozenset({"resources", Path(config.state).name}), clean=False)
+    return FolderStore(Path(config.documents or Path(config.state) / DOCUMENTS), clean=False)
+
+
+class Source:
+    """One source. A context manager: its lock, threads and files are given up with it.
+
+    `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
+    into the state folder. `announce` is told what the threads have published. Raises Locked, StateUnusable, the
+    catalog's and the configuration's errors.
+    """
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        *,
+        base_url: str | None = None,
+        tree: StaticTree | None = None,
+        clock: Callable[[], dt.datetime] = utc_now,
+        listener: Listener = silent,
+        announce: Callable[[Publication], None] = lambda _one: None,
+    ) -> None:
+        self._announce = announce
+        self._tree = tree
+        self.config = config
+        self.site = config.site(base_url)
+        self._state = Path(config.state)
+        self._clock = clock
+        self._listener = listener
+        scanned = [one for one in config.sets if one.feed is None]
+        self._folders = {one.name: folder_of(one, self.site, self._state, tree, config.documents) for one in scanned}
+        self._belonging = belonging_of(config, self._folders)
+        self.push_names = frozenset(one.name for one in config.sets if one.feed is not None)
+        self._folder_workers: list[FolderWorker] = []
+        self._scheduler: PushScheduler | None = None
+        self._lock = StateLock(self._state)
+        try:
+            self.catalog = open_catalog(config, listener)
+            self.push_sets = PushSets(config.sets, self.site, self.catalog, self._state, clock)
+            self.store = open_store(config, tree)
+            self.leadership = Leadership(self._claim(), listener)
+            self.publisher = Publisher(
+                self.catalog,
+                self.store,
+                self.site,
+                clock,
+                listener,
+                keep_others=tree is not None,
+                may_write=self.leadership.check,
+                printers=self._printers(),
+            )
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
+        """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
+        if self.leadership.is_ours:
+            return self.publisher.is_published(name, state)
+        return self.is_site_published() and self.publisher.has_documents(name, state)
+
+    def is_site_published(self) -> bool:
+        """Whether the Source Description may be shown. While we stand by, another process knows what it has to say."""
+        if self.leadership.is_ours:
+            return self.publisher.is_site_published()
+        return self.store.get(SOURCE_DESCRIPTION) is not None
+
+    def is_known_published(self, name: str | None) -> bool:
+        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
+        if self.leadership.is_ours:
+            return self.publisher.is_known_published(name)
+        return self.is_site_published() and (name is None or self.publisher.is_known_whole(name))
+
+    def takes(self, name: str, relative: bytes) -> bool:
+        """Whether the set's settings take a file at this path; what they no longer take is not served either."""
+        return name in self._belonging and self._belonging[name].takes(relative)
+
+    def run_once(self) -> list[PipelineResult]:
+        """Bring every set with a folder up to date once: scan, record, publish every stale page.
+
+        Files that are being written get a while. Raises NotOurTurn when another process publishes the source.
+        """
+        self.leadership.take()
+        self.store.clean()
+        return [self._work(one) for one in self.config.sets if one.feed is None]
+
+    def _work(self, config: SetConfig) -> PipelineResult:
+        self._tell_left_resources(config.name)
+        worker = self._worker(config, lambda: False, lambda: None)
+        worked = worker.full(force_pages=True)
+        for _round in range(_SETTLING_ROUNDS):
+            if not worked.scanned.unsettled:
+                break
+            again = worker.hinted(worked.scanned.unsettled)
+            worked = _together(worked, again)
+        return worked
+
+    def _tell_left_resources(self, name: str) -> None:
+        tree = self._tree
+        if tree is not None and tree.mode is None and (left := tree.folder / name / "resources").is_dir():
+            text = "what an earlier run placed stays, and is no longer kept current"
+            self._listener(Notice(notices.LEFT_RESOURCES, text, str(left)))
+
+    def _worker(self, config: SetConfig, stop: Callable[[], bool], breathe: Callable[[], None]) -> FolderPipeline:
+        return FolderPipeline(
+            self.catalog,
+            self.publisher,
+            config.name,
+            self._folders[config.name],
+            self._clock,
+            state=self._state,
+            listener=of_set(self._listener, config.name),
+            stop=stop,
+            breathe=breathe,
+            may_record=self.leadership.check,
+        )
+
+    def survey(self, name: str) -> Survey:
+        """What `run_once` would find to do for a set; nothing is read, recorded or written."""
+        known = any(one.name == name for one in self.catalog.sets())
+        count = self.catalog.state(name).count if known else 0
+        return survey(self._folders[name], self._rows(name) if known else (), count, self._listener)
+
+    def _rows(self, name: str) -> Iterator[Resource]:
+        after = ""
+        while rows := self.catalog.resources(name, after):
+            yield from rows
+            after = rows[-1].uri
+
+    def _printers(self) -> Printers | None:
+        """Processes can print what is in a file, at the system's time."""
+        place = places.place_of(self.config.catalog or str(self._state / CATALOG))
+        return Printers(place) if isinstance(place, Path) and self._clock is utc_now else None
+
+    def _claim(self) -> Claim | None:
+        if not isinstance(self.catalog, Claiming):
+            return None
+        return self.catalog.claim(f"publish {self.site.base_url}", f"process {os.getpid()} on {socket.gethostname()}")
+
+    def start(self) -> None:
+        """Follow all sets until `stop`: each folder in threads of its own, fed sets in a few for all, in our turn."""
+        if closed := self.push_sets.closed:
+            more = f" and {len(closed) - _EXAMPLES:,} more" if len(closed) > _EXAMPLES else ""
+            text = f"without a token nobody can announce to {', '.join(closed[:_EXAMPLES])}{more}"
+            self._listener(Notice(notices.NO_TOKEN, text))
+        self.leadership.whenever(self._begin, self._end)
+
+    def _begin(self) -> None:
+        self.store.clean()
+        self.publisher.begin()
+        self._folder_workers = [self._folder_worker(one) for one in self.config.sets if one.feed is None]
+        self._scheduler = self.push_sets.scheduler(
+            self.publisher, self._listener, self._announce, self._name_the_published
+        )
+        for worker in self._workers:
+            worker.start()
+
+    def _end(self) -> None:
+        text = f"{self.leadership.holder or 'another process'} publishes this source now; this process stands by"
+        self._listener(Notice(notices.TURN_LOST, text))
+        self._end_workers(10.0)
+
+    def _folder_worker(self, config: SetConfig) -> FolderWorker:
+        from headwater.source.folder.worker import (
+            FolderWorker,  # and with it the watching, which one round does not need
+        )
+
+        return FolderWorker(
+            lambda stop, breathe: self._worker(config, stop, breathe),
+            config.name,
+            watched=config.watch,
+            # A rotation is due after a full scan: only that knows the folder as it was at one time.
+            rescan_seconds=min(config.rescan_seconds, config.rotation_seconds or config.rescan_seconds),
+            clock=self._clock,
+            listener=of_set(self._listener, config.name),
+            announce=self._announce,
+            after_failure=self._name_the_published,
+        )
+
+    def _name_the_published(self) -> None:
+        """A set that fails does not hide the others: the Source Description names those that are there."""
+        with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
+            self.publisher.name_published()
+
+    def stop(self, timeout: float = 10.0) -> bool:
+        """End the threads; True when they have ended in time. What was recorded and published is safe either way."""
+        if isinstance(self.catalog, Claiming):
+            self.catalog.hurry()
+        ended = self.leadership.halt(timeout)
+        ended = self._end_workers(timeout) and ended
+        if ended:
+            self.leadership.release()
+        return ended
+
+    def _end_workers(self, timeout: float) -> bool:
+        for worker in self._workers:
+            worker.stop()
+        ended = [worker.join(timeout) for worker in self._workers]
+        return all(ended)
+
+    @property
+    def _workers(self) -> list[FolderWorker | PushScheduler]:
+        return [*self._folder_workers, *([self._scheduler] if self._scheduler is not None else [])]
+
+    def close(self) -> None:
+        """Stop, and give up the lock and the files."""
+        if self.stop():  # a thread that has not ended still writes: then the end of the process gives the lock up
+            self.push_sets.close()
+            self.catalog.close()
+            self._lock.release()
+
+    def health(self) -> Mapping[str, object]:
+        """How the source is, as plain values: for each set what it does, what it knows, what failed last."""
+        turn = "ours" if self.leadership.is_ours else f"standing by: {self.leadership.holder or 'asking for the turn'}"
+        return {"turn": turn, "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
+
+    @property
+    def sets_health(self) -> list[SetHealth]:
+        """The same as records."""
+        pushed = self._scheduler.healths if self._scheduler is not None else []
+        return [*(worker.health for worker in self._folder_workers), *pushed]
+
+
+def _together(first: PipelineResult, again: PipelineResult) -> PipelineResult:
+    scanned = first.scanned
+    for field in ("created", "updated", "deleted", "read", "octets"):
+        setattr(scanned, field, getattr(scanned, field) + getattr(again.scanned, field))
+    scanned.unsettled = again.scanned.unsettled
+    return msgspec.structs.replace(first, published=again.published or first.published)
+
+
+__all__ = ["PipelineResult", "Source", "StaticTree", "Stopped", "utc_now"]

@@ -1,0 +1,99 @@
+"""A server of sets that are fed, on a socket of its own, and a client that announces to it."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.cli.log import Log
+from headwater.http.app import Application
+from headwater.http.ingest.endpoint import IngestEndpoint, IngestLimits
+from headwater.http.metrics.counters import RequestCounters
+from headwater.http.server.uvicorn_server import address_url, listen, make_server
+from headwater.ingest.fed.account import Account
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.source import Source
+from tests.http.serving import DEADLINE, Answer, request
+from tests.reading import read_bytes
+
+TOKEN, OTHER = "t" * 32, "o" * 32
+PREFIX = "http://files.example.org/"
+
+
+class Fed:
+    """A running server of two fed sets, `s` (events) and `d` (documents), and one that nobody may feed."""
+
+    def __init__(self, source: Source, url: str, ingest: IngestEndpoint) -> None:
+        self.source = source
+        self.url = url
+        self.ingest = ingest
+        self.counts = RequestCounters()
+        self.told = io.StringIO()
+
+    def post(self, target: str, body: bytes | list[object], token: str | None = TOKEN, **headers: str) -> Answer:
+        octets = body if isinstance(body, bytes) else b"".join(json.dumps(one).encode() + b"\n" for one in body)
+        fields = {name.replace("_", "-"): text for name, text in headers.items()}
+        if token is not None:
+            fields["authorization"] = f"Bearer {token}"
+        return request(self.url, target, "POST", fields, octets)
+
+    def listed(self, name: str = "s") -> list[tuple[str, str]]:
+        """The open Change List: what happened to which resource."""
+        answer = request(self.url, f"/{name}/changelist/open.xml")
+        if answer.status != 200:
+            return []
+        _, entries, _ = read_bytes(answer.body)
+        return [(one.change.value, one.loc) for one in entries if one.change is not None]
+
+    def log(self, name: str = "s") -> list[tuple[str, str]]:
+        return [(one.change.value, one.uri) for one in self.source.catalog.changes(name)]
+
+
+SETS = (
+    SetConfig(name="s", feed="events", token=TOKEN, resource_base=PREFIX),
+    SetConfig(name="d", feed="dit", token=OTHER, resource_base=PREFIX, resource_sets=("s", "d"), pair_seconds=0.5),
+    SetConfig(name="shut", feed="events"),
+)
+
+
+@contextmanager
+def serving(state: Path, limits: IngestLimits | None = None, sets: tuple[SetConfig, ...] = SETS) -> Iterator[Fed]:
+    listener = listen("127.0.0.1", 0)
+    url = address_url(listener)
+    config = SourceConfig(state=str(state), sets=sets, base_url=url)
+    with Source(config) as source:
+        ingest = IngestEndpoint(source.push_sets.targets(), source.site.base_path.encode("ascii"))
+        if limits is not None:
+            ingest._limits = limits
+        ready = threading.Event()
+        app = Application(source, {}, ingest=ingest)
+        server = make_server(app, None, ready.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        source.start()
+        try:
+            assert ready.wait(DEADLINE)
+            fed = Fed(source, url, ingest)
+            log = Log(fed.told, as_json=True)
+
+            def announced(name: str, account: Account) -> None:
+                fed.counts.announced(name, account)
+                log.announced(name, account)
+
+            ingest._on_account = announced
+            yield fed
+        finally:
+            server.should_exit = True
+            thread.join(DEADLINE)
+            app.close()
+            listener.close()
+
+
+def said(answer: Answer) -> dict[str, object]:
+    told = json.loads(answer.body)
+    assert isinstance(told, dict)
+    return told

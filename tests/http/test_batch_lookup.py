@@ -1,0 +1,154 @@
+"""A catalog that is reached by network holds up nobody but those who need its answer, and these travel together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.interface import Resource, SetState
+from headwater.catalog.sqlite import catalog as sqlite
+from headwater.errors import StoreFault
+from headwater.http.resources import header_cache
+from tests.http.serving import DEADLINE, Face, face, until
+
+COUNT = 600
+
+
+class Remote(sqlite.SqliteCatalog):
+    """A catalog whose answers take their time, or do not come as long as `open` is not set."""
+
+    is_remote = True
+    gate = threading.Event()
+    fails = False
+    asked: list[tuple[str, int]] = []  # noqa: RUF012
+
+    def _wait(self, what: str, count: int) -> None:
+        if threading.current_thread().name.startswith("headwater-ask"):
+            self.asked.append((what, count))
+            assert self.gate.wait(DEADLINE)
+            if self.fails:
+                raise StoreFault("the cluster does not answer")
+            time.sleep(0.003)
+        else:
+            assert threading.current_thread().name != "serve", "the loop must not ask"
+
+    def sets(self) -> list[SetState]:
+        self._wait("sets", 1)
+        return super().sets()
+
+    def state(self, name: str) -> SetState:
+        self._wait("state", 1)
+        return super().state(name)
+
+    def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
+        self._wait("get", len(uris))
+        return super().get(name, uris)
+
+    def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
+        self._wait("resources", limit)
+        return super().resources(name, after, limit)
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Face]:
+    monkeypatch.setattr(sqlite, "SqliteCatalog", Remote)
+    monkeypatch.setattr(Remote, "asked", [])
+    monkeypatch.setattr(Remote, "gate", threading.Event())
+    monkeypatch.setattr(Remote, "fails", False)
+    Remote.gate.set()
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(COUNT):
+        (files / f"{number:04d}.txt").write_text(f"text {number}")
+    time.sleep(0.15)  # at rest for longer than a tick, so that the tags are strong
+    with face(files, tmp_path / "state") as running:
+        yield running
+
+
+def get(remote: Face, number: int) -> bytes:
+    answer = remote.get(f"/files/resources/{number:04d}.txt")
+    assert answer.status == 200
+    assert answer.headers["etag"].startswith('"'), "the listed digest"
+    return answer.body
+
+
+def test_many_clients_cost_few_journeys(remote: Face) -> None:
+    with ThreadPoolExecutor(16) as clients:
+        bodies = list(clients.map(lambda number: get(remote, number), range(COUNT)))
+    assert bodies == [b"text %d" % number for number in range(COUNT)]
+    journeys = [what for what, _ in Remote.asked if what in ("get", "resources")]
+    assert len(journeys) < COUNT / 8
+    asked = len(Remote.asked)
+    with ThreadPoolExecutor(16) as clients:
+        assert list(clients.map(lambda number: get(remote, number), range(COUNT))) == bodies
+    assert len(Remote.asked) == asked, "cards are kept"
+
+
+def test_those_who_wait_go_along_with_the_next_journey(remote: Face) -> None:
+    get(remote, 0)  # what is published is known
+    until(lambda: not remote.app._lookups._journeys, what="the end of its journey")
+    Remote.asked.clear()
+    Remote.gate.clear()
+    apart = [200, 250, 300, 350, 400, 450]
+    with ThreadPoolExecutor(len(apart) + 1) as clients:
+        first = clients.submit(get, remote, 599)
+        until(lambda: Remote.asked == [("get", 1)], what="the first journey")
+        others = [clients.submit(get, remote, number) for number in apart]
+        waiting = remote.app._lookups._waiting
+        until(lambda: len(waiting.get("files", ())) == len(apart), what="the others waiting")
+        Remote.gate.set()
+        assert first.result() == b"text 599"
+        assert [one.result() for one in others] == [b"text %d" % number for number in apart]
+    assert [count for what, count in Remote.asked if what == "get"] == [1, len(apart)]
+
+
+def test_nobody_else_waits(remote: Face) -> None:
+    """Documents, and resources that were asked for before, are answered while the catalog is silent."""
+    get(remote, 1)
+    remote.get("/files/resourcelist.xml")
+    Remote.gate.clear()
+    with ThreadPoolExecutor(5) as clients:
+        slow = [clients.submit(remote.get, target) for target in ("/files/resources/0599.txt", "/health", "/")]
+        until(lambda: len({what for what, _ in Remote.asked if what in ("get", "sets")}) == 2, what="the questions")
+        began = time.monotonic()
+        for _ in range(20):
+            assert get(remote, 1) == b"text 1"
+            assert remote.get("/files/resourcelist.xml").status == 200
+        assert time.monotonic() - began < DEADLINE / 2, "nothing has waited for the gate"
+        assert not any(one.done() for one in slow)
+        Remote.gate.set()
+        assert [one.result().status for one in slow] == [200, 200, 200]
+
+
+def test_what_is_not_there_and_what_has_changed(remote: Face) -> None:
+    assert remote.get("/files/resources/none.txt").status == 404
+    assert get(remote, 2) == b"text 2"
+    (Path(remote.source.config.sets[0].files) / "0002.txt").write_text("changed")
+    answer = remote.get("/files/resources/0002.txt")
+    assert (answer.status, answer.body) == (200, b"changed")
+    assert answer.headers["etag"].startswith("W/"), "not what was listed"
+
+
+def test_a_fault_is_told_and_passes(remote: Face) -> None:
+    get(remote, 3)
+    Remote.fails = True
+    answers = [remote.get("/files/resources/0500.txt"), remote.get("/health")]
+    assert [one.status for one in answers] == [503, 503]
+    assert get(remote, 3) == b"text 3"
+    Remote.fails = False
+    assert get(remote, 500) == b"text 500"
+
+
+def test_cards_that_are_asked_for_again_outlive_a_generation(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(header_cache, "KEPT", 4)
+    for number in (10, 1, 20, 1, 30, 1, 40, 1, 50, 1, 60, 1, 70, 1):
+        get(remote, number)
+    held = remote.app._cards
+    assert ("files", "0001.txt") in {*held._cards, *held._older}
+    assert ("files", "0010.txt") not in {*held._cards, *held._older}
+    assert len(held._cards) + len(held._older) <= 8

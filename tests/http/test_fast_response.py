@@ -1,0 +1,129 @@
+"""What lies ready is answered at once; nobody can tell it from an answer that took the long way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.http.resources.header_cache import content_lines
+from headwater.http.responses import fields
+from headwater.http.server.uvicorn_server import ServerLimits
+from tests.bars import Late, in_time, within
+from tests.http.serving import Face, drain, face, until
+
+SMALL, LARGE = b"small", b"large" * 100_000
+IDLE_SECONDS = 1
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
+    base = tmp_path_factory.mktemp("at_once")
+    files = base / "files"
+    files.mkdir()
+    (files / "small.txt").write_bytes(SMALL)
+    (files / "large.bin").write_bytes(LARGE)
+    time.sleep(0.15)  # at rest for longer than a tick, so that the tags are strong
+    with face(files, base / "state", limits=ServerLimits(idle_seconds=IDLE_SECONDS)) as running:
+        yield running
+
+
+def asked(target: str, *lines: str, method: str = "GET") -> bytes:
+    return "\r\n".join([f"{method} {target} HTTP/1.1", "host: x", *lines, "", ""]).encode()
+
+
+TARGETS = (
+    "small.txt",
+    "large.bin",
+    "none.txt",
+    "small.txt?query",
+    "sm%61ll.txt",
+    "../small.txt",
+    "a%2Fb",
+    "%zz",
+    "a#b",
+)
+OTHERS = ("/files/resourcelist.xml", "/files/changelist.xml", "/robots.txt", "/none", "//robots.txt", "/health")
+HEADERS: tuple[dict[str, str], ...] = (
+    {},
+    {"Range": "bytes=1-2"},
+    {"Range": "bytes=90000000-"},
+    {"If_None_Match": "*"},
+    {"Accept_Encoding": "gzip"},
+    {"Content_Length": "0"},
+)
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=str)
+@pytest.mark.parametrize("target", [*(f"/files/resources/{name}" for name in TARGETS), *OTHERS])
+def test_both_ways_answer_the_same(server: Face, target: str, headers: dict[str, str]) -> None:
+    before = len(server.served)
+    answers = [server.get(target, **headers), server.get(target, Connection="close", **headers)]
+    for answer in answers:
+        answer.headers.pop("date", None)
+        answer.headers.pop("connection", None)
+    assert answers[0] == answers[1]
+    until(lambda: len(server.served) == before + 2, what="the log")  # written once the answer has been sent
+    first, second = server.served[before:]
+    assert (first.target, first.status, first.octets) == (second.target, second.status, second.octets)
+
+
+def test_answers_come_in_the_order_of_the_requests(server: Face) -> None:
+    """Some at once, some the long way, one of them in several blocks: an answer never overtakes another."""
+    targets = ["/files/resources/small.txt", "/health", "/files/resources/large.bin", "/files/resourcelist.xml", "/"]
+    before = len(server.served)
+    said = server.raw(b"".join(map(asked, targets * 3)) + asked("/files/resources/small.txt", "connection: close"))
+    assert said.count(b"HTTP/1.1 200 OK") == 16
+    assert said.endswith(SMALL)
+    until(lambda: len(server.served) == before + 16, what="the log")
+    assert [one.target for one in server.served[before:]] == [*targets * 3, "/files/resources/small.txt"]
+
+
+def test_a_request_in_pieces_is_answered_once_it_is_whole(server: Face) -> None:
+    with server.connect() as client:
+        for octet in asked("/files/resources/small.txt"):
+            client.sendall(bytes((octet,)))
+        assert client.recv(1 << 16).endswith(b"\r\n\r\n" + SMALL)
+
+
+def test_a_connection_is_closed_once_it_is_idle_and_not_before(server: Face) -> None:
+    """The time counts from the last answer, whichever way it took."""
+    in_time(lambda _attempt: _closed_once_it_is_idle(server))
+
+
+def _closed_once_it_is_idle(server: Face) -> None:
+    with server.connect() as client:
+        client.sendall(asked("/health"))
+        client.recv(1 << 16)
+        for target in ("/files/resources/small.txt", "/health", "/files/resources/small.txt") * 2:
+            answered = time.monotonic()
+            time.sleep(IDLE_SECONDS / 3)
+            client.sendall(asked(target))
+            told = client.recv(1 << 16)
+            if not told and time.monotonic() - answered > IDLE_SECONDS / 2:
+                raise Late("it was idle for longer than it should have been")
+            assert told.startswith(b"HTTP/1.1 200 OK")
+        with within(3 * IDLE_SECONDS, "the end of an idle connection"):
+            assert drain(client) == b""
+
+
+def test_a_reader_that_is_behind_gets_its_answers_all_the_same(server: Face) -> None:
+    count = 30_000
+    octets = asked("/files/resources/small.txt") * count + asked("/files/resources/small.txt", "connection: close")
+    with server.connect() as client:
+        sending = threading.Thread(target=client.sendall, args=(octets,))
+        sending.start()
+        time.sleep(0.3)  # the server has filled what there is of buffers
+        received = drain(client)
+        sending.join()
+    assert received.count(b"HTTP/1.1 200 OK") == count + 1
+
+
+def test_a_media_type_cannot_add_a_line() -> None:
+    assert fields(content_lines("text/html", "gzip")) == [
+        (b"content-type", b"text/html"),
+        (b"content-encoding", b"gzip"),
+    ]
+    assert content_lines("text/html\r\nset-cookie: a", "gzip\n") == b""

@@ -1,0 +1,260 @@
+"""Figures for Prometheus: the text format, what is counted, what the page says of a source, and who gets it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.interface import SetState
+from headwater.cli.log import Line
+from headwater.http.access_record import AccessRecord
+from headwater.http.home_page import home_page
+from headwater.http.metrics.counters import BOUNDS, FRESH_SECONDS, MetricsPage, RequestCounters, kind_of
+from headwater.http.metrics.shared_counters import SharedCounters
+from headwater.http.metrics.text_format import Family, Histogram, exposition
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.folder.pipeline import Publication
+from headwater.source.health import report
+from headwater.source.source import Source
+from tests.http.serving import Process, face, request, until
+
+MANUAL = Path(__file__).parents[2] / "docs" / "operations.md"
+SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\+Inf|-?[0-9.e+-]+)')
+
+
+def read(page: bytes) -> dict[str, float]:
+    """Every sample, by its name and labels as they stand; fails on whatever is not the text format."""
+    found: dict[str, float] = {}
+    kinds: dict[str, str] = {}
+    text = page.decode()
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# "):
+            _, word, name, rest = line.split(" ", 3)
+            assert word in ("HELP", "TYPE")
+            if word == "TYPE":
+                assert rest in ("gauge", "counter", "histogram")
+                assert name not in kinds
+                kinds[name] = rest
+            continue
+        sample = SAMPLE.fullmatch(line)
+        assert sample, line
+        family = sample[1] if sample[1] in kinds else re.sub(r"_(bucket|sum|count)\Z", "", sample[1])
+        assert family in kinds
+        assert (kinds[family] == "counter") == family.endswith("_total")
+        key = line.rpartition(" ")[0]
+        assert key not in found
+        found[key] = float(sample[3])
+    return found
+
+
+def answered(
+    target: str = "/s/resources/a", status: int = 200, octets: int = 10, seconds: float = 0.003
+) -> AccessRecord:
+    return AccessRecord("::1", "GET", target, status, octets, seconds, True)
+
+
+def test_the_text_format_escapes_and_adds_up() -> None:
+    page = exposition(
+        [
+            Family("one_total", "counter", "A \\ and\na line.", [((("set", 'a"b\\c\nd'),), 3), ((("set", "é"),), 0.5)]),
+            Family("none", "gauge", "Nothing.", []),
+            Histogram("took", "Seconds.", (0.1, 1.0), [((("kind", "x"),), (1, 2, 3), 9.5)]),
+        ]
+    )
+    assert page.decode() == (
+        "# HELP one_total A \\\\ and\\na line.\n"
+        "# TYPE one_total counter\n"
+        'one_total{set="a\\"b\\\\c\\nd"} 3\n'
+        'one_total{set="é"} 0.5\n'
+        "# HELP took Seconds.\n"
+        "# TYPE took histogram\n"
+        'took_bucket{kind="x",le="0.1"} 1\n'
+        'took_bucket{kind="x",le="1.0"} 3\n'
+        'took_bucket{kind="x",le="+Inf"} 6\n'
+        'took_sum{kind="x"} 9.5\n'
+        'took_count{kind="x"} 6\n'
+    )
+    read(page)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        ("/", "home"),
+        ("/health", "health"),
+        ("/base/health?x=1", "health"),
+        ("/metrics", "metrics"),
+        ("/robots.txt", "document"),
+        ("/.well-known/resourcesync", "document"),
+        ("/s/changelist/open.xml", "document"),
+        ("/s/resources/list.xml", "resource"),
+        ("/s/resources/", "resource"),
+        ("/nothing", "other"),
+        ("", "other"),
+        ("/x?y=/resources/z", "other"),
+    ],
+)
+def test_requests_are_of_few_kinds(target: str, kind: str) -> None:
+    assert kind_of(target) == kind
+
+
+def test_a_strange_target_makes_no_new_kind() -> None:
+    counts = RequestCounters()
+    for number in range(1_000):
+        counts.served(answered(f"/{number}/\N{SNOWMAN}{number}", 404))
+    assert list(counts.requests) == [("other", 404)]
+
+
+def test_counting_costs_less_than_two_microseconds() -> None:
+    counts, request = RequestCounters(), answered()
+    took = []
+    for _ in range(5):
+        began = time.process_time()
+        for _ in range(20_000):
+            counts.served(request)
+        took.append((time.process_time() - began) / 20_000)
+    assert min(took) < 2e-6
+
+
+@pytest.fixture
+def source_folder(tmp_path: Path) -> Path:
+    (tmp_path / "files").mkdir()
+    for number in range(3):
+        (tmp_path / "files" / f"{number}.txt").write_text("x" * 100)
+    return tmp_path
+
+
+def test_the_page_says_how_sets_and_requests_stand(source_folder: Path) -> None:
+    counts = RequestCounters()
+    with face(source_folder / "files", source_folder / "state") as running:
+        page = MetricsPage(running.source, counts)
+        began = time.monotonic()
+        counts.served(answered(seconds=BOUNDS[0]))
+        counts.served(answered(seconds=99.0))
+        counts.served(answered(status=304, octets=0))
+        counts.served(answered("/s/resourcelist.xml"))
+        counts.fault(OSError())
+        found = read(page.page())
+        assert found['headwater_set_resources{set="files"}'] == 3
+        assert found['headwater_set_ready{set="files"}'] == 1
+        assert found['headwater_set_stale_pages{set="files"}'] == 0
+        assert found['headwater_set_last_refresh_timestamp_seconds{set="files"}'] > 1.7e9
+        assert found['headwater_requests_total{kind="resource",status="200"}'] == 2
+        assert found['headwater_requests_total{kind="resource",status="304"}'] == 1
+        assert found['headwater_response_octets_total{kind="resource"}'] == 20
+        assert found['headwater_request_seconds_bucket{kind="resource",le="0.0001"}'] == 1
+        assert found['headwater_request_seconds_bucket{kind="resource",le="60.0"}'] == 2
+        assert found['headwater_request_seconds_bucket{kind="resource",le="+Inf"}'] == 3
+        assert found['headwater_request_seconds_count{kind="resource"}'] == 3
+        assert found["headwater_request_faults_total"] == 1
+        assert found["process_resident_memory_bytes"] > 10_000_000
+        assert found["process_cpu_seconds_total"] > 0
+        counts.served(answered())
+        again = read(page.page())
+        if time.monotonic() - began < FRESH_SECONDS:  # until then it is not made again
+            assert again == found
+        until(lambda: page.page() and read(page.page()) != found, what="a newer page")
+
+
+def test_it_is_there_when_it_is_switched_on(source_folder: Path) -> None:
+    files, state = str(source_folder / "files"), str(source_folder / "state")
+    with Process("--files", files, "--port", "0", "--state", state, "--metrics") as process:
+        url = process.ready()
+        for _ in range(3):
+            request(url, "/files/resourcelist.xml")
+        request(url, "/files/resources/nothing")
+        answer = request(url, "/metrics")
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert answer.headers["cache-control"] == "no-store"
+        found = read(answer.body)
+        assert found['headwater_requests_total{kind="document",status="200"}'] >= 3
+        assert found['headwater_requests_total{kind="resource",status="404"}'] == 1
+        passes = 'headwater_set_publications_total{set="files"}'
+        until(lambda: read(request(url, "/metrics").body)[passes] == 1, what="the publication in the figures")
+        assert found['headwater_set_failures{set="files"}'] == 0
+        manual = MANUAL.read_text("utf-8")
+        names = {re.sub(r"(_bucket|_sum|_count)?(\{.*)?\Z", "", key) for key in found}
+        assert [name for name in sorted(names) if f"`{name}`" not in manual] == []
+
+
+def test_it_is_not_there_otherwise(source_folder: Path) -> None:
+    with face(source_folder / "files", source_folder / "state") as running:
+        assert running.get("/metrics").status == 404
+
+
+def test_the_manual_lists_the_keys_of_the_log() -> None:
+    manual = MANUAL.read_text("utf-8")
+    assert [key for key in Line.__struct_fields__ if f"`{key}`" not in manual] == []
+
+
+def test_a_source_that_is_not_followed_has_a_page_too(source_folder: Path) -> None:
+    from headwater.source.config import SetConfig, SourceConfig
+
+    config = SourceConfig(state=str(source_folder / "st"), sets=(SetConfig(files=str(source_folder / "files")),))
+    with Source(config, base_url="http://example.org") as source:
+        found = read(MetricsPage(source, RequestCounters()).page())
+        assert found['headwater_set_ready{set="files"}'] == 0
+        assert not any(key.startswith("headwater_set_resources") for key in found)
+
+
+def test_of_thousands_of_sets_none_is_asked_for_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set that was never published is no reason to ask the catalog, which may be beyond a network, for each."""
+    names = [f"s{number}" for number in range(30)]
+    sets = tuple(SetConfig(name=name, feed="events", token="0123456789abcdef") for name in names)
+    config = SourceConfig(state=str(tmp_path / "state"), sets=sets)
+    with Source(config, base_url="http://example.org") as source:
+        for name in names:
+            source.catalog.create(name)
+            source.catalog.open(name, dt.datetime.now(dt.UTC))
+        asked: list[str] = []
+        state = source.catalog.state
+
+        def counted(name: str) -> SetState:
+            asked.append(name)
+            return state(name)
+
+        monkeypatch.setattr(source.catalog, "state", counted)
+        assert read(MetricsPage(source, RequestCounters()).page())['headwater_set_ready{set="s7"}'] == 0
+        assert report(source)[0] == 503
+        assert b"s29" in home_page(source)
+    assert len(asked) <= 1  # whether the source as a whole is there: the first set that is not says so
+
+
+def test_processes_on_one_socket_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.http.metrics.counters.WRITE_SECONDS", 3_600.0)
+    counts = []
+    for pid in (11, 22):
+        monkeypatch.setattr("headwater.http.metrics.shared_counters.os.getpid", lambda pid=pid: pid)
+        counts.append(RequestCounters(SharedCounters(tmp_path)))
+    one, other = counts
+    one.served(answered(octets=5))
+    other.served(answered(octets=7, seconds=99.0))
+    other.served(answered(status=404))
+    other.published(Publication(name="s", first=True, resources=1, changes=0))
+    (tmp_path / "33.json").write_bytes(b"cut o")
+    total = one.everybodys()
+    assert total.requests["resource", 200][:2] == [12, 99.003]
+    assert sum(total.requests["resource", 200][2:]) == 2
+    assert ("resource", 404) not in total.requests  # said when it is due
+    assert sum(other.everybodys().requests["resource", 404][2:]) == 1
+    assert other.everybodys().publications == {"s": 1}
+
+
+def test_whichever_process_is_asked_says_the_same(source_folder: Path) -> None:
+    files, state = str(source_folder / "files"), str(source_folder / "state")
+    with Process("--files", files, "--port", "0", "--state", state, "--metrics", "--workers", "2") as process:
+        url = process.ready()
+        for _ in range(40):
+            assert request(url, "/files/resources/1.txt").status == 200
+
+        def told() -> float:
+            request(url, "/files/resources/1.txt")  # a process that is asked tells the others
+            return read(request(url, "/metrics").body)['headwater_requests_total{kind="resource",status="200"}']
+
+        until(lambda: min(told() for _ in range(8)) >= 40, what="figures of all processes")

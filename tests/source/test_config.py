@@ -1,0 +1,126 @@
+"""The configuration file: every key is documented, wrong ones are refused with their path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.publish.site import BadSite
+from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
+from headwater.source.push_config import BadPushConfig
+from headwater.spec.writer import Profile
+
+MANUAL = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "source.toml"
+    path.write_text(text)
+    return path
+
+
+def test_every_key_is_in_the_manual() -> None:
+    text = MANUAL.read_text()
+    top, _, sets = text.partition("## `[[set]]`")
+    for section, kind in ((top, SourceConfig), (sets, SetConfig)):
+        for field in msgspec.structs.fields(kind):
+            if field.encode_name != "set":
+                assert f"| `{field.encode_name}` |" in section, f"{field.encode_name} is missing from the manual"
+
+
+def test_the_manual_names_no_key_that_is_none() -> None:
+    known = {field.encode_name for kind in (SourceConfig, SetConfig) for field in msgspec.structs.fields(kind)}
+    rows = [line for line in MANUAL.read_text().splitlines() if line.startswith("| `")]
+    assert {line.split("`")[1] for line in rows} <= known
+
+
+def test_the_example_of_the_manual_is_a_configuration(tmp_path: Path) -> None:
+    example = MANUAL.read_text().partition("```toml\n")[2].partition("```")[0]
+    assert len(read_config(write(tmp_path, example)).sets) == 2
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    config = read_config(
+        write(
+            tmp_path, 'state = "state"\nprofile = "both"\n[[set]]\nfiles = "/abs"\n[[set]]\nname = "b"\nfiles = "b"\n'
+        )
+    )
+    assert config.state == str(tmp_path / "state")
+    assert [one.files for one in config.sets] == ["/abs", str(tmp_path / "b")]
+    assert config.profile is Profile.BOTH
+
+
+def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_path: Path) -> None:
+    lines = (
+        'state = "state"\ncatalog = "opensearch://a/p?tls=true&ca=ca.pem"\n'
+        '[[set]]\nfeed = "dit"\nindex = "https://b:9200/i?ca=other.pem"\n'
+    )
+    config = read_config(write(tmp_path, lines))
+    assert config.catalog == f"opensearch://a/p?tls=true&ca={tmp_path}/ca.pem"
+    assert config.sets[0].index == f"https://b:9200/i?ca={tmp_path}/other.pem"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("state = ", "not TOML"),
+        ("", "there is no key state"),
+        ('state = "s"', "there is no [[set]] table"),
+        ('state = "s"\nset = []', "no set"),
+        ('state = "s"\nhots = "h"\n[[set]]\nfiles = "f"', "hots"),
+        ('state = "s"\n[[set]]\nfiles = "f"\n[[set]]\nfiles = "f"\nrefesh = 1', "source.toml, [[set]] 2 'files'"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nrefresh_second = 1', "(did you mean refresh_seconds?)"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nretention = 1', "(did you mean retention_seconds?)"),
+        ('state = "s"\nset = 3', "set: expected a list, got a whole number"),
+        ('state = "s"\nset = [3]', "source.toml, [[set]] 1"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nwatch = "yes"', "watch: expected true or false, got text"),
+        ('state = "s"\nport = 70000\n[[set]]\nfiles = "f"', "port: expected a whole number <= 65535"),
+        ('state = "s"\nport = "x"\n[[set]]\nfiles = "f"', "port: expected a whole number, got text"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nmax_delete = 2', "max_delete: expected a number <= 1.0"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nrescan_seconds = 0', "rescan_seconds: expected a number > 0.0"),
+        ('state = "s"\npage_entries = 50001\n[[set]]\nfiles = "f"', "page_entries: expected a whole number <= 50000"),
+        ('state = "s"\nprofile = "1.0"\n[[set]]\nfiles = "f"', "profile: invalid enum value"),
+    ],
+)
+def test_wrong_configurations(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        read_config(write(tmp_path, text))
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ['name = "Bad"', 'describedby = "nowhere"', 'resource_base = "ftp://x"'])
+def test_wrong_names_are_told_when_the_file_is_read(tmp_path: Path, line: str) -> None:
+    with pytest.raises(BadSite, match=r"source.toml, \[\[set\]\] 1"):
+        read_config(write(tmp_path, f'state = "s"\n[[set]]\nfiles = "f"\n{line}\n'))
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('files = "f"\nfeed = "events"', "either files or a feed"),
+        ("", "either files or a feed"),
+        ('files = "f"\ntoken = "0123456789abcdef"', "token belongs to a set that is fed"),
+        ('files = "f"\npoll_seconds = 3', "poll_seconds belongs to a set that is fed"),
+        ('feed = "events"\ninclude = ["*.pdf"]', "include belongs to a set that has a folder"),
+        ('feed = "dit"\nhashes = ["sha-512"]', "hashes belongs to a set that has a folder"),
+        ('feed = "events"\nindex = "http://h:9200/i"', 'only a set with feed = "dit"'),
+    ],
+)
+def test_settings_that_contradict_each_other_are_told_with_the_set(tmp_path: Path, lines: str, words: str) -> None:
+    first = 'state = "s"\n[[set]]\nname = "a"\nfiles = "a"\n'
+    with pytest.raises(BadPushConfig) as refused:
+        read_config(write(tmp_path, f'{first}[[set]]\nname = "b"\n{lines}\n'))
+    assert words in refused.value.what
+    assert str(refused.value.where).endswith("source.toml, [[set]] 2 'b'")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing.toml", tmp_path):
+        with pytest.raises(BadConfiguration):
+            read_config(path)
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'state = "\xff"')
+    with pytest.raises(BadConfiguration):
+        read_config(path)

@@ -1,0 +1,285 @@
+"""Many fed sets in one process: a few threads for all, each set as well off as if it were alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headwater.catalog.interface import Metadata, Upsert
+from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.errors import StoreFault
+from headwater.http.home_page import home_page
+from headwater.http.metrics.counters import MetricsPage, RequestCounters
+from headwater.progress import Notice, Progress
+from headwater.publish import plan as publish_plan
+from headwater.publish.publisher import Published, Publisher
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.folder.pipeline import FolderOverlap
+from headwater.source.folder.worker import SetHealth
+from headwater.source.health import report
+from headwater.source.push import scheduler
+from headwater.source.push.scheduler import INDEX_THREADS, PUBLISHING_THREADS
+from headwater.source.read_only import ReadOnlySource
+from headwater.source.source import Source, utc_now
+from headwater.source.state_lock import make_state
+from tests.http.serving import until
+
+COUNT = 40
+NAMES = [f"s{number:02d}" for number in range(COUNT)]
+
+
+@contextmanager
+def at_work(folder: Path, heard: list[Notice | Progress] | None = None) -> Iterator[Source]:
+    sets = tuple(SetConfig(name=name, feed="events", resource_base="http://f.example/") for name in NAMES)
+    config = SourceConfig(state=str(folder / "state"), sets=sets, base_url="http://source.example")
+    with Source(config, listener=(heard if heard is not None else []).append) as source:
+        source.start()
+        yield source
+
+
+def begin(source: Source, *names: str) -> None:
+    for name in names:
+        source.push_sets.by_set[name].open()
+
+
+def record(source: Source, name: str, uri: str) -> None:
+    """As another process does: nobody is told."""
+    other = SqliteCatalog(Path(source.config.state) / "catalog.sqlite")
+    other.record(name, [Upsert(uri, Metadata(length=1))], utc_now())
+    other.close()
+
+
+def says(source: Source, name: str, text: str) -> bool:
+    held = source.store.open(f"{name}/changelist.xml")
+    if held is None:
+        return False
+    with held[1] as file:
+        return text.encode() in file.read()
+
+
+def all_published(source: Source) -> bool:
+    """The site may be sooner: sets that are published are named while others wait for long."""
+    return source.is_site_published() and all(source.is_published(name) for name in NAMES)
+
+
+def health(source: Source, name: str) -> SetHealth:
+    return next(one for one in source.sets_health if one.name == name)
+
+
+def test_a_few_threads_serve_all_sets(tmp_path: Path) -> None:
+    before = threading.active_count()
+    with at_work(tmp_path) as source:
+        assert threading.active_count() - before <= 1 + PUBLISHING_THREADS + INDEX_THREADS
+        begin(source, *NAMES)
+        until(lambda: all_published(source), what="the first publication of all")
+        for number, name in enumerate(NAMES):
+            record(source, name, f"a{number}")
+        until(lambda: all(says(source, name, f"a{number}") for number, name in enumerate(NAMES)), what="all changes")
+        assert {one.phase for one in source.sets_health} == {"following"}
+    assert threading.active_count() == before
+
+
+def test_sets_that_wait_hide_no_other_and_are_shown_when_they_come(tmp_path: Path) -> None:
+    with at_work(tmp_path) as source:
+        begin(source, "s07")
+        until(lambda: source.is_site_published() and source.is_published("s07"), what="the first set")
+        assert health(source, "s08").phase.startswith("waiting")
+        begin(source, "s08", "s09")
+        until(lambda: source.is_published("s08") and source.is_published("s09"), what="those that come late")
+        assert not source.is_published("s10")
+
+
+def test_a_set_that_waits_is_not_unready(tmp_path: Path) -> None:
+    """Of many sets one without a record is the usual case: no balancer takes the whole source out for it."""
+    with at_work(tmp_path) as source:
+        assert report(source)[0] == 200, "nobody could announce the first record"
+        source.catalog.create("s06")
+        source.catalog.load("s06", [Upsert("half", Metadata())])
+        begin(source, "s07")
+        until(lambda: source.is_site_published() and source.is_published("s07"), what="the first set")
+        status, body = report(source)
+        told = {one["name"]: one for one in msgspec.json.decode(body)["sets"]}
+        assert status == 200
+        assert [(told[name]["ready"], told[name]["waiting"]) for name in ("s06", "s07", "s08")] == [
+            (False, True),
+            (True, False),
+            (False, True),
+        ]
+        page = MetricsPage(source, RequestCounters()).page().decode()
+        for name, waiting in (("s06", 1), ("s07", 0), ("s08", 1)):
+            assert f'headwater_set_ready{{set="{name}"}} 1.0\n' in page
+            assert ("waiting for its first records" in home_page(source).decode()) == bool(source.push_names)
+            assert f'headwater_set_waiting{{set="{name}"}} {waiting}.0\n' in page
+
+
+def test_no_provider_has_the_state_served_that_lies_in_his_folder(tmp_path: Path) -> None:
+    sets = (
+        SetConfig(name="s", feed="events", token="0123456789abcdef", resource_root=str(tmp_path)),
+        SetConfig(name="elsewhere", feed="events", token="0123456789abcdef", resource_base="http://f.example/"),
+    )
+    config = SourceConfig(
+        state=str(tmp_path / "kept"), documents=str(tmp_path / "written"), sets=sets, base_url="http://source.example"
+    )
+    sources: tuple[type[Source] | type[ReadOnlySource], ...] = (Source, ReadOnlySource)
+    for kind in sources:
+        with kind(config) as source:
+            assert source.takes("s", b"a")
+            assert source.takes("s", b"kept.txt")
+            for path in (b"kept/catalog.sqlite", b"written/s/changelist.xml", b".headwater/lock", b"a/.headwater/lock"):
+                assert not source.takes("s", path)
+            assert not source.takes("elsewhere", b"a")
+            make_state(tmp_path / "of/another")
+            assert not source.takes("s", b"of/another/catalog.sqlite"), "that of another command neither"
+            assert not source.takes("s", b"of/another/documents/x.xml")
+            assert source.takes("s", b"of/a")
+
+
+def test_no_fed_set_has_the_state_for_its_folder(tmp_path: Path) -> None:
+    """The provider could announce the catalog's file, and have it served."""
+    state, documents, other = (tmp_path / name for name in ("state", "documents", "other"))
+    make_state(other)
+    (tmp_path / "link").symlink_to(state)
+    sources: tuple[type[Source] | type[ReadOnlySource], ...] = (Source, ReadOnlySource)
+    for root in (state, documents, other, tmp_path / "link", state / ".." / "state"):
+        fed = SetConfig(name="s", feed="events", token="0123456789abcdef", resource_root=str(root))
+        config = SourceConfig(state=str(state), documents=str(documents), sets=(fed,), base_url="http://source.example")
+        for kind in sources:
+            with pytest.raises(FolderOverlap):
+                kind(config)
+
+
+def test_sets_without_a_token_are_told_at_the_start(tmp_path: Path) -> None:
+    heard: list[Notice | Progress] = []
+    sets = (
+        SetConfig(name="open", feed="events", token="0123456789abcdef"),
+        SetConfig(name="followed", feed="dit", index="http://127.0.0.1:9/i", resource_base="http://f.example/"),
+        *(SetConfig(name=f"closed{number}", feed="events") for number in range(5)),
+    )
+    config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
+    with Source(config, listener=heard.append) as source:
+        source.start()
+    (told,) = [one for one in heard if isinstance(one, Notice) and one.rule == "HW-CFG-11"]
+    assert told.message.endswith("closed0, closed1, closed2 and 2 more")
+
+
+def test_a_set_that_fails_holds_up_no_other_and_is_tried_again(tmp_path: Path) -> None:
+    heard: list[Notice | Progress] = []
+    blocked = tmp_path / "state" / "documents" / "s03"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where a folder belongs")
+    with at_work(tmp_path, heard) as source:
+        begin(source, *NAMES)
+        others = [name for name in NAMES if name != "s03"]
+        until(lambda: all(source.is_published(name) for name in others), what="the others")
+        until(lambda: health(source, "s03").failures > 1, what="another attempt")
+        assert health(source, "s03").phase == "failing"
+        assert len([one for one in heard if "s03" in str(one)]) == 1, "told once"
+        blocked.unlink()
+        until(lambda: source.is_published("s03"), what="the one that failed")
+        until(lambda: health(source, "s03").error is None, what="its health")
+
+
+def test_a_catalog_that_fails_is_shown_with_every_set_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Notice | Progress] = []
+    with at_work(tmp_path, heard) as source:
+        begin(source, *NAMES)
+        until(lambda: all_published(source), what="the first publication")
+
+        def fails() -> dict[str, int]:
+            raise StoreFault("it does not answer")
+
+        monkeypatch.setattr(source.catalog, "newest", fails)
+        until(lambda: all(one.error for one in source.sets_health), what="the fault")
+        assert len([one for one in heard if "does not answer" in str(one)]) == 1
+        monkeypatch.undo()
+        record(source, "s01", "after")
+        until(lambda: says(source, "s01", "after"), what="the change after it")
+        until(lambda: not any(one.error for one in source.sets_health), what="health")
+
+
+def test_what_is_lost_in_the_store_comes_back_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "TICK_SECONDS", 0.2)
+    monkeypatch.setattr(scheduler, "TICK_SHARE", 1.0)
+    with at_work(tmp_path) as source:
+        begin(source, *NAMES)
+        until(lambda: all_published(source), what="the first publication")
+        for name in ("s05", "s30"):
+            shutil.rmtree(tmp_path / "state" / "documents" / name)
+        until(lambda: says(source, "s05", "<urlset") and says(source, "s30", "<urlset"), what="the lost documents")
+
+
+def test_news_overtake_sets_of_which_nothing_new_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_work(tmp_path) as source:
+        begin(source, *NAMES)
+        until(lambda: all_published(source), what="the first publication")
+    done: list[tuple[str, bool]] = []
+    begun, overtaken = threading.Event(), threading.Event()
+    usual = Publisher.publish
+
+    def slow(self: Publisher, name: str, at: dt.datetime, *, pages: bool = True, **options: Any) -> Published:
+        begun.set()
+        if pages:
+            overtaken.wait(3)  # a large set
+        done.append((name, pages))
+        return usual(self, name, at, pages=pages, **options)
+
+    monkeypatch.setattr(Publisher, "publish", slow)
+    with at_work(tmp_path) as source:
+        until(begun.is_set, what="the first look at all sets")
+        record(source, NAMES[-1], "news")
+        until(lambda: says(source, NAMES[-1], "news"), what="the news")
+        assert (NAMES[-1], False) in done
+        assert len({name for name, _ in done}) < COUNT, "others still wait for their turn"
+        overtaken.set()
+        until(lambda: len({name for name, _ in done}) == COUNT, what="the others")
+
+
+def test_news_do_not_wait_for_a_catalog_that_is_slow_to_say_what_others_have_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    with at_work(tmp_path) as source:
+        begin(source, *NAMES)
+        until(lambda: all_published(source), what="the first publication")
+        usual = source.catalog.newest
+
+        def slow() -> dict[str, int]:
+            answers.wait(60)
+            return usual()
+
+        monkeypatch.setattr(source.catalog, "newest", slow)
+        record(source, "s07", "news")
+        assert source._scheduler is not None
+        source._scheduler.news("s07")
+        until(lambda: says(source, "s07", "news"), what="what was announced to this process")
+        answers.set()
+
+
+def test_pages_that_are_due_wait_for_a_thread_of_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_plan, "SHARE", 1_000.0)  # rounds are never too dear
+    sets = (SetConfig(name="s", feed="events", resource_base="http://f.example/", refresh_seconds=0.0),)
+    config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
+    with Source(config) as source:
+        source.start()
+        begin(source, "s")
+        until(source.is_site_published, what="the first publication")
+        record(source, "s", "news")
+        until(lambda: says(source, "s", "news"), what="the change")
+        until(lambda: is_listed(source, "s", "news"), what="its page, though nothing else has changed")
+
+
+def is_listed(source: Source, name: str, text: str) -> bool:
+    held = source.store.open(f"{name}/resourcelist.xml")
+    assert held is not None
+    with held[1] as file:
+        return text.encode() in file.read()

@@ -1,0 +1,580 @@
+"""The source at work: changes of a folder are published soon, whatever fails is shown and tried again."""
+
+import datetime as dt
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.errors import Exit, StoreFault
+from headwater.ingest.folder.signature import RACY
+from headwater.progress import Notice, Progress
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.folder.pipeline import FolderOverlap
+from headwater.source.folder.worker import FolderWorker
+from headwater.source.health import report
+from headwater.source.source import Source
+from headwater.source.state_lock import Locked, StateLock
+from tests.bars import in_time, within
+from tests.http.serving import DEADLINE, until
+from tests.ingest.test_walk import ODD_NAMES
+from tests.source.replay import Tree
+
+BASE = "http://example.org/sync"
+SOON = 2.0
+"""The bar: a change is in the open Change List within two seconds."""
+
+
+class World:
+    """A folder, its source, and what a destination reads from the published documents."""
+
+    def __init__(self, base: Path, **settings: object) -> None:
+        self.folder = base / "folder"
+        self.state = base / "state"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.settings: dict[str, object] = {"rescan_seconds": 300.0} | settings
+        self.tree = Tree(self.state / "documents", BASE)
+        self.events: list[Notice | Progress] = []
+
+    def config(self, base_url: str = BASE) -> SourceConfig:
+        one = SetConfig(files=str(self.folder), **self.settings)  # type: ignore[arg-type]
+        return SourceConfig(state=str(self.state), base_url=base_url, sets=(one,))
+
+    @contextmanager
+    def running(self) -> Iterator[Source]:
+        with Source(self.config(), listener=self.events.append) as source:
+            source.start()
+            until(lambda: source.is_published("files") and source.sets_health[0].phase == "following")
+            yield source
+            began = time.monotonic()
+            assert source.stop()
+            assert time.monotonic() - began < DEADLINE / 4
+
+    def put(self, name: str | bytes, data: bytes = b"x") -> None:
+        path = os.path.join(os.fsencode(self.folder), os.fsencode(name))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def is_current(self) -> bool:
+        return self.tree.replayed() == self.tree.truth(self.folder)
+
+    def comes(self) -> None:
+        until(self.is_current)
+
+    def soon(self, seconds: float = SOON) -> None:
+        """Raises Late; see `in_time`."""
+        with within(seconds, "what was changed"):
+            self.comes()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_one_round(world: World) -> None:
+    world.put("a")
+    with Source(world.config()) as source:
+        assert not source.is_published("files")
+        (worked,) = source.run_once()
+        assert worked.scanned.created == 1
+        assert worked.published is not None
+        assert source.is_published("files")
+        assert source.is_site_published()
+        assert world.is_current()
+        assert source.survey("files").unchanged + source.survey("files").changed == 1
+        assert source.run_once()[0].published is not None
+    assert sorted(path.name for path in world.state.iterdir()) == [
+        ".headwater-state",
+        "catalog.sqlite",
+        "documents",
+        "lock",
+    ]
+
+
+def test_a_rotation_does_not_wait_for_a_scan_that_is_due_much_later(tmp_path: Path) -> None:
+    """DIT-28: a period shorter than `rescan_seconds` is kept as well."""
+    world = World(tmp_path, rescan_seconds=300.0, rotation_seconds=0.5)
+    world.put("a")
+    with world.running():
+        world.put("b")
+        closed = world.state / "documents" / "files" / "changelist" / "00000.xml"
+        until(lambda: closed.is_file() and b'until="' in closed.read_bytes())
+        world.comes()
+
+
+def test_one_process_at_a_time(world: World) -> None:
+    with Source(world.config()):
+        with pytest.raises(Locked) as fault:
+            Source(world.config())
+        assert fault.value.exit_status is Exit.STORE
+        assert f"process {os.getpid()}" in fault.value.what
+    Source(world.config()).close()
+
+
+def test_a_source_that_cannot_be_opened_leaves_no_lock(world: World) -> None:
+    world.state.mkdir()
+    (world.state / "documents").write_text("in the way")
+    from headwater.storage.folder import CannotWrite
+
+    with pytest.raises(CannotWrite):
+        Source(world.config())
+    StateLock(world.state).release()
+
+
+def test_the_folder_is_not_its_own_state(world: World) -> None:
+    world.state = world.folder
+    with pytest.raises(FolderOverlap):
+        Source(world.config())
+
+
+def test_state_inside_the_folder_is_not_published(world: World) -> None:
+    world.state = world.folder / ".headwater"
+    world.tree = Tree(world.state / "documents", BASE)
+    world.put("a")
+    with world.running() as source:
+        scans = source.sets_health[0].scans
+        world.put("b")
+        until(lambda: len(world.tree.replayed()) == 2)
+        time.sleep(0.6)  # what the source writes itself is no hint
+        assert source.sets_health[0].scans == scans
+    assert set(world.tree.replayed()) == {f"{BASE}/files/resources/{name}" for name in ("a", "b")}
+
+
+def test_changes_are_published_soon(tmp_path: Path) -> None:
+    in_time(lambda attempt: _published_soon(World(tmp_path / f"{attempt}")))
+
+
+def _published_soon(world: World) -> None:
+    for name in ("keep", "edit", "drop", "folder/x", "folder/y"):
+        world.put(name, name.encode())
+    with world.running() as source:
+        assert world.is_current()
+        assert source.sets_health[0].watching
+        assert '"phase":"following"' in msgspec.json.encode(source.health()).decode()
+        world.put("edit", b"edited")
+        world.put("new", b"new")
+        (world.folder / "drop").unlink()
+        world.soon()
+        os.rename(world.folder / "folder", world.folder / "moved")
+        world.soon()
+        world.put("moved/x", b"again")
+        world.soon()
+        world.put("deep/er/and/deeper/file", b"1")
+        world.soon()
+        shutil.rmtree(world.folder / "deep")
+        world.soon()
+        world.put("replacement", b"2")
+        os.replace(world.folder / "replacement", world.folder / "keep")
+        world.soon()
+        os.utime(world.folder / "keep", (1_500_000_000, 1_500_000_000))
+        with within(SOON, "another date"):
+            until(lambda: any(one.lastmod and one.lastmod.year == 2017 for one in world.tree.changes()))
+    deletions = [one.loc for one in world.tree.changes() if one.change and one.change.value == "deleted"]
+    assert f"{BASE}/files/resources/keep" not in deletions
+
+
+def test_names_of_any_octets_are_published_soon(tmp_path: Path) -> None:
+    in_time(lambda attempt: _odd_names_published_soon(World(tmp_path / f"{attempt}")))
+
+
+def _odd_names_published_soon(world: World) -> None:
+    with world.running():
+        for name in ODD_NAMES:
+            world.put(name, name)
+        world.soon(3 * SOON)
+        world.put("caf\xe9".encode("latin-1"), b"1")
+        world.soon()
+        world.put("afterwards", b"2")
+        world.soon(3 * SOON)
+
+
+def test_a_folder_that_cannot_be_watched_is_scanned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(28, "OS file watch limit reached.")
+
+    monkeypatch.setattr("headwater.ingest.folder.watch.FolderWatch", refuse)
+    with world.running() as source:
+        world.put("a")
+        world.comes()
+        health = source.sets_health[0]
+        assert not health.watching
+        assert health.watch_error is not None
+        assert "HW-ING-40" in health.watch_error
+    assert [one.rule for one in world.events if isinstance(one, Notice)] == ["HW-ING-40"]
+
+
+def test_health_tells_which_folders_are_not_watched_and_those_are_once_they_can_be(nobodys: World) -> None:
+    """`cp -a` by another user: a folder with mode 0700, opened at the end; nothing there waits for a full scan."""
+    world = nobodys
+    world.put("old/a")
+    with world.running() as source:
+        (world.folder / "late").mkdir(mode=0)
+        until(lambda: source.sets_health[0].unwatched == 1)
+        (world.folder / "late").chmod(0o755)
+        until(lambda: source.sets_health[0].unwatched == 0)
+        scans = source.sets_health[0].scans
+        world.put("late/a")
+        world.comes()
+        time.sleep(1.5)  # the second look at a folder that has just appeared is over
+        world.put("late/b")
+        world.comes()
+        world.put("old/c")
+        world.comes()
+        assert source.sets_health[0].scans == scans, "they were found by hints"
+
+
+@pytest.fixture
+def nobodys() -> Iterator[World]:
+    """Of a user who cannot read everything."""
+    if os.getuid() == 0:
+        os.seteuid(65534)
+    base = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        yield World(base)
+    finally:
+        os.seteuid(os.getuid())
+        shutil.rmtree(base)
+
+
+def test_all_is_not_well_while_nothing_can_be_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: what was published is served, and a deletion or a new file is told to nobody."""
+
+    def full(*_arguments: object, **_options: object) -> None:
+        raise StoreFault("the disk is full")
+
+    monkeypatch.setattr("headwater.source.health.FAILING_SECONDS", 0.5)
+    world.put("a")
+    with world.running() as source:
+        assert report(source)[0] == 200
+        monkeypatch.setattr(source.catalog, "record", full)
+        world.put("b")
+        until(lambda: report(source)[0] == 503)
+        told = msgspec.json.decode(report(source)[1])
+        assert (told["ready"], told["well"]) == (True, False)
+        assert told["sets"][0]["ready"]
+        assert "full" in told["sets"][0]["error"]
+        monkeypatch.undo()
+        world.comes()
+        until(lambda: source.sets_health[0].failing_since is None)
+        assert report(source)[0] == 200
+
+
+def test_a_folder_that_is_not_there_yet_is_waited_for_and_said_so(world: World) -> None:
+    """A disk that is mounted later."""
+    world.folder.rmdir()
+    with Source(world.config(), listener=world.events.append) as source:
+        source.start()
+        until(lambda: any(isinstance(one, Notice) and one.rule == "HW-ING-02" for one in world.events))
+        (told,) = [one for one in world.events if isinstance(one, Notice) and one.rule == "HW-ING-02"]
+        assert "is tried again" in told.message
+        world.folder.mkdir()
+        world.put("a")
+        until(lambda: source.is_published("files"))
+        world.comes()
+
+
+def test_the_regular_scan_finds_what_no_hint_told(tmp_path: Path) -> None:
+    world = World(tmp_path, rescan_seconds=0.3, watch=False)
+    with world.running():
+        world.put("a")
+        world.comes()
+        (world.folder / "a").write_bytes(b"other")
+        world.comes()
+
+
+def test_a_restart_serves_at_once_and_catches_up(world: World) -> None:
+    for number in range(5):
+        world.put(f"f{number}")
+    with world.running():
+        pass
+    world.put("f0", b"changed meanwhile")
+    (world.folder / "f1").unlink()
+    with Source(world.config()) as source:
+        assert source.is_published("files")  # before anything was scanned
+        assert source.is_site_published()
+        source.start()
+        world.comes()
+    assert [one.change.value for one in world.tree.changes() if one.change] == ["deleted", "updated"]
+
+
+def test_another_base_url_is_published_before_anything_is_shown(world: World) -> None:
+    world.put("a")
+    with world.running():
+        pass
+    elsewhere = Tree(world.state / "documents", "https://elsewhere.example")
+    with Source(world.config("https://elsewhere.example")) as source:
+        assert not source.is_published("files")
+        source.start()
+        until(lambda: source.is_published("files"))
+        assert list(elsewhere.listed()) == ["https://elsewhere.example/files/resources/a"]
+
+
+def test_what_was_recorded_and_not_published_comes_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put("a")
+    with world.running():
+        pass
+    world.put("b")
+    with Source(world.config()) as source:
+        monkeypatch.setattr(source.publisher, "publish", _failing)
+        with pytest.raises(OSError, match="disk"):
+            source.run_once()
+        monkeypatch.undo()
+    assert len(world.tree.replayed()) == 1
+    with Source(world.config()) as source:
+        monkeypatch.setattr("headwater.ingest.folder.scanner.FolderScanner.scan", _failing)
+        source.start()
+        world.comes()
+
+
+def _folder_worker(source: Source) -> FolderWorker:
+    (one,) = source._folder_workers
+    assert isinstance(one, FolderWorker)
+    return one
+
+
+def _failing(*_arguments: object, **_options: object) -> None:
+    raise OSError(28, "disk full")
+
+
+@pytest.mark.parametrize("lost", ["documents", "documents/files", "documents/.well-known"])
+def test_lost_documents_are_restored(world: World, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    """Not by a restart alone: the regular look at what is published finds them missing too."""
+    world.put("a")
+    with world.running():
+        pass
+    monkeypatch.setattr("headwater.source.folder.worker._TICK_SECONDS", 0.2)
+    shutil.rmtree(world.state / lost)
+    with Source(world.config()) as source:
+        assert not (source.is_published("files") and source.is_site_published())
+        source.start()
+        until(lambda: source.is_published("files") and source.is_site_published())
+        world.comes()
+        until(lambda: source.sets_health[0].phase == "following")
+        (world.state / lost).rename(world.state / "lost")  # at once: it is being restored while one would remove it
+        until(lambda: (world.state / "documents/.well-known/resourcesync").exists())
+        until(lambda: (world.state / "documents/files/capabilitylist.xml").exists())
+        world.comes()
+
+
+@pytest.mark.parametrize("busy", ["scans", "hints"])
+def test_lost_documents_are_restored_however_busy_the_folder_is(
+    world: World, monkeypatch: pytest.MonkeyPatch, busy: str
+) -> None:
+    """What comes more often than the regular look does not put it off."""
+    monkeypatch.setattr("headwater.source.folder.worker._TICK_SECONDS", 1.0)
+    world.settings |= {"rescan_seconds": 0.1} if busy == "scans" else {}
+    world.put("a")
+    with world.running() as source:
+        lost = world.state / "documents/files/capabilitylist.xml"
+        lost.unlink()
+
+        def is_back() -> bool:
+            if busy == "hints":
+                _folder_worker(source).hint([b"a"])
+            return lost.exists()
+
+        until(is_back)
+
+
+def test_failures_are_shown_and_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put("a")
+    with world.running() as source:
+        health = source.sets_health[0]
+        monkeypatch.setattr("headwater.storage.folder.os.replace", _failing)
+        world.put("b")
+        until(lambda: health.failures >= 2)
+        assert health.error is not None
+        assert "disk full" in health.error
+        assert health.error_code == "HW-STO-11"
+        assert health.phase == "failing"
+        notices = [one for one in world.events if isinstance(one, Notice)]
+        assert [one.rule for one in notices] == ["HW-STO-11"]  # once, not with every attempt
+        assert "HW-STO-11" not in notices[0].message  # it is told beside it
+        monkeypatch.undo()
+        world.comes()
+        until(lambda: health.failures == 0)
+        assert health.error is None
+
+
+def test_a_bug_is_shown_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put("a")
+    with world.running() as source:
+
+        def broken(*_arguments: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr("headwater.ingest.folder.scanner.FolderScanner.rescan", broken)
+        world.put("b")
+        until(lambda: source.sets_health[0].error == "ZeroDivisionError: a bug")
+        assert source.sets_health[0].error_code == "HW-000"
+        world.comes()  # the full scan that follows finds it all the same
+
+
+def test_a_folder_that_goes_away_deletes_nothing_and_may_come_back(world: World) -> None:
+    for number in range(30):
+        world.put(f"f{number}")
+    with world.running() as source:
+        before = world.tree.replayed()
+        os.rename(world.folder, world.folder.with_name("away"))
+        until(lambda: source.sets_health[0].held_back is not None)
+        assert world.tree.replayed() == before
+        os.rename(world.folder.with_name("away"), world.folder)
+        world.put("f3", b"changed")
+        until(lambda: len(world.tree.changes()) == 1)
+        assert world.is_current()
+        until(lambda: source.sets_health[0].held_back is None)
+        until(lambda: source.sets_health[0].watching)
+
+
+def test_health_forgets_what_was_held_back_when_the_folder_is_whole_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a hint, and nothing that comes back is a change: a full scan has to look."""
+    monkeypatch.setattr("headwater.source.folder.worker.HELD_SECONDS", 0.5)
+    for number in range(30):
+        world.put(f"d/f{number}")
+    world.put("other")
+    with world.running() as source:
+        for _time in range(2):
+            os.rename(world.folder / "d", world.folder.parent / "d")
+            until(lambda: source.sets_health[0].held_back is not None)
+            os.rename(world.folder.parent / "d", world.folder / "d")
+            until(lambda: source.sets_health[0].held_back is None)
+        assert world.is_current()
+    held = [one for one in world.events if isinstance(one, Notice) and one.rule == "HW-ING-21"]
+    assert 1 <= len(held) <= 2
+
+
+def test_the_note_of_a_watched_change_settles_without_a_full_scan(world: World) -> None:
+    """A file read in the tick of its change is read again a moment later: only then is its tag strong."""
+    world.put("a")
+    with world.running() as source:
+        scans = source.sets_health[0].scans
+        for text in (b"new", b"newer"):
+            world.put("b", text)
+            world.comes()
+            until(lambda: source.catalog.get("files", ["b"])["b"].memo != RACY)
+        assert source.sets_health[0].scans == scans
+
+
+def test_what_a_hint_found_is_not_told_again_by_the_full_scan(world: World) -> None:
+    world.put("a")
+    with world.running() as source:
+        os.symlink("/", world.folder / "out")
+        world.put("b")
+        world.comes()
+        until(lambda: any(isinstance(one, Notice) for one in world.events))
+        scans = source.sets_health[0].scans
+        _folder_worker(source).hint([b""])
+        until(lambda: source.sets_health[0].scans == scans + 1)
+    assert [one.rule for one in world.events if isinstance(one, Notice)] == ["HW-ING-11"]
+
+
+def test_mass_deletions_by_hints_are_held_back(world: World) -> None:
+    for number in range(30):
+        world.put(f"d/f{number}")
+    world.put("other")
+    with world.running() as source:
+        before = world.tree.replayed()
+        shutil.rmtree(world.folder / "d")
+        until(lambda: source.sets_health[0].held_back is not None)
+        world.put("new")
+        until(lambda: len(world.tree.replayed()) == len(before) + 1)
+
+
+def test_stopping_in_the_middle_of_the_first_load(world: World) -> None:
+    world.put("large")
+    os.truncate(world.folder / "large", 100 << 30)
+    with Source(world.config()) as source:
+        source.start()
+        until(lambda: source.sets_health[0].phase == "loading")
+        time.sleep(0.3)
+        began = time.monotonic()
+        assert source.stop()
+        assert time.monotonic() - began < DEADLINE / 4  # it would take a minute to read
+        assert not source.is_published("files")
+    os.truncate(world.folder / "large", 3)
+    with world.running():
+        assert world.is_current()
+
+
+def test_several_sets_follow_each_their_folder(tmp_path: Path) -> None:
+    sets = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+        sets.append(SetConfig(files=str(tmp_path / name), name=name))
+    config = SourceConfig(state=str(tmp_path / "state"), base_url=BASE, sets=tuple(sets))
+    trees = {name: Tree(tmp_path / "state" / "documents", BASE, name) for name in ("one", "two")}
+    with Source(config) as source:
+        source.start()
+        until(source.is_site_published)
+        (tmp_path / "two" / "more").write_text("more")
+        until(lambda: trees["two"].replayed() == trees["two"].truth(tmp_path / "two"))
+        assert trees["one"].replayed() == trees["one"].truth(tmp_path / "one")
+
+
+def test_times_never_go_back_with_the_clock(world: World) -> None:
+    """AMB-20: a clock that is put back moves no change before another."""
+    times = iter([dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.datetime(2025, 1, 1, tzinfo=dt.UTC)])
+    for name, moment in zip("ab", times, strict=True):
+        world.put(name)
+        with Source(world.config(), clock=lambda moment=moment: moment) as source:  # type: ignore[misc]
+            source.run_once()
+    world.put("c")
+    with Source(world.config()) as source:
+        source.run_once()
+    moments = [one.datetime for one in world.tree.changes() if one.datetime]
+    assert moments == sorted(set(moments))
+    assert moments[0] > dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    assert world.is_current()
+
+
+def test_a_change_among_a_hundred_thousand_files_is_published_soon(tmp_path: Path) -> None:
+    shm = Path("/dev/shm")
+    base = shm / f"headwater-test-{os.getpid()}" if os.access(shm, os.W_OK) else tmp_path
+    base.mkdir(exist_ok=True)
+    try:
+        world = World(base)
+        for folder in range(500):
+            where = world.folder / f"{folder:03}"
+            where.mkdir()
+            descriptor = os.open(where, os.O_RDONLY)
+            for number in range(200):
+                os.close(os.open(f"{number:03}", os.O_CREAT | os.O_WRONLY, dir_fd=descriptor))
+            os.close(descriptor)
+        _watch_latency(world)
+    finally:
+        if base != tmp_path:
+            shutil.rmtree(base)
+
+
+def _watch_latency(world: World) -> None:
+    opened = world.state / "documents" / "files" / "changelist" / "open.xml"
+    with Source(world.config()) as source:
+        source.start()
+        until(lambda: source.is_published("files") and source.sets_health[0].phase == "following", 5 * DEADLINE)
+
+        def is_told_soon(name: str) -> None:
+            world.put(name, name.encode())
+            with within(SOON, name):
+                until(lambda: f"/{name}<".encode() in opened.read_bytes())
+
+        def is_told_soon_during_a_scan(name: str) -> None:
+            full = threading.Thread(target=_folder_worker(source).hint, args=([b""],))
+            full.start()
+            until(lambda: source.sets_health[0].phase == "scanning")
+            is_told_soon(name)
+            full.join()
+
+        in_time(lambda attempt: is_told_soon(f"250/new{attempt}"))
+        in_time(lambda attempt: is_told_soon_during_a_scan(f"250/newer{attempt}"))
