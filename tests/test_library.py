@@ -205,7 +205,7 @@ def test_bounds_of_options_are_those_of_the_command() -> None:
     import click
 
     from headwater.cli.sync import command
-    from headwater.sync.checks import BOUNDS
+    from headwater.sync.options import BOUNDS
 
     fields = set(headwater.SyncOptions.__struct_fields__)
     ranges = {one.name: one.type for one in command.params if isinstance(one.type, (click.IntRange, click.FloatRange))}

@@ -10,7 +10,7 @@ from headwater.errors import Exit
 from headwater.patterns import BadPattern, Selection
 from headwater.sync.filters import Choice
 from headwater.sync.options import Options as SyncOptions
-from headwater.sync.standing import chosen_of, signature_of
+from headwater.sync.options import chosen_of, signature_of
 
 MATCHES = [
     ("*.pdf", "a.pdf", True),

@@ -18,7 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 ONE_HOME = {
     "apsw": "storage/database.py",
     "elastic_transport": "storage/cluster.py",
-    "pycurl": "sync/network/handles.py",
+    "pycurl": "sync/network/curl_handles.py",
     "selectolax": "spec/discovery.py",
     "uvicorn": "http/server/uvicorn_server.py",
     "uvloop": "http/server/uvicorn_server.py",

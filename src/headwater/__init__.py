@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from headwater.spec.writer import DocumentWriter as DocumentWriter
     from headwater.spec.writer import Profile as Profile
     from headwater.spec.writer import write_document as write_document
+    from headwater.sync.audit.auditor import audit as audit_folder
     from headwater.sync.audit.findings import AuditReport as AuditReport
     from headwater.sync.audit.findings import SetAudit as SetAudit
-    from headwater.sync.audit.proof import audit as audit_folder
+    from headwater.sync.copy_status import CopyStatus as CopyStatus
+    from headwater.sync.copy_status import survey as copy_status
     from headwater.sync.explore import Explored as ExploreReport
     from headwater.sync.explore import explore as explore_source
     from headwater.sync.options import Options as SyncOptions
     from headwater.sync.options import Report as SyncReport
     from headwater.sync.options import SetReport as SetReport
     from headwater.sync.run import sync as sync_folder
-    from headwater.sync.survey import CopyStatus as CopyStatus
-    from headwater.sync.survey import survey as copy_status
 
 __all__ = [
     "AuditReport",
@@ -106,12 +106,12 @@ _HOMES = {
     "headwater.spec.reader": "Reader Reading WholeReading read_bytes read_document",
     "headwater.spec.records": "Change Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
-    "headwater.sync.audit.proof": "audit=audit_folder",
+    "headwater.sync.audit.auditor": "audit=audit_folder",
     "headwater.sync.explore": "Explored=ExploreReport explore=explore_source",
     "headwater.sync.audit.findings": "AuditReport SetAudit",
     "headwater.sync.options": "Options=SyncOptions Report=SyncReport SetReport",
     "headwater.sync.run": "sync=sync_folder",
-    "headwater.sync.survey": "CopyStatus survey=copy_status",
+    "headwater.sync.copy_status": "CopyStatus survey=copy_status",
 }
 """Where each public name lives, `inside=outside` where it has another name there. A test holds this, `__all__` and the
 imports above together."""

@@ -29,7 +29,7 @@ def site(source: Source) -> Site:
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a source has to tell in a moment, these sources tell at once."""
-    monkeypatch.setattr("headwater.sync.oneset._ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.sync.update.set_sync._ANNOUNCED_SECONDS", 0.0)
 
 
 @pytest.fixture

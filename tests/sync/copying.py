@@ -8,8 +8,8 @@ import msgspec
 
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Notice, Progress
+from headwater.sync.audit.auditor import audit
 from headwater.sync.audit.findings import AuditReport
-from headwater.sync.audit.proof import audit
 from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.options import Options, Report
 from headwater.sync.run import sync

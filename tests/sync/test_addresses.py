@@ -8,7 +8,7 @@ import pytest
 
 from headwater.errors import UsageFault
 from headwater.progress import Notice, Progress
-from headwater.sync.addresses import starting_uri
+from headwater.sync.connection import starting_uri
 from headwater.sync.explore import explore
 from headwater.sync.faults import NotResourceSync, PlainSitemap
 from headwater.sync.network.transport import Transport

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.sync.copy.backup import Backup
-from headwater.sync.copy.place import Tree
+from headwater.sync.copy.file_tree import Tree
 from tests.sync.copying import DONE, STORE, USAGE, go, tree
 from tests.sync.torture import Site, Source
 

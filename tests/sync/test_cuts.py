@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from headwater.storage.database import Database, Transaction
-from headwater.sync.network import reception
-from headwater.sync.writing import write_all
+from headwater.sync.network import response as reception
+from headwater.sync.network.response import write_all
 from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
 from tests.sync.torture import Site, Source, at, document, url
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headwater.progress import silent
+from headwater.sync.lists.documents import Documents
 from headwater.sync.network.streaming import StreamBroken
 from headwater.sync.network.transport import Transport, TransportOptions
-from headwater.sync.reading.documents import Documents
 from headwater.sync.run import utcnow
 from tests.sync.copying import DONE, go, tree
 from tests.sync.test_torture_documents import ALL, indexed

@@ -18,9 +18,9 @@ from headwater.spec.moments import to_microseconds
 from headwater.spec.records import Change, Document, Entry, Link
 from headwater.storage.database import Database
 from headwater.sync.filters import Scope
-from headwater.sync.position import Position, is_past, mark_of, told_again
-from headwater.sync.reading.changes import Changes, Outcome
-from headwater.sync.reading.documents import Answer, Consumer, Missing, Unchanged
+from headwater.sync.lists.change_lists import Changes, Outcome
+from headwater.sync.lists.documents import Answer, Consumer, Missing, Unchanged
+from headwater.sync.lists.position import Position, is_past, mark_of, told_again
 from headwater.sync.state import SCHEMA, TEMPORARY, Offer, Validators
 from tests.examples import examples
 from tests.sync.copying import DONE, go, tree

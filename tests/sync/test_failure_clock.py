@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.network.dispatch import Dispatcher, Job, Run
 from headwater.sync.network.fetch import Fetch, TransportOptions
+from headwater.sync.network.scheduler import Dispatcher, Job, Run
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options, Report
-from headwater.sync.outcomes import backoff_seconds
 from headwater.sync.run import sync
+from headwater.sync.transfer.result_log import backoff_seconds
 from tests.sync.copying import DONE, FAILED, IMPATIENT, go, tree
 from tests.sync.torture import START, Reply, Site, Source
 

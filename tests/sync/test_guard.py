@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.copy.home import Home, kept_state
-from headwater.sync.plan import consent_for, guard
-from headwater.sync.remembered import forget, held_back
+from headwater.sync.copy.destination_folder import Home, kept_state
 from headwater.sync.state import measure
+from headwater.sync.update.plan import consent_for, guard
+from headwater.sync.update.retry_and_forget import forget, held_back
 from tests.sync.copying import DONE, FAILED, go, tree
 from tests.sync.torture import Reply, Site, Source
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.copy import hashing
-from headwater.sync.copy.hashing import Hashed, Wanted, hash_all
+from headwater.sync.audit import hash_pool as hashing
+from headwater.sync.audit.hash_pool import Hashed, Wanted, hash_all
 
 
 @pytest.fixture

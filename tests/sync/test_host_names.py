@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from headwater import SyncOptions
-from headwater.sync.access import credentials_of
-from headwater.sync.copy.naming import path_of
+from headwater.sync.connection import credentials_of
+from headwater.sync.copy.file_names import path_of
 from headwater.sync.filters import Scope, bare_host, hosts_of, origin_of
-from headwater.sync.network.dispatch import host_of, site_of, wire_uri
 from headwater.sync.network.fetch import FailureKind, Fetch, TransportOptions
+from headwater.sync.network.scheduler import host_of, site_of, wire_uri
 from headwater.sync.network.transport import Credentials, Transport
 from tests.sync.copying import DONE, check, go, tree
 from tests.sync.torture import Site, Source

@@ -24,13 +24,12 @@ from headwater.progress import Notice, Progress
 from headwater.sync.explore import Explored, explore
 from headwater.sync.faults import UnknownSetName
 from headwater.sync.follow import follow
+from headwater.sync.lists.documents import SMALL_OCTETS
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options, Report
-from headwater.sync.reading.choosing import Wanted, choose
-from headwater.sync.reading.documents import SMALL_OCTETS
-from headwater.sync.reading.labels import Candidates, Names, names_of
 from headwater.sync.run import sync
-from headwater.sync.selection import unknown_set
+from headwater.sync.sets.selection import Wanted, choose, unknown_set
+from headwater.sync.sets.set_names import Candidates, Names, names_of
 from tests.sync.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
 from tests.sync.torture import Handler, Reply, Site, Source, document, redirect, reset, url
 

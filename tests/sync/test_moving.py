@@ -9,8 +9,17 @@ import msgspec
 import pytest
 
 from headwater.storage.database import Database, Transaction
-from headwater.sync.moving import LISTED, Agreement, Prefixes, agreement, prefixes_of, rename, suffices, take_along
-from headwater.sync.position import Position
+from headwater.sync.lists.position import Position
+from headwater.sync.sets.relocation import (
+    LISTED,
+    Agreement,
+    Prefixes,
+    agreement,
+    prefixes_of,
+    rename,
+    suffices,
+    take_along,
+)
 from headwater.sync.state import SCHEMA, TEMPORARY, Move, Offer, SetRow, add_set, former_bases, keep_position, one_set
 
 A, B = "http://a.example/", "https://b.example/"
@@ -192,7 +201,7 @@ def test_other_content_changes_nothing(database: Database) -> None:
 
 def test_of_many_files_a_part_tells_the_beginning(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """And all are compared before anything is renamed."""
-    from headwater.sync import moving
+    from headwater.sync.sets import relocation as moving
 
     monkeypatch.setattr(moving, "_COMPARED", 10)
     with database.write() as t:

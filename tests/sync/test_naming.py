@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import UsageFault
 from headwater.spec.uris import normalise, quote_path
-from headwater.sync.copy.naming import (
+from headwater.sync.copy.file_names import (
     ESCAPE_FOLDER,
     base_folder,
     common_folder,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.sync.network.dispatch import Dispatcher, Job, Run
 from headwater.sync.network.fetch import Failure, FailureKind, Fetch, TransportOptions
-from headwater.sync.network.politeness import (
+from headwater.sync.network.scheduler import Dispatcher, Job, Run
+from headwater.sync.network.throttling import (
     FIRST_LIMIT,
     RETRIED_STATUSES,
     HostLimit,

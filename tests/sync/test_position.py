@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.sync.position import (
+from headwater.sync.lists.position import (
     DAY,
     Close,
     Fingerprint,

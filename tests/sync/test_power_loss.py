@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from headwater.sync import execution
-from headwater.sync.copy import flushing, ledger
+from headwater.sync.copy import crash_recovery as ledger
+from headwater.sync.copy import file_tree as flushing
+from headwater.sync.update import applier as execution
 from tests.disk import EVERYTHING, Disk, Loss
 from tests.sync.copying import DONE, check, go, is_clean, tree
 from tests.sync.torture import Site, Source, at, url

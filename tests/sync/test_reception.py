@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.network import reception
+from headwater.sync.network import response as reception
 from headwater.sync.network.fetch import Fetch
-from headwater.sync.network.reception import SMALL_OCTETS, Reception
+from headwater.sync.network.response import SMALL_OCTETS, Reception
 
 BIG = b"x" * (SMALL_OCTETS + 1)
 

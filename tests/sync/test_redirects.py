@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import SourceFault
-from headwater.sync.audit.proof import audit
+from headwater.sync.audit.auditor import audit
 from headwater.sync.network.internal_addresses import AddressGuard, Level, level_of, proxy_places
 from headwater.sync.network.transport import FailureKind, Fetch, Transport, TransportOptions
 from headwater.sync.options import Options

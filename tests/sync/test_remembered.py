@@ -13,9 +13,9 @@ import pytest
 
 from headwater.cli import run
 from headwater.storage.database import Database
-from headwater.sync.copy.home import Home, kept_state
+from headwater.sync.copy.destination_folder import Home, kept_state
+from headwater.sync.copy_status import survey
 from headwater.sync.state import SCHEMA
-from headwater.sync.survey import survey
 from tests.sync.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
 from tests.sync.torture import Reply, Site, Source, url
 

@@ -20,11 +20,11 @@ import pytest
 from headwater.errors import Interrupted
 from headwater.storage.database import Database
 from headwater.storage.schema import Durability
-from headwater.sync.copy import parts
 from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.options import Options
 from headwater.sync.run import sync
 from headwater.sync.state import SCHEMA
+from headwater.sync.transfer import partial_downloads as parts
 from tests.http.serving import face
 from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
 from tests.sync.torture import Handler, Reply, Site, Source, at, redirect

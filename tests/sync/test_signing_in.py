@@ -15,9 +15,9 @@ from tools.engines.certificates import Authority
 
 from headwater import SyncOptions, cli, sync_folder
 from headwater.errors import Exit, UsageFault
-from headwater.sync.access import credentials_of
+from headwater.sync.connection import credentials_of
+from headwater.sync.network.authentication import challenged
 from headwater.sync.network.fetch import TransportOptions
-from headwater.sync.network.signing_in import challenged
 from tests.sync.copying import DONE, tree
 from tests.sync.scripted_server import Behaviour, Request, answer, scripted
 from tests.sync.torture import Reply, Site, Source, redirect

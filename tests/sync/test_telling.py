@@ -17,7 +17,7 @@ from headwater.cli import run
 from headwater.errors import Interrupted
 from headwater.progress import Done
 from headwater.storage.database import Transaction
-from headwater.sync.copy.home import Home, kept_state
+from headwater.sync.copy.destination_folder import Home, kept_state
 from headwater.sync.options import Options
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, USAGE, go

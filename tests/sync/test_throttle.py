@@ -12,7 +12,7 @@ from headwater import SyncOptions, cli
 from headwater.cli.access import Bandwidth
 from headwater.errors import Exit, Interrupted, UsageFault
 from headwater.sync.network.fetch import Fetch, TransportOptions
-from headwater.sync.network.throttle import Throttle
+from headwater.sync.network.throttling import Throttle
 from headwater.sync.network.transport import Transport
 from tests.sync.copying import DONE, tree
 from tests.sync.scripted_server import answer, scripted

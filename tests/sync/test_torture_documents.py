@@ -537,7 +537,7 @@ def test_dry_run_writes_nothing(source: Source, site: Site, dest: Path) -> None:
 
 
 def test_a_second_run_is_locked_out(source: Source, site: Site, dest: Path) -> None:
-    from headwater.sync.copy.home import Home
+    from headwater.sync.copy.destination_folder import Home
 
     home = Home(dest)
     home.prepare()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.ways import mirror_base
+from headwater.sync.transfer.attempts import mirror_base
 from tests.sync.copying import DONE, FAILED, go, is_clean, tree
 from tests.sync.torture import (
     START,

@@ -11,8 +11,8 @@ import pytest
 
 from headwater.errors import Interrupted
 from headwater.sync.options import Options
-from headwater.sync.reading.wishes import Wishes, fresh_seconds
 from headwater.sync.run import sync
+from headwater.sync.sets.polling import Wishes, fresh_seconds
 from tests.sync.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
 from tests.sync.torture import Reply, Site, Source, document, redirect, url
 

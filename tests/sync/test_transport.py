@@ -391,7 +391,7 @@ def test_permanent_redirects_are_reported_up_to_the_first_passing_one() -> None:
 
 
 def test_dst_f10_https_is_never_left_for_http() -> None:
-    from headwater.sync.network.dispatch import redirect_target
+    from headwater.sync.network.scheduler import redirect_target
     from headwater.sync.network.transport import Failure
 
     assert isinstance(redirect_target("https://a/", "http://a/", 0), Failure)
@@ -605,7 +605,7 @@ def test_a_file_that_exists_is_never_written_over(tmp_path) -> None:
 def test_a_full_disk_is_a_fault_of_the_store() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
-    from headwater.sync.writing import write_all
+    from headwater.sync.network.response import write_all
 
     descriptor = os.open("/dev/full", os.O_WRONLY)
     try:

@@ -14,11 +14,10 @@ from headwater.spec.hashes import Digest, parse_hash
 from headwater.sync.audit.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
 from headwater.sync.filters import Choice, Refusal, Scope, origin_of
 from headwater.sync.follow import next_wait
-from headwater.sync.http_dates import http_micros
-from headwater.sync.moments import SECOND
-from headwater.sync.outcomes import backoff_seconds
-from headwater.sync.plan import guard
-from headwater.sync.verify import (
+from headwater.sync.timestamps import SECOND, http_micros
+from headwater.sync.transfer.attempts import bound, mtime_ns
+from headwater.sync.transfer.result_log import backoff_seconds
+from headwater.sync.transfer.verification import (
     Form,
     Held,
     Judgement,
@@ -30,7 +29,7 @@ from headwater.sync.verify import (
     judge,
     strongest_of,
 )
-from headwater.sync.ways import bound, mtime_ns
+from headwater.sync.update.plan import guard
 
 A, B = "a" * 64, "b" * 64
 MD5 = "c" * 32

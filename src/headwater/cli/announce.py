@@ -95,7 +95,7 @@ def _tls(ca: str | None) -> ssl.SSLContext:
     """TLS that believes whom a destination would believe, too."""
     import ssl
 
-    from headwater.sync.network.authorities import trusted_authorities
+    from headwater.sync.network.ca_bundle import trusted_authorities
 
     known = trusted_authorities(ca)
     context = ssl.create_default_context(cafile=known.file, capath=known.folder)
@@ -111,7 +111,7 @@ def _proxy(scheme: str, host: str, given: str | None) -> str | None:
     """The proxy that a destination would take, too: the one given, or that of the environment, save for loopback."""
     from urllib.request import getproxies_environment, proxy_bypass
 
-    from headwater.sync.access import checked_proxy
+    from headwater.sync.connection import checked_proxy
 
     proxy = given or getproxies_environment().get(scheme)
     if not proxy or proxy_bypass(host) or (given is None and host in _LOOPBACK):

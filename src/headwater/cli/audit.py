@@ -40,7 +40,7 @@ def command(
     Exit status 0: in sync. 1: not in sync. 5: undetermined, because the source cannot be read as a whole or changed
     meanwhile.
     """
-    from headwater.sync.audit.proof import audit
+    from headwater.sync.audit.auditor import audit
     from headwater.sync.options import Options
 
     options = Options(**said(wanted))

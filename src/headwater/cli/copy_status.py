@@ -12,7 +12,7 @@ import click
 from headwater.cli.face import counted, human_octets, human_seconds, printable, show_some
 
 if TYPE_CHECKING:
-    from headwater.sync.survey import CopyStatus, Failure, SetStatus
+    from headwater.sync.copy_status import CopyStatus, Failure, SetStatus
 
 _EXAMPLES = 3
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line

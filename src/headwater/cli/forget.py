@@ -12,7 +12,7 @@ from headwater.cli.share import Destination
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
-    from headwater.sync.remembered import Forgotten
+    from headwater.sync.update.retry_and_forget import Forgotten
 
 _SHOWN = 20
 
@@ -46,8 +46,8 @@ def command(
     """
     if bool(names) == bool(uris or failed or held_back):
         raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
-    from headwater.sync import remembered
-    from headwater.sync.copy.home import Home, kept_state
+    from headwater.sync.copy.destination_folder import Home, kept_state
+    from headwater.sync.update import retry_and_forget as remembered
 
     done = remembered.Forgotten()
     with kept_state(Home(copy.absolute())) as database:

@@ -61,8 +61,8 @@ class Hook:
 
 
 def _remember(mark: str, destination: Path) -> None:
-    from headwater.sync.copy.home import Home, kept_state
-    from headwater.sync.history import keep_told
+    from headwater.sync.copy.destination_folder import Home, kept_state
+    from headwater.sync.run_history import keep_told
 
     try:
         with kept_state(Home(destination.absolute())) as database, database.write() as t:

@@ -85,9 +85,9 @@ def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, I
 @contextmanager
 def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, Iterable[bytes]]]:
     from headwater.sync.faults import Unreachable
+    from headwater.sync.lists.sign_in_faults import sign_in_refused
     from headwater.sync.network.transport import Fetch
     from headwater.sync.options import Options
-    from headwater.sync.reading.refusal import sign_in_refused
     from headwater.sync.run import open_transport
 
     with (

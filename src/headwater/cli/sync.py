@@ -142,7 +142,7 @@ class _Voice:
         return listening(quiet=self.quiet, bars=not self._verbose, under_way=self._under_way)
 
     def _under_way(self) -> int:
-        from headwater.sync.survey import partial_files
+        from headwater.sync.copy_status import partial_files
 
         return partial_files(self._dest)[1]
 

@@ -12,15 +12,13 @@ from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.datetimes import format_datetime
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
-from headwater.sync.addresses import starting_uri
+from headwater.sync.connection import starting_uri
+from headwater.sync.lists.documents import Answer, Documents, Missing
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import Options
-from headwater.sync.reading.choosing import Wanted
-from headwater.sync.reading.discover import Discovery, Found
-from headwater.sync.reading.documents import Answer, Documents, Missing
-from headwater.sync.reading.shortlist import MOST_SETS
 from headwater.sync.run import open_transport, utcnow
-from headwater.sync.selection import unknown_set
+from headwater.sync.sets.discovery import Discovery, Found
+from headwater.sync.sets.selection import MOST_SETS, Wanted, unknown_set
 from headwater.sync.state import Offer
 
 _MOST_PARTS = 100_000

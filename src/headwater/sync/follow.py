@@ -12,8 +12,8 @@ from pathlib import Path
 from headwater.errors import Exit, Interrupted, SourceFault
 from headwater.progress import Done, Listener, Notice, ignored, silent
 from headwater.sync.options import Options, Report
-from headwater.sync.reading.wishes import Wishes
 from headwater.sync.run import sync
+from headwater.sync.sets.polling import Wishes
 
 LONGEST_SECONDS = 86_400.0
 JITTER = 0.1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
 import msgspec
 
-from headwater.errors import Exit
-from headwater.sync.checks import SECRETS, checked
-from headwater.sync.filters import selection
+from headwater.errors import Exit, UsageFault
+from headwater.sync.filters import Choice, hosts_of, selection
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,3 +182,91 @@ _GRAVEST = (Exit.STORE, Exit.SOURCE, Exit.UNDETERMINED, Exit.TRANSFERS_FAILED, E
 def gravest(statuses: list[int]) -> int:
     """The exit status that counts when several apply."""
     return next((int(status) for status in _GRAVEST if status in statuses), int(Exit.DONE))
+
+
+_NUMBER_AT_LEAST_ONE = (1, None)
+BOUNDS: dict[str, tuple[float, float | None]] = {
+    "max_delete": (0, 1),
+    "concurrency": (1, 256),
+    "largest": _NUMBER_AT_LEAST_ONE,
+    "stall_seconds": _NUMBER_AT_LEAST_ONE,
+    "retries": (0, None),
+}
+"""The least and the largest value of options that are numbers (None: no bound)."""
+
+SECRETS = frozenset({"authorization", "password", "headers", "proxy"})
+"""Options whose values are never shown."""
+
+_ABOVE_ZERO = frozenset({"rate", "bwlimit"})
+_WORDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+
+
+def checked(options: msgspec.Struct) -> None:
+    """Hold each field to its type and its bounds; a list where a tuple is meant becomes one. Raises UsageFault."""
+    for field in msgspec.structs.fields(options):
+        value = getattr(options, field.name)
+        try:
+            taken = msgspec.convert(value, field.type)
+        except (msgspec.ValidationError, TypeError):
+            found = "what was given" if field.name in SECRETS else f"{value!r:.200}"
+            raise UsageFault(f"{field.name} is {_kind(field.type)}, not {found}", advice=_ADVICE) from None
+        _check_bounds(field.name, taken)
+        if taken is not value:
+            msgspec.structs.force_setattr(options, field.name, taken)
+
+
+_ADVICE = "Correct the call; docs/library.md lists every option, its type and what it may be."
+
+
+def _check_bounds(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if name in _ABOVE_ZERO and not value > 0:
+        raise UsageFault(f"{name} is more than 0, not {value}", advice=_ADVICE)
+    least, largest = BOUNDS.get(name, (None, None))
+    if (least is not None and not value >= least) or (largest is not None and not value <= largest):
+        said = f"between {least:,} and {largest:,}" if largest is not None else f"{least:,} or more"
+        raise UsageFault(f"{name} is {said}, not {value}", advice=_ADVICE)
+
+
+def _kind(annotation: Any) -> str:
+    """What a value of this type is, in words."""
+    if get_origin(annotation) in (Union, UnionType):
+        return " or ".join("None" if one is type(None) else _kind(one) for one in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return f'several of them in a tuple or list, as ("{"…"}",)'
+    return _WORDS.get(annotation, str(annotation))
+
+
+DIALECT = 2
+"""Of patterns: 1 were globs whose `*` crossed `/`."""
+
+
+def signature_of(options: Options) -> str:
+    """What is chosen of the resources of a set, as it is remembered."""
+    chosen = (options.include, options.exclude, options.allow_hosts, options.any_host)
+    if options.include or options.exclude:  # a copy that was made when patterns meant something else is compared anew
+        return msgspec.json.encode((*chosen, options.skip_hosts, DIALECT)).decode()
+    return msgspec.json.encode((*chosen, options.skip_hosts) if options.skip_hosts else chosen).decode()
+
+
+class Chosen(msgspec.Struct, frozen=True, array_like=True):
+    """What `signature_of` has written down."""
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    allow_hosts: tuple[str, ...]
+    any_host: bool
+    skip_hosts: tuple[str, ...] = ()
+    dialect: int = 1
+    """What patterns meant."""
+
+    @property
+    def choice(self) -> Choice:
+        """Which resources are let in."""
+        return Choice(self.include, self.exclude, hosts_of(self.skip_hosts))
+
+
+def chosen_of(signature: str) -> Chosen:
+    """What was chosen of the resources of a set when it was last brought up to date."""
+    return msgspec.json.decode(signature, type=Chosen)

@@ -12,27 +12,25 @@ from pathlib import Path
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
-from headwater.sync.access import checked_proxy, credentials_of
-from headwater.sync.addresses import starting_uri
+from headwater.sync.connection import checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.backup import backup_of
-from headwater.sync.copy.home import Home, borrowed_state, own_state
-from headwater.sync.copy.ledger import Ledger
-from headwater.sync.copy.naming import base_folder
-from headwater.sync.copy.parts import sweep
-from headwater.sync.copy.place import Tree
+from headwater.sync.copy.crash_recovery import Ledger
+from headwater.sync.copy.destination_folder import Home, borrowed_state, own_state
+from headwater.sync.copy.file_names import base_folder
+from headwater.sync.copy.file_tree import Tree
 from headwater.sync.filters import Scope, bare_host, hosts_of
-from headwater.sync.history import keep_fault, keep_report
-from headwater.sync.kit import Kit
-from headwater.sync.moments import micros
+from headwater.sync.lists.documents import Documents
+from headwater.sync.lists.entries import scope_origins
 from headwater.sync.network.transport import Transport, TransportOptions
-from headwater.sync.oneset import OneSet
 from headwater.sync.options import Options, Report, SetReport, gravest
-from headwater.sync.polling import asked_first, polled_by
-from headwater.sync.reading.documents import Documents
-from headwater.sync.reading.intake import scope_origins
-from headwater.sync.reading.wishes import Wishes
-from headwater.sync.roster import Roster
+from headwater.sync.run_context import Kit
+from headwater.sync.run_history import keep_fault, keep_report
+from headwater.sync.sets.polling import Wishes, asked_first, polled_by
+from headwater.sync.sets.registry import Roster
 from headwater.sync.state import FOLDER, IN_PUBLIC, TEMPORARY, SetRow, fact, keep_fact, sets
+from headwater.sync.timestamps import micros
+from headwater.sync.transfer.partial_downloads import sweep
+from headwater.sync.update.set_sync import OneSet
 
 _AHEAD = 128  # sets whose first requests are sent at a time
 

@@ -10,7 +10,10 @@ import msgspec
 
 from headwater.storage.database import Row, Transaction
 from headwater.storage.schema import Schema
-from headwater.sync.position import Position
+from headwater.sync.lists.position import Position
+
+PARTIAL_PREFIX = "part-"
+"""How the names of partial downloads begin: nothing else in `tmp` of a killed run is of use."""
 
 FOLDER = ".headwater"
 IN_PUBLIC = "host seen in public"

@@ -1,1 +1,1 @@
-"""Proof of whether a copy is in sync."""
+"""The audit of a copy: every file by its hash against what the source lists."""

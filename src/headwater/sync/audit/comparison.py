@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headwater.errors import SourceFault, Undetermined
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Row
-from headwater.sync.audit.expectation import Expectation
+from headwater.sync.audit.expected_files import Expectation
 from headwater.sync.audit.findings import (
     CHANGED,
     DIFFERENT,
@@ -19,7 +19,7 @@ from headwater.sync.audit.findings import (
     judge_file,
     judge_set,
 )
-from headwater.sync.copy.inventory import Inventory
+from headwater.sync.audit.inventory import Inventory
 from headwater.sync.state import SetRow
 
 _MOST_FINDINGS = 10_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from headwater.errors import Exit
-from headwater.sync.moments import SECOND
 from headwater.sync.options import gravest
-from headwater.sync.verify import digests_of
+from headwater.sync.timestamps import SECOND
+from headwater.sync.transfer.verification import digests_of
 
 SAME, MISSING, DIFFERENT, EXTRA = "same", "missing", "different", "extra"
 UNVERIFIABLE, CHANGED = "unverifiable", "changed during audit"

@@ -1,1 +1,1 @@
-"""The files of a copy: their names, their places, what is there already and what was left half done."""
+"""The destination folder: its lock and state, its files and their names, and recovery after a crash."""

@@ -1,1 +1,1 @@
-"""What a destination asks of the network, and how its answers come in."""
+"""HTTP requests and responses: scheduling, throttling, authentication, transport over libcurl."""

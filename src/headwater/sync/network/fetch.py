@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headwater.sync.network.authentication import Credentials, Presented
 from headwater.sync.network.internal_addresses import Level, level_of
-from headwater.sync.network.signing_in import Credentials, Presented
 from headwater.version import __version__
 
 if TYPE_CHECKING:
-    from headwater.sync.network.partial import Keeper
+    from headwater.sync.network.range_requests import Keeper
 
 
 class FailureKind(StrEnum):

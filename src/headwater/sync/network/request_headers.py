@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headwater.sync.network.dispatch import Job, site_of
-from headwater.sync.network.handles import PLAIN_HEADERS
-from headwater.sync.network.signing_in import FIELD_NAME, Credentials, Presented
+from headwater.sync.network.authentication import FIELD_NAME, Credentials, Presented
+from headwater.sync.network.curl_handles import PLAIN_HEADERS
+from headwater.sync.network.scheduler import Job, site_of
 
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 

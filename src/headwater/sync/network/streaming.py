@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from headwater.errors import SourceFault
-from headwater.sync.network.dispatch import Job
-from headwater.sync.network.reception import HASHERS, Reception
-from headwater.sync.network.signing_in import Presented
+from headwater.sync.network.authentication import Presented
+from headwater.sync.network.response import HASHERS, Reception
+from headwater.sync.network.scheduler import Job
 
 PAUSE_OCTETS = 256 * 1024
 """A stream whose reader is this far behind is paused."""

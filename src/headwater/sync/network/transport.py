@@ -13,19 +13,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 
 from headwater.errors import Interrupted, UsageFault
-from headwater.sync.network import dispatch
-from headwater.sync.network.authorities import Authorities, trusted_authorities
-from headwater.sync.network.dispatch import Dispatcher, Job, Run
+from headwater.sync.network import scheduler as dispatch
+from headwater.sync.network.authentication import Credentials
+from headwater.sync.network.ca_bundle import Authorities, trusted_authorities
+from headwater.sync.network.curl_handles import NOT_TAKEN, PAUSE, CurlError, Handle, Multi
 from headwater.sync.network.fetch import Failure, FailureKind, Fetch, Fetched, TransportOptions
-from headwater.sync.network.handles import NOT_TAKEN, PAUSE, CurlError, Handle, Multi
 from headwater.sync.network.internal_addresses import AddressGuard, proxy_places
-from headwater.sync.network.partial import Part
-from headwater.sync.network.politeness import retry_after_seconds
-from headwater.sync.network.reception import HASHERS, Reception
+from headwater.sync.network.range_requests import Part
 from headwater.sync.network.request_headers import RequestHeaders
-from headwater.sync.network.signing_in import Credentials
+from headwater.sync.network.response import HASHERS, Reception
+from headwater.sync.network.scheduler import Dispatcher, Job, Run
 from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReception
-from headwater.sync.network.throttle import LEAST_OCTETS_PER_CONNECTION, Throttle
+from headwater.sync.network.throttling import LEAST_OCTETS_PER_CONNECTION, Throttle, retry_after_seconds
 
 __all__ = [
     "Credentials",

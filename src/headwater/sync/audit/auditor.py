@@ -1,0 +1,208 @@
+"""Proves whether a copy is in sync: every file by its hash against what the source lists, nothing modified (DST-Q).
+
+What is expected is the Resource List as of its `at`, with all later changes applied. Only documents are fetched, never
+content. The state is read from a private copy; without one, as for a copy that another tool has made, names follow the
+same rule.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from headwater.progress import Listener, Notice, silent
+from headwater.storage.database import Database, Transaction
+from headwater.sync.audit import comparison, inventory
+from headwater.sync.audit import expected_files as expectation
+from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy
+from headwater.sync.connection import starting_uri
+from headwater.sync.copy.destination_folder import Home, borrowed_state
+from headwater.sync.copy.file_names import base_folder
+from headwater.sync.copy.file_tree import Tree
+from headwater.sync.faults import NoFolder
+from headwater.sync.filters import Choice, Scope, hosts_of
+from headwater.sync.lists.documents import Documents
+from headwater.sync.lists.entries import scope_origins
+from headwater.sync.network.transport import Transport
+from headwater.sync.options import Options, chosen_of
+from headwater.sync.run import open_transport, recall_public, utcnow
+from headwater.sync.sets.discovery import Discovery, Found
+from headwater.sync.sets.list_comparison import likeness
+from headwater.sync.sets.moved_sets import Alike, another_source, is_of_another, match, may_be_moved, redirects_of
+from headwater.sync.sets.selection import unknown_set, wanted_of
+from headwater.sync.sets.set_names import Names
+from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, moved_documents, sets
+from headwater.sync.update.base_detection import fitting_base
+from headwater.sync.update.path_conflicts import first_base
+
+
+def audit(
+    url: str,
+    destination: Path | str,
+    options: Options | None = None,
+    *,
+    listener: Listener = silent,
+    transport: Transport | None = None,
+    now: Callable[[], dt.datetime] = utcnow,
+) -> AuditReport:
+    """Compare the copy in `destination` with what the source behind `url` lists; changes nothing anywhere.
+
+    Raises UsageFault when there is no such folder or the options cannot be, SourceFault when the source cannot be read
+    at all, StoreFault when the copy cannot, and Undetermined when there is no Resource List to compare with.
+    """
+    options = options or Options()
+    began = time.monotonic()
+    root = Path(os.path.abspath(destination))
+    url = starting_uri(url)
+    if options.base is not None:
+        base_folder(options.base)
+    if not root.is_dir():
+        raise NoFolder(
+            "there is no such folder",
+            where=str(root),
+            advice="Name the folder of a copy; `headwater sync URL DEST` makes one.",
+        )
+    home = Home(root)
+    with home.at_rest(), open_transport(url, options, transport) as wire, borrowed_state(home) as database:
+        recall_public(wire, database)
+        documents = Documents(wire, listener, now=now)
+        report = _Audit(url, root, options, listener, documents, database).go()
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+class _Audit:
+    def __init__(
+        self,
+        url: str,
+        root: Path,
+        options: Options,
+        listener: Listener,
+        documents: Documents,
+        database: Database,
+    ) -> None:
+        self._url = url
+        self._root = os.fsencode(root)
+        self._options = options
+        self._listener = listener
+        self._documents = documents
+        self._database = database
+        self._report = AuditReport(source=url, destination=str(root))
+        self._final = url
+
+    def go(self) -> AuditReport:
+        with self._database.write() as t:
+            t.run(TEMPORARY)
+            for tables in (expectation.TABLES, inventory.TABLES, comparison.TABLES):
+                t.run(tables)
+            known = sets(t)
+            self._documents.moved |= moved_documents(t)
+        held = inventory.Inventory(self._root, self._database, self._listener)
+        wanted = wanted_of(self._options, known)
+        found = Discovery(self._documents, sitemap=self._options.sitemap, wanted=wanted).find(self._url)
+        self._final = found.final
+        rows = self._rows(known, found)
+        for row in rows:
+            self._report.sets.append(self._set(row, held, [other.folder for other in self._all if other.id != row.id]))
+        held.wait()
+        self._report.sets += [one for one in map(self._not_offered, self._gone) if one is not None]
+        self._report.requests = self._documents.requests
+        for where, what in found.detours:
+            self._documents.warn("DST-F4", f"{what}; gone around, which may not lead to all there is", where)
+        judge_copy(self._report, whole=not found.faults and not found.detours)
+        return self._report
+
+    def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
+        result = SetAudit(name=row.name, folder=row.folder)
+        expected = expectation.Expectation(
+            self._documents,
+            self._database,
+            self._listener,
+            row,
+            self._scope(row),
+            self._choice(row),
+            self._base,
+            result,
+        )
+        comparison.Comparison(self._database, self._listener, row, expected, held, result).run(others)
+        return result
+
+    def _base(self, t: Transaction, row: SetRow) -> str:
+        """The base of a set that has no names yet: as asked for, as the files lie there, or as a first run takes it."""
+        if self._options.base is not None:
+            return base_folder(self._options.base)
+        default = first_base(t, "listed", row.offer.capability_list) or ""
+        prefix = row.folder.encode() + b"/" if row.folder else b""
+        with Tree(Path(os.fsdecode(self._root)), None) as tree:
+            fit = fitting_base(t, "listed", tree, prefix, default)
+        return fit.base if fit is not None and not fit.below else default
+
+    def _rows(self, known: list[SetRow], found: Found) -> list[SetRow]:
+        offers = found.offers
+        matches = match(known, offers, redirects_of(self._documents), self._alike(known, found))
+        several = found.several or len(known) > 1
+        rows = []
+        names = Names(row.name for row in known)
+        with self._database.write() as t:
+            if is_of_another(known, found.listed or [offer.identity for offer in offers], matches):
+                raise another_source(fact(t, "url"), known, self._url, Path(os.fsdecode(self._root)))
+            for offer in offers:
+                row = matches.rows.get(offer.identity)
+                if row is None:
+                    offer = msgspec.structs.replace(offer, name=names.free(offer.name))
+                    row = add_set(t, offer, self._folder(offer, several=several, known=bool(known)))
+                rows.append(msgspec.structs.replace(row, offer=offer))
+        self._gone = matches.gone
+        self._unread = dict(found.faults)
+        self._described = found.description is not None
+        self._all = [*rows, *matches.gone]
+        wanted = self._options.sets
+        if not wanted:
+            return rows
+        told = {said for row in self._all for said in (row.name, row.offer.identity)}
+        if unknown := set(wanted) - told:
+            raise unknown_set(unknown, [row.name for row in rows], self._url)
+        return [row for row in rows if row.name in wanted or row.offer.identity in wanted]
+
+    def _alike(self, known: list[SetRow], found: Found) -> Alike | None:
+        with self._database.write() as t:
+            url = None if fact(t, "url") == self._url else self._url
+        may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
+        return likeness(self._documents, self._database, self._url, found.final) if may else None
+
+    def _not_offered(self, row: SetRow) -> SetAudit | None:
+        """The verdict on a set that is held and not offered now; None where the user asked for another."""
+        offer, wanted = row.offer, self._options.sets
+        why = self._unread.get(offer.capability_list or "")
+        if (why is None and not self._described) or (wanted and not {row.name, offer.identity} & set(wanted)):
+            return None
+        reason = "the source no longer offers this set" if why is None else f"its Capability List cannot be read: {why}"
+        self._listener(Notice("DST-Q", f"{row.name}: {reason}", offer.identity))
+        return SetAudit(name=row.name, folder=row.folder, reason=reason)
+
+    def _folder(self, offer: Offer, *, several: bool, known: bool) -> str:
+        return offer.name if several or known else ""
+
+    def _choice(self, row: SetRow) -> Choice:
+        """What the last run has chosen, without the hosts that are left out here."""
+        skipped = hosts_of(self._options.skip_hosts)
+        if not row.scope:
+            return Choice(skip_hosts=skipped)
+        choice = chosen_of(row.scope).choice
+        return msgspec.structs.replace(choice, skip_hosts=choice.skip_hosts | skipped)
+
+    def _scope(self, row: SetRow) -> Scope:
+        """The hosts that the last run has let in, and those that are let in here."""
+        hosts, any_host = self._options.allow_hosts, self._options.any_host
+        if row.scope:
+            chosen = chosen_of(row.scope)
+            hosts, any_host = (*chosen.allow_hosts, *hosts), chosen.any_host or any_host
+        moved = self._documents.moved
+        own = (self._url, self._final, row.offer.capability_list)
+        origins = scope_origins(*own, *(moved.get(uri) for uri in own if uri))
+        return Scope(origins, hosts_of(hosts), any_host)

@@ -1,0 +1,179 @@
+"""What a set should hold: its Resource List as of `at` with all later changes applied, and the path of each (DST-Q).
+
+Only documents are fetched, never content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from headwater.progress import Listener
+from headwater.storage.database import Database, Transaction
+from headwater.sync.audit.findings import SetAudit
+from headwater.sync.faults import NothingToCompare
+from headwater.sync.filters import Choice, Scope
+from headwater.sync.lists.change_lists import Changes, Outcome, Reading
+from headwater.sync.lists.documents import Documents
+from headwater.sync.lists.position import Position
+from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_of
+from headwater.sync.lists.resource_lists import Listing, Snapshot
+from headwater.sync.sets.relocation import LISTED, take_along
+from headwater.sync.state import Offer, SetRow, one_set
+from headwater.sync.timestamps import text
+from headwater.sync.transfer.work_queue import ADD_WORK
+from headwater.sync.update.path_conflicts import Claims
+from headwater.sync.update.plan import clear
+
+TABLES = """
+CREATE TEMP TABLE IF NOT EXISTS expected(
+  uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, newer INTEGER, verdict TEXT
+) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
+"""
+
+
+class Expectation:
+    """Fills `expected` for one set, and `spared` with what is left out; `doubts` says what could not be read.
+
+    `base` says with what the names of a set are made that has none yet.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        database: Database,
+        listener: Listener,
+        row: SetRow,
+        scope: Scope,
+        choice: Choice,
+        base: Callable[[Transaction, SetRow], str],
+        result: SetAudit,
+    ) -> None:
+        self._documents = documents
+        self._database = database
+        self._listener = listener
+        self._row = row
+        self._scope = scope
+        self._base = base
+        self._result = result
+        self._choice = choice
+        self._position = Position()
+        self._claims = Claims(row, choice, "")
+        self.refused = NOTHING_REFUSED
+        """What the scope refuses of what should be held."""
+
+        self.doubts: list[str] = []
+
+    def read(self) -> None:
+        """Read the Resource List and the changes since its `at`. Raises SourceFault and Undetermined."""
+        offer = self._row.offer
+        if offer.resource_list is None:
+            raise NothingToCompare("the set has no Resource List", where=offer.identity, rule="DST-Q")
+        listing = Listing(self._documents, self._database, self._scope, self._listener, sitemap=offer.is_sitemap)
+        snapshot = listing.read(offer.resource_list)
+        if not isinstance(snapshot, Snapshot):
+            raise NothingToCompare("there is no Resource List to compare with", where=offer.resource_list, rule="DST-Q")
+        self._take_along()
+        self._result.at = text(snapshot.at)
+        if not snapshot.complete or not snapshot.settled:
+            self.doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.expected")
+            t.run(
+                "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
+                " FROM temp.listed WHERE NOT refused"
+            )
+            self._claims = self._claims_of(t)
+            _, left_out = keep_listed(
+                t, self._row.id, snapshot.at, self._claims.takes_refused, complete=True, skipped=snapshot.skipped
+            )
+        self._result.left_out = left_out
+        if offer.change_list is not None:
+            self._expect_changes(offer, snapshot.at)
+        with self._database.write() as t:
+            self.refused = refused_of(t, self._row.id)
+        self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
+
+    def _take_along(self) -> None:
+        """In our private copy of the state what is held is taken along, as the next run will do it (DST-F10)."""
+        with self._database.write() as t:
+            found, taken = take_along(t, self._row, self._row.offer, LISTED)
+            if taken:
+                self._row = msgspec.structs.replace(one_set(t, self._row.id), offer=self._row.offer)
+        if self._row.move is not None and found is not None and not taken:
+            self.doubts.append(f"what is listed at {self._row.offer.identity} is not what is held")
+
+    def _expect_changes(self, offer: Offer, since: int | None) -> None:
+        reading = self._changes(offer, Position(time=since))
+        if reading.outcome in (Outcome.GAP, Outcome.MISSING, Outcome.BROKEN):
+            self.doubts.append("changes after the Resource List's `at` cannot all be read")
+        with self._database.write() as t:
+            t.run(
+                "DELETE FROM temp.expected WHERE uri IN"
+                " (SELECT uri FROM temp.changed WHERE pending AND change = 'deleted')"
+            )
+            t.run(
+                "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
+                " FROM temp.changed WHERE pending AND change != 'deleted'"
+            )
+            takes = self._claims.takes_refused
+            self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
+
+    def _changes(self, offer: Offer, position: Position) -> Reading:
+        with self._database.write() as t:
+            t.run("DELETE FROM documents WHERE set_id = ?", (self._row.id,))
+        changes = Changes(self._documents, self._database, self._scope, self._listener, self._row.id, offer, position)
+        reading = changes.read()
+        self._position = reading.position
+        return reading
+
+    def read_later(self) -> bool:
+        """Whether there are changes by now that have come after all that was read; they are pending in `changed`."""
+        offer, before = self._row.offer, self._position
+        if offer.change_list is None:
+            return False
+        return self._changes(offer, before).outcome is Outcome.READ and self._position != before
+
+    def _claims_of(self, t: Transaction) -> Claims:
+        base = self._row.base
+        if base is None:
+            base = self._base(t, self._row)
+        return Claims(self._row, self._choice, base)
+
+    def name(self) -> None:
+        """The path of everything expected: as recorded, else by the rule."""
+        with self._database.write() as t:
+            clear(t)
+            claims = self._claims
+            t.run(
+                "UPDATE temp.expected SET (path, newer) = (SELECT r.path, r.newer FROM resources r"
+                " WHERE r.set_id = ? AND r.uri = expected.uri)",
+                (self._row.id,),
+            )
+            unnamed = t.rows("SELECT uri FROM temp.expected WHERE path IS NULL")
+            t.many(ADD_WORK, ((uri, uri, claims.path(uri), *[None] * 12) for (uri,) in unnamed))
+            claims.settle(t)
+            t.run(
+                "UPDATE temp.expected SET path = (SELECT w.path FROM temp.work w WHERE w.uri = expected.uri)"
+                " WHERE path IS NULL"
+            )
+            t.run("DELETE FROM temp.spared")
+            if not self._choice.takes_all:
+                self._leave_out(t, claims)
+            t.run(
+                "INSERT OR IGNORE INTO temp.spared(path) SELECT r.path FROM resources r JOIN refusals f"
+                " ON f.set_id = r.set_id AND f.uri = r.uri WHERE r.set_id = ? AND r.path IS NOT NULL",
+                (self._row.id,),
+            )
+            t.run("CREATE INDEX IF NOT EXISTS temp.expected_path ON expected(path)")
+
+    def _leave_out(self, t: Transaction, claims: Claims) -> None:
+        """What the filters of the last run leave out is neither expected nor, where a file is held, one too many."""
+        held = "SELECT uri, path FROM resources WHERE set_id = ? AND path IS NOT NULL"
+        spared = {uri: path for uri, path in t.rows(held, (self._row.id,)) if not claims.takes(uri, path)}
+        left = {uri: path for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not claims.takes(uri, path)}
+        t.many("INSERT OR IGNORE INTO temp.spared(path) VALUES (?)", ((path,) for path in (spared | left).values()))
+        t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in left))
+        self._result.left_out += len(spared | left)

@@ -1,0 +1,122 @@
+"""What is known of the disk: which runs have been flushed, and what a killed one or a power loss has left behind.
+
+Files are not synced one by one (docs/destination.md).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from headwater.storage.database import Database, Transaction
+from headwater.sync.copy.file_tree import Tree, boot_id, flush
+from headwater.sync.copy.local_files import digest_of_path, remember_damage
+from headwater.sync.state import intents
+from headwater.sync.timestamps import micros
+
+
+class Ledger:
+    """The runs of one copy: each begins and ends here."""
+
+    def __init__(self, database: Database, root: Path, now: Callable[[], dt.datetime]) -> None:
+        self._database = database
+        self._root = root
+        self._now = now
+
+    def begin(self, tree: Tree) -> int:
+        """Note that a run begins. What an earlier one wrote is trusted unless the machine has been restarted since.
+
+        Files are not synced one by one. As long as the machine has not gone down, the kernel has them; when it has,
+        those of runs that were never flushed are hashed again (docs/destination.md).
+        """
+        boot, now = boot_id(), micros(self._now()) or 0
+        with self._database.write() as t:
+            doubtful = list(t.rows("SELECT id, boot FROM runs WHERE durable = 0"))
+        lost = [number for number, at in doubtful if not boot or at != boot]
+        self._recover(tree, power_was_lost=bool(lost))
+        if doubtful and not lost:
+            flush(tree.root)
+        for number in lost:
+            self._check_again(tree, number, now)
+        with self._database.write() as t:
+            t.run("DELETE FROM runs WHERE id < (SELECT max(id) FROM runs)")
+            t.run("UPDATE runs SET durable = 1")
+            t.run("INSERT INTO runs(began_at, boot, durable) VALUES (?, ?, 0)", (now, boot))
+            return int(t.value("SELECT max(id) FROM runs"))
+
+    def _recover(self, tree: Tree, *, power_was_lost: bool) -> None:
+        """Find out what a run did between a file and its row: what lies there now is what the row says.
+
+        After a power loss a file that was removed may be back.
+        """
+        with self._database.write() as t:
+            left = intents(t)
+        for intent in left:
+            with self._database.write() as t:
+                for uri, path in intent.files:
+                    if intent.removal and not _is_claimed(t, path):
+                        if power_was_lost:
+                            tree.remove(path)
+                    else:
+                        _recover_file(t, tree, intent.set_id, uri, path)
+                t.run("DELETE FROM intents WHERE id = ?", (intent.number,))
+
+    def _check_again(self, tree: Tree, number: int, now: int) -> None:
+        """Hash what a run before a power loss wrote; what is not as recorded is fetched again."""
+        query = (
+            "SELECT id, set_id, uri, path, digest FROM resources WHERE run = ? AND id > ? AND path IS NOT NULL"
+            " ORDER BY id LIMIT 1000"
+        )
+        last = 0
+        while True:
+            with self._database.write() as t:
+                rows = list(t.rows(query, (number, last)))
+                for key, set_id, uri, path, digest in rows:
+                    algorithm, _, wanted = (digest or "").partition(":")
+                    if not wanted or digest_of_path(tree, path, algorithm) != wanted:
+                        remember_damage(t, set_id, key, uri, now)
+            if not rows:
+                return
+            last = rows[-1][0]
+
+    def end(self, number: int) -> None:
+        """Note that the run is over, and whether what it wrote is known to be on the disk."""
+        with self._database.write() as t:
+            wrote = t.one("SELECT 1 FROM resources WHERE run = ? LIMIT 1", (number,)) is not None
+        if wrote and not boot_id():
+            wrote = not flush(os.fsencode(self._root))
+        with self._database.write() as t:
+            t.run(
+                "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?",
+                (micros(self._now()), int(not wrote), number),
+            )
+
+
+def _is_claimed(t: Transaction, path: bytes) -> bool:
+    return t.one("SELECT 1 FROM resources WHERE path = ?", (path,)) is not None
+
+
+def _recover_file(t: Transaction, tree: Tree, set_id: int, uri: str, path: bytes) -> None:
+    found, digest = tree.stat(path), digest_of_path(tree, path, "sha-256")
+    row = t.one("SELECT id, uri, digest, size, mtime_ns FROM resources WHERE path = ?", (path,))
+    if found is None or digest is None:
+        t.run(
+            "UPDATE resources SET digest = NULL, listed_hash = NULL, size = -1, etag = NULL, last_modified = NULL"
+            " WHERE path = ?",
+            (path,),
+        )
+    elif row is None:
+        t.run(
+            "INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, run) VALUES (?, ?, ?, ?, ?, ?, 0)"
+            " ON CONFLICT(set_id, uri) DO UPDATE SET path = excluded.path, size = excluded.size,"
+            " mtime_ns = excluded.mtime_ns, digest = excluded.digest, listed_hash = NULL WHERE path IS NULL",
+            (set_id, uri, path, found.st_size, found.st_mtime_ns, f"sha-256:{digest}"),
+        )
+    elif (row[2], row[3], row[4]) != (f"sha-256:{digest}", found.st_size, found.st_mtime_ns):
+        t.run(
+            "UPDATE resources SET size = ?, mtime_ns = ?, digest = ?, listed_hash = NULL, etag = NULL,"
+            " last_modified = NULL WHERE id = ?",
+            (found.st_size, found.st_mtime_ns, f"sha-256:{digest}", row[0]),
+        )

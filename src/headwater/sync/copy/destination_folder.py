@@ -1,0 +1,210 @@
+"""The folder of a copy and its `.headwater`: made, held against a second run, opened, withdrawn when all was vain."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater.storage.database import Database
+from headwater.storage.durable import make_folders, sync_folder
+from headwater.storage.faults import DatabaseFault
+from headwater.storage.lock import Held, take_alone, take_together
+from headwater.storage.schema import Durability
+from headwater.sync.faults import DestinationLocked, DestinationUnusable, NoCopy, NoFolder
+from headwater.sync.state import FOLDER, PARTIAL_PREFIX, SCHEMA
+
+_VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
+_IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+
+
+class Home:
+    """The folder DEST and its `.headwater`: made, locked against a second run, and its state opened."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / FOLDER
+        self.temp = self.folder / "tmp"
+        self._lock_file = self.folder / "lock"
+        self._lock: int | None = None
+        self._made: list[Path] = []
+
+    def prepare(self) -> None:
+        """Make the folders, take the lock, and clear what a killed run left in `tmp`.
+
+        Raises DestinationLocked, NoFolder where something else stands in the way, and DestinationUnusable.
+        """
+        try:
+            self._made = [path for path in (self.folder, self.root, *self.root.parents) if not os.path.lexists(path)]
+            make_folders(self.root)
+            _plain_folder(self.folder)
+            self._lock = take_alone(self._lock_file)
+            _plain_folder(self.temp)
+            for leftover in os.listdir(self.temp):
+                if not leftover.startswith(PARTIAL_PREFIX):
+                    os.unlink(self.temp / leftover)
+        except Held as cause:
+            raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
+        except OSError as cause:
+            where = str(cause.filename or self.root)
+            if cause.errno in _IN_THE_WAY:
+                raise NoFolder("the destination is no folder: something else has this name", where=where) from cause
+            raise DestinationUnusable(
+                f"the destination cannot be used: {cause.strerror or cause}", where=where
+            ) from cause
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Keeps runs from changing the copy meanwhile, and makes no file: where no run was, there is none to keep off.
+
+        Raises DestinationLocked while a run is at work.
+        """
+        try:
+            descriptor = take_together(self._lock_file)
+        except Held as cause:
+            raise DestinationLocked("a run is changing this folder", where=str(self.root)) from cause
+        except OSError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def open(self) -> Database:
+        """The state, for a run that holds the lock."""
+        return Database(self.folder / "state.sqlite", SCHEMA, durability=Durability.NORMAL)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this run holds a state that no run before has made."""
+        return self._lock is not None and self.folder in self._made
+
+    def withdraw(self) -> None:
+        """Remove what this run has made, and nothing else: the state, and folders as far as they are empty."""
+        for name in ("state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "lock"):
+            (self.folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            for leftover in os.listdir(self.temp):
+                os.unlink(self.temp / leftover)
+        for folder in (self.temp, *self._made):
+            with contextlib.suppress(OSError):  # something else is in it by now: then it stays
+                folder.rmdir()
+
+    def release(self) -> None:
+        """Let another run have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@contextlib.contextmanager
+def own_state(home: Home) -> Iterator[Database]:
+    """The state for a run, which holds the lock meanwhile. Of a first run that came to nothing no trace is left."""
+    try:
+        home.prepare()
+        in_vain = home.is_new
+        try:
+            with home.open() as database:
+                try:
+                    yield database
+                finally:
+                    in_vain = in_vain and _holds_nothing(database)
+        finally:
+            if in_vain:
+                home.withdraw()
+    finally:
+        home.release()
+
+
+def _holds_nothing(database: Database) -> bool:
+    with database.read() as t:
+        return not any(
+            t.one(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608  our own names
+            for table in ("resources", "failures", "intents", "partials", "sets WHERE position IS NOT NULL")
+        )
+
+
+@contextlib.contextmanager
+def kept_state(home: Home) -> Iterator[Database]:
+    """The state of a copy that is there, for changing what it remembers; no run can begin meanwhile.
+
+    Raises NoCopy, and DestinationLocked while a run is at work.
+    """
+    _is_copy(home)
+    try:
+        descriptor = take_alone(home.folder / "lock")
+    except Held as cause:
+        raise DestinationLocked("another run works on this folder", where=str(home.root)) from cause
+    except OSError as cause:
+        raise DestinationUnusable(f"cannot be changed: {cause.strerror}", where=str(home.folder)) from cause
+    try:
+        with home.open() as database:
+            yield database
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def seen_state(home: Home) -> Iterator[Database]:
+    """The state of a copy that is there, for reading only, also while a run is at work. Raises NoCopy.
+
+    What an older version has written, or what this user may not write to, is read from a private copy.
+    """
+    _is_copy(home)
+    path = home.folder / "state.sqlite"
+    writable = os.access(path, os.W_OK) and os.access(home.folder, os.W_OK)
+    with home.open() if writable and _is_current(path) else borrowed_state(home) as database:
+        yield database
+
+
+def _is_copy(home: Home) -> None:
+    if not (home.folder / "state.sqlite").is_file():
+        raise NoCopy("this folder is no copy", where=str(home.root))
+
+
+def _is_current(path: Path) -> bool:
+    """Whether the header of the file says our schema's version: then opening it changes nothing."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_OCTETS)
+    except OSError:
+        return False
+    return int.from_bytes(header[_VERSION_AT:], "big") == SCHEMA.version and len(header) == _HEADER_OCTETS
+
+
+@contextlib.contextmanager
+def borrowed_state(home: Home) -> Iterator[Database]:
+    """A private copy of the state, or an empty one: for those that may change nothing (`--dry-run`, audit)."""
+    from shutil import copyfile
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="headwater-") as folder:
+        copy = Path(folder) / "state.sqlite"
+        try:
+            for suffix in ("", "-wal"):
+                original = home.folder / f"state.sqlite{suffix}"
+                if original.is_file():
+                    copyfile(original, f"{copy}{suffix}")
+        except OSError as cause:
+            raise DestinationUnusable(
+                f"the state cannot be read: {cause.strerror}", where=str(cause.filename)
+            ) from cause
+        try:
+            with Database(copy, SCHEMA, durability=Durability.NORMAL) as database:
+                yield database
+        except DatabaseFault as fault:
+            if fault.where is not None and fault.where.startswith(folder):
+                fault.where = str(home.folder / "state.sqlite")  # the copy is nobody's business
+            raise
+
+
+def _plain_folder(path: Path) -> None:
+    """Make a folder of ours, never through a symbolic link."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+        sync_folder(path.parent)
+    if path.is_symlink() or not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "not a plain folder", str(path))

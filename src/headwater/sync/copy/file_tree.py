@@ -1,0 +1,226 @@
+"""Where verified bytes go: into the copy by atomic rename, never through a symbolic link, never outside the folder.
+
+Folders are opened one by one, each relative to the one before and refusing links, so that whatever lies in the copy,
+a name leads nowhere else. Durability (docs/destination.md): files are not synced one by one; `settle` makes everything
+placed so far survive a power loss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from types import TracebackType
+
+from headwater.sync.copy.backup import Backup
+from headwater.sync.faults import DestinationUnusable
+from headwater.sync.network.response import write_all
+
+_OPEN_FOLDERS = 200
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_IN_THE_WAY = frozenset(
+    {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL,
+     errno.EILSEQ}
+)  # fmt: skip
+
+
+class InTheWay(Exception):
+    """One file cannot have its place: a folder, a link or a name that this file system does not allow."""
+
+
+class Tree:
+    """The copy's folder, written to by relative octet paths. `backup` keeps what is replaced or removed."""
+
+    def __init__(self, root: Path, temp: Path | None, backup: Backup | None = None) -> None:
+        self.root = os.fsencode(root)
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._temp = os.open(temp, _FOLDER) if temp is not None else -1
+        self._folders: OrderedDict[bytes, int] = OrderedDict()
+        self._backup = backup
+
+    def __enter__(self) -> Tree:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._forget()
+        os.close(self._root)
+        if self._temp >= 0:
+            os.close(self._temp)
+
+    def write(self, temp: str, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
+        """Make a temporary file; returns its size and mtime, as the file system keeps them."""
+        try:
+            descriptor = os.open(temp, _NEW, 0o666, dir_fd=self._temp)
+            try:
+                write_all(descriptor, octets)
+                if mtime_ns is not None:
+                    os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+                found = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as cause:
+            self.discard(temp)
+            raise _unusable(cause, os.fsencode(temp)) from cause
+        return found.st_size, found.st_mtime_ns
+
+    def stamp(self, temp: str, mtime_ns: int | None) -> tuple[int, int]:
+        """Give a finished temporary file its modification time; returns its size and mtime."""
+        try:
+            if mtime_ns is not None:
+                os.utime(temp, ns=(mtime_ns, mtime_ns), dir_fd=self._temp)
+            found = os.stat(temp, dir_fd=self._temp, follow_symlinks=False)
+        except OSError as cause:
+            raise _unusable(cause, os.fsencode(temp)) from cause
+        return found.st_size, found.st_mtime_ns
+
+    def place(self, temp: str, path: bytes) -> None:
+        """Rename a finished temporary file to its place. Raises InTheWay."""
+        folder, _, name = path.rpartition(b"/")
+        try:
+            target = self._folder(folder)
+            if self._backup is not None:
+                self._backup.keep(target, name, path)
+            os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=target)
+        except OSError as cause:
+            raise _fault(cause, path) from cause
+
+    def rename(self, temp: str, other: str) -> None:
+        """Give a temporary file another name."""
+        try:
+            os.rename(temp, other, src_dir_fd=self._temp, dst_dir_fd=self._temp)
+        except OSError as cause:
+            raise _unusable(cause, os.fsencode(temp)) from cause
+
+    def open_temporary(self, temp: str) -> int:
+        """A descriptor to read a temporary file. Raises OSError."""
+        return os.open(temp, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._temp)
+
+    def discard(self, temp: str) -> None:
+        """Remove a temporary file, if it is there."""
+        with contextlib.suppress(OSError):
+            os.unlink(temp, dir_fd=self._temp)
+
+    def touch(self, path: bytes, mtime_ns: int) -> None:
+        """Give a held file another modification time."""
+        folder, _, name = path.rpartition(b"/")
+        with contextlib.suppress(OSError):
+            os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=self._existing(folder), follow_symlinks=False)
+
+    def remove(self, path: bytes) -> None:
+        """Remove a held file, if it is there, and the folders that it leaves empty."""
+        folder, _, name = path.rpartition(b"/")
+        try:
+            where = self._existing(folder)
+            if self._backup is not None:
+                self._backup.keep(where, name, path)
+            os.unlink(name, dir_fd=where)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as cause:
+            if cause.errno not in (errno.EISDIR, errno.EPERM, errno.ELOOP):
+                raise DestinationUnusable(f"cannot remove a file: {cause.strerror}", where=shown(path)) from cause
+        self._prune(folder)
+
+    def stat(self, path: bytes) -> os.stat_result | None:
+        """The plain file at `path`, or None when there is none (also behind a symbolic link)."""
+        folder, _, name = path.rpartition(b"/")
+        try:
+            found = os.stat(name, dir_fd=self._existing(folder), follow_symlinks=False)
+        except OSError:
+            return None
+        return found if (found.st_mode & 0o170000) == 0o100000 else None
+
+    def open(self, path: bytes) -> int:
+        """A descriptor to read the plain file at `path`. Raises OSError."""
+        folder, _, name = path.rpartition(b"/")
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=self._existing(folder))
+
+    def _folder(self, path: bytes) -> int:
+        """The folder at `path`, made when it is not there."""
+        return self._walk(path, make=True)
+
+    def _existing(self, path: bytes) -> int:
+        return self._walk(path, make=False)
+
+    def _walk(self, path: bytes, *, make: bool) -> int:
+        if not path:
+            return self._root
+        found = self._folders.get(path)
+        if found is not None:
+            self._folders.move_to_end(path)
+            return found
+        parent, _, name = path.rpartition(b"/")
+        above = self._walk(parent, make=make)
+        try:
+            descriptor = os.open(name, _FOLDER, dir_fd=above)
+        except FileNotFoundError:
+            if not make:
+                raise
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=above)
+            descriptor = os.open(name, _FOLDER, dir_fd=above)
+        self._folders[path] = descriptor
+        while len(self._folders) > _OPEN_FOLDERS:
+            os.close(self._folders.popitem(last=False)[1])
+        return descriptor
+
+    def _prune(self, folder: bytes) -> None:
+        while folder:
+            parent, _, name = folder.rpartition(b"/")
+            held = self._folders.pop(folder, None)
+            if held is not None:
+                os.close(held)
+            try:
+                os.rmdir(name, dir_fd=self._existing(parent))
+            except OSError:
+                return
+            folder = parent
+
+    def _forget(self) -> None:
+        for descriptor in self._folders.values():
+            os.close(descriptor)
+        self._folders.clear()
+
+
+def _fault(cause: OSError, path: bytes) -> Exception:
+    if cause.errno in _IN_THE_WAY:
+        return InTheWay(f"{cause.strerror}: something is in the way of this name")
+    return _unusable(cause, path)
+
+
+def _unusable(cause: OSError, path: bytes) -> DestinationUnusable:
+    return DestinationUnusable(f"cannot write to the copy: {cause.strerror}", where=shown(path))
+
+
+def shown(path: bytes) -> str:
+    """A relative path as text."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+def flush(root: bytes) -> bool:
+    """Have everything on the copy's file system written; cheap when the kernel has already done it.
+
+    True when it is durable now. Outside Linux a system may only have begun when it says that it has.
+    """
+    descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "syncfs") or library.syncfs(descriptor) != 0:
+            os.sync()
+        return sys.platform == "linux"
+    finally:
+        os.close(descriptor)
+
+
+def boot_id() -> str:
+    """What changes with every start of the machine: while it is the same, no power was lost. Empty when unknown."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

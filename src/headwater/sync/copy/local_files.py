@@ -1,0 +1,93 @@
+"""Digests of local files, one at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from headwater.spec.hashes import HASHLIB
+from headwater.storage.database import Database, Transaction
+from headwater.sync.copy.file_tree import Tree
+from headwater.sync.copy.hash_worker import digests_of
+
+HASHERS: dict[str, Callable[..., Any]] = {name: getattr(hashlib, ours) for name, ours in HASHLIB.items()}
+
+
+def digest_of_descriptor(descriptor: int, algorithm: str) -> str:
+    """The hex digest of everything that can be read from an open file."""
+    return digests_of_descriptor(descriptor, (algorithm,))[1][0]
+
+
+def digest_of_file(open_it: Callable[[], int], algorithm: str) -> str | None:
+    """The hex digest of a file that `open_it` opens for reading; None when it cannot be opened or read."""
+    try:
+        descriptor = open_it()
+    except OSError:
+        return None
+    try:
+        return digest_of_descriptor(descriptor, algorithm)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def digests_of_descriptor(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """The number of octets and the hex digests, from one reading."""
+    return digests_of(descriptor, [HASHERS[name] for name in algorithms])
+
+
+class HeldFiles:
+    """What the disk says of files that the state knows; without a folder, none of them is there."""
+
+    def __init__(self, tree: Tree | None) -> None:
+        self._tree = tree
+
+    def intact(self, path: bytes, size: int, mtime_ns: int) -> bool:
+        """Whether a held file still has the size and time that it was given."""
+        found = self._tree.stat(path) if self._tree is not None else None
+        return found is not None and found.st_size == size and found.st_mtime_ns == mtime_ns
+
+    def digest_of(self, path: bytes, algorithm: str) -> str | None:
+        """A digest of a held file, computed now; None where it cannot be read."""
+        return None if self._tree is None else digest_of_path(self._tree, path, algorithm)
+
+
+def look_for_damage(database: Database, files: HeldFiles, set_id: int, now: int) -> None:
+    """Hash every held file of a set, and remember what is missing or different, so that it is fetched again."""
+    last = 0
+    while True:
+        with database.write() as t:
+            rows = list(
+                t.rows(
+                    "SELECT id, uri, path, digest FROM resources WHERE set_id = ? AND id > ?"
+                    " AND path IS NOT NULL ORDER BY id LIMIT 1000",
+                    (set_id, last),
+                )
+            )
+            if not rows:
+                return
+            last = rows[-1][0]
+            for key, uri, path, digest in rows:
+                algorithm, _, wanted = (digest or "sha-256:").partition(":")
+                if not wanted or files.digest_of(path, algorithm) != wanted:
+                    remember_damage(t, set_id, key, uri, now)
+
+
+def digest_of_path(tree: Tree, path: bytes, algorithm: str) -> str | None:
+    """The hex digest of a held file; None when there is none to be read."""
+    return digest_of_file(lambda: tree.open(path), algorithm)
+
+
+def remember_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> None:
+    """Remember a held file as failed, so that it is fetched again with what was listed of it."""
+    t.run(
+        "INSERT OR IGNORE INTO failures(set_id, uri, loc, reason, status, tries, first_at, last_at, next_at, lastmod,"
+        " length, hash, changed_at) SELECT set_id, uri, ?, 'the file is missing or was changed', 0, 0, ?, ?, 0,"
+        " lastmod, listed_length, listed_hash, changed_at FROM resources WHERE set_id = ? AND id = ?",
+        (uri, now, now, set_id, key),
+    )
+    # whoever compares finds it changed, and no source is asked whether its own has: it would say no
+    t.run("UPDATE resources SET mtime_ns = -1 WHERE id = ?", (key,))

@@ -1,0 +1,305 @@
+"""How a copy stands: what it holds, how far it has come, what failed and what is held back. Read, and nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from headwater.errors import Exit
+from headwater.spec.moments import from_optional
+from headwater.storage.database import Transaction
+from headwater.sync.copy.destination_folder import Home, seen_state
+from headwater.sync.copy.file_tree import shown
+from headwater.sync.lists.refused_entries import refused_of
+from headwater.sync.options import SetReport, gravest
+from headwater.sync.run import utcnow
+from headwater.sync.run_history import LastRun, last_run, set_history
+from headwater.sync.sets.selection import pick
+from headwater.sync.state import FOLDER, SetRow, fact, sets
+from headwater.sync.update.set_sync import HELD_BACK, UNCONFIRMED
+
+_MOST = 1_000
+"""Failures, and deletions held back, that are listed of one set."""
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """One transfer that failed. `waits_until`: the source asked, by `Retry-After`, not to be asked again before.
+
+    `follow_at`: when a service that follows tries it again; a run of its own tries whatever does not wait.
+    """
+
+    uri: str
+    reason: str
+    tries: int
+    since: dt.datetime
+    last_at: dt.datetime
+    waits_until: dt.datetime | None
+    follow_at: dt.datetime
+
+
+class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
+    """One deletion that was held back; `deleted_at` is what the source says of it, if it says anything."""
+
+    uri: str
+    path: str
+    deleted_at: dt.datetime | None
+
+
+class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How one set stands. `position` is a time of the source; ages are in seconds, by the local clock.
+
+    `sound_at`: when a run last brought it up to date without any fault; `unsound_since`: since when runs do not.
+    `newer_than_listed`: how many files no list has confirmed (5.3).
+    `refusals` says what of the lists is refused, or cannot be read, and why; `refused` is how many that are.
+    `last`: the report of the last run, `exit_status`: what a run would end with as things stand.
+    """
+
+    name: str
+    folder: str
+    capability_list: str | None
+    base: str | None
+    position: dt.datetime | None
+    position_age_seconds: float | None
+    checked_at: dt.datetime | None
+    sound_at: dt.datetime | None
+    sound_age_seconds: float | None
+    unsound_since: dt.datetime | None
+    files: int
+    octets: int
+    failed: int
+    refused: int
+    newer_than_listed: int
+    held_back: int
+    refusals: tuple[str, ...]
+    failures: tuple[Failure, ...]
+    deletions: tuple[HeldBack, ...]
+    lists_are_cut: bool
+    last: SetReport | None
+    exit_status: int
+
+
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The last run that has ended; `fault`: what it came to nothing by, since when and how often so."""
+
+    began_at: dt.datetime
+    ended_at: dt.datetime
+    exit_status: int
+    fault: str | None
+    fault_since: dt.datetime | None
+    fault_count: int
+
+
+class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a copy stands; what `headwater status --json` writes.
+
+    `running`: whether a run is at work now, None where that cannot be told. `partial_files` are what interrupted
+    transfers have left to go on with, or those under way.
+    """
+
+    source: str | None
+    destination: str
+    time: dt.datetime
+    running: bool | None
+    last_run: RunStatus | None
+    files: int
+    octets: int
+    partial_files: int
+    partial_octets: int
+    failed: int
+    refused: int
+    held_back: int
+    sets: tuple[SetStatus, ...]
+    exit_status: int
+
+
+def survey(
+    destination: Path | str,
+    wanted: tuple[str, ...] = (),
+    *,
+    max_age: float | None = None,
+    now: Callable[[], dt.datetime] = utcnow,
+) -> CopyStatus:
+    """How the copy in `destination` stands, or only these of its sets; changes nothing, also while a run is at work.
+
+    With `max_age`, the exit status is FINDINGS where all is well but for a set that was not looked at without fault
+    for longer than so many seconds.
+
+    Raises NoCopy, UnknownSetName, and StoreFault where the state cannot be read.
+    """
+    root = Path(os.path.abspath(destination))
+    moment = now()
+    with seen_state(Home(root)) as database, database.read() as t:
+        rows = sets(t)
+        rows = pick(rows, wanted, str(root)) if wanted else rows
+        told = tuple(_set_status(t, row, moment) for row in rows)
+        run, source = last_run(t), fact(t, "url")
+    partial_count, partial_octets = partial_files(root)
+    return CopyStatus(
+        source=source,
+        destination=str(root),
+        time=moment,
+        running=_is_running(root / FOLDER / "lock"),
+        last_run=None if run is None else _run_status(run),
+        files=sum(one.files for one in told),
+        octets=sum(one.octets for one in told),
+        partial_files=partial_count,
+        partial_octets=partial_octets,
+        failed=sum(one.failed for one in told),
+        refused=sum(one.refused for one in told),
+        held_back=sum(one.held_back for one in told),
+        sets=told,
+        exit_status=_verdict(run, told) or _too_old(told, max_age),
+    )
+
+
+def _verdict(run: LastRun | None, told: tuple[SetStatus, ...]) -> int:
+    """The gravest of the sets, and what the last run came to nothing by; a run that was interrupted proves nothing."""
+    statuses = [one.exit_status for one in told]
+    if run is None or (run.fault is not None and run.exit_status not in (Exit.SOURCE, Exit.STORE)):
+        statuses.append(Exit.UNDETERMINED)
+    elif run.fault is not None or run.exit_status == Exit.SOURCE:
+        statuses.append(run.exit_status)
+    return gravest(statuses)
+
+
+def _too_old(told: tuple[SetStatus, ...], max_age: float | None) -> int:
+    ages = [one.sound_age_seconds for one in told]
+    late = max_age is not None and any(age is None or age > max_age for age in ages)
+    return int(Exit.FINDINGS if late else Exit.DONE)
+
+
+def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
+    history = set_history(t, row.id)
+    files, octets = t.one(
+        "SELECT count(*), coalesce(sum(max(size, 0)), 0) FROM resources WHERE set_id = ? AND path IS NOT NULL",
+        (row.id,),
+    ) or (0, 0)
+    failed = int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (row.id,)))
+    held_back = int(t.value(HELD_BACK, (row.id,)))
+    refused = refused_of(t, row.id)
+    unconfirmed = int(t.value(UNCONFIRMED, (row.id,)))
+    position = from_optional(row.position.time) if row.position else None
+    sound_at = from_optional(history.sound_at) if history else None
+    last = history.report if history else None
+    return SetStatus(
+        name=row.name,
+        folder=row.folder,
+        capability_list=row.offer.capability_list,
+        base=row.base,
+        position=position,
+        position_age_seconds=_age(position, now),
+        checked_at=from_optional(history.checked_at) if history else None,
+        sound_at=sound_at,
+        sound_age_seconds=_age(sound_at, now),
+        unsound_since=from_optional(history.unsound_since_at) if history else None,
+        files=files,
+        octets=octets,
+        failed=failed,
+        refused=refused.refused + refused.skipped,
+        newer_than_listed=unconfirmed,
+        held_back=held_back,
+        refusals=tuple(what for _, what, _ in refused.sentences()),
+        failures=_failures(t, row.id),
+        deletions=_deletions(t, row.id),
+        lists_are_cut=max(failed, held_back) > _MOST,
+        last=last,
+        exit_status=_set_verdict(last, failed or unconfirmed or bool(refused), held_back),
+    )
+
+
+def _set_verdict(last: SetReport | None, failed: int, held_back: int) -> int:
+    """What a run would end with as things stand: of what was forgotten since the last one nothing counts any more."""
+    if last is None:
+        return int(Exit.UNDETERMINED)
+    if last.exit_status != Exit.TRANSFERS_FAILED:
+        return gravest([last.exit_status, Exit.TRANSFERS_FAILED if failed else Exit.DONE])
+    still = failed or held_back or not (last.failed or last.held_back)
+    return int(Exit.TRANSFERS_FAILED if still else Exit.DONE)
+
+
+def _failures(t: Transaction, set_id: int) -> tuple[Failure, ...]:
+    query = (
+        "SELECT uri, reason, tries, first_at, last_at, wait_until, next_at FROM failures WHERE set_id = ?"
+        " ORDER BY first_at, uri LIMIT ?"
+    )
+    return tuple(
+        Failure(
+            uri=uri,
+            reason=reason,
+            tries=tries,
+            since=_moment(first_at),
+            last_at=_moment(last_at),
+            waits_until=from_optional(wait_until),
+            follow_at=_moment(max(next_at, wait_until or 0)),
+        )
+        for uri, reason, tries, first_at, last_at, wait_until, next_at in t.rows(query, (set_id, _MOST))
+    )
+
+
+def _deletions(t: Transaction, set_id: int) -> tuple[HeldBack, ...]:
+    query = (
+        "SELECT uri, path, nullif(doomed_at, 0) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL"
+        " AND path IS NOT NULL ORDER BY path LIMIT ?"
+    )
+    return tuple(
+        HeldBack(uri=uri, path=shown(path), deleted_at=from_optional(at))
+        for uri, path, at in t.rows(query, (set_id, _MOST))
+    )
+
+
+def _run_status(run: LastRun) -> RunStatus:
+    return RunStatus(
+        began_at=_moment(run.began_at),
+        ended_at=_moment(run.ended_at),
+        exit_status=run.exit_status,
+        fault=run.fault,
+        fault_since=from_optional(run.fault_since_at),
+        fault_count=run.fault_count,
+    )
+
+
+def _moment(number: int) -> dt.datetime:
+    moment = from_optional(number)
+    assert moment is not None
+    return moment
+
+
+def _age(moment: dt.datetime | None, now: dt.datetime) -> float | None:
+    return None if moment is None else round((now - moment).total_seconds(), 3)
+
+
+def partial_files(destination: Path) -> tuple[int, int]:
+    """How many files, and octets of them, are half transferred: what lies below the folders of `.headwater`."""
+    files = octets = 0
+    try:
+        with os.scandir(destination / FOLDER) as entries:
+            inside = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return 0, 0
+    for path in inside:
+        for where, _, names in os.walk(path):
+            for name in names:
+                try:
+                    octets += os.lstat(os.path.join(where, name)).st_size
+                except OSError:
+                    continue  # placed in between
+                files += 1
+    return files, octets
+
+
+def _is_running(lock: Path) -> bool | None:
+    """Whether another process holds the lock, without trying to take it: a run that begins now must not be hindered."""
+    try:
+        held = os.stat(lock)
+        with open("/proc/locks", encoding="ascii") as file:
+            locks = [set(line.split()) for line in file]
+    except FileNotFoundError:
+        return None if lock.exists() else False
+    except OSError:
+        return None
+    place = f"{os.major(held.st_dev):02x}:{os.minor(held.st_dev):02x}:{held.st_ino}"
+    return any({"FLOCK", "WRITE", place} <= words for words in locks)

@@ -1,0 +1,372 @@
+"""Reads the Change Lists that can hold changes after the position, into the staging table, oldest first (DST-C).
+
+What is to be done of a list, and how far it brings us, `passage` decides. Lists are read in document order; the first
+one that cannot be read ends the reading there, so that the position never moves past what was not seen. Lists may
+overlap: each of them is judged by the position with which the reading began, and what two of them tell is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.progress import Listener
+from headwater.spec.kinds import Kind
+from headwater.storage.database import Database
+from headwater.sync.faults import Unreachable, WrongDocument
+from headwater.sync.filters import Scope
+from headwater.sync.lists.capability_lists import unusable
+from headwater.sync.lists.change_list_evaluation import passage
+from headwater.sync.lists.documents import Answer, Documents, Missing, Unchanged
+from headwater.sync.lists.entries import Intake
+from headwater.sync.lists.position import Interval, Part, Position, is_gap, select
+from headwater.sync.lists.staging import Expected, Staging, fold, set_apart
+from headwater.sync.network.throttling import RETRIED_STATUSES
+from headwater.sync.state import Offer, validators
+from headwater.sync.timestamps import micros
+
+_UPSIDE_DOWN = "UPDATE temp.changed SET ordinal = -ordinal WHERE list = ?"
+"""In a list that stands newest first it is the first entry of a resource that counts."""
+
+_ALSO_DELETED = """
+SELECT uri, ordinal, change FROM temp.changed WHERE list = ? AND pending AND uri IN
+  (SELECT uri FROM temp.changed WHERE list = ? AND pending AND change = 'deleted') ORDER BY ordinal"""
+
+_FAILING = (
+    "SELECT uri, hash, length, changed_at FROM failures"
+    " WHERE set_id = ? AND status IN (200, 404, 410) AND changed_at IS NOT NULL LIMIT 10000"
+)
+_BACKWARDS_POLLS = 3
+_DEEPEST = 2  # an index in an index: one extra level (AMB-65)
+
+
+class Outcome(Enum):
+    """How the reading of a set's Change Lists has ended."""
+
+    UNCHANGED = "unchanged"
+    READ = "read"
+    GAP = "gap"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+class Reading(msgspec.Struct, kw_only=True):
+    """What reading has brought: the outcome, the position once everything pending is done, and what to remember."""
+
+    outcome: Outcome
+    position: Position
+    documents: list[tuple[str, str | None, str | None]] = []
+    reason: str = ""
+    fault: SourceFault | None = None
+    pending_count: int = 0
+    refused_count: int = 0
+    """Changes that the scope refuses, which are in `temp.refused` and not among the pending ones."""
+
+    skipped: list[tuple[str, int]] = []
+    """Of every document that was read, how many entries name no resource (DST-F5)."""
+
+    list_count: int = 0
+    earliest: int | None = None
+    """Where the oldest list begins, when that leaves a gap after the position."""
+
+    max_age: int | None = None
+
+
+class Changes:
+    """Reads one set's changes after a position into `temp.changed`."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        database: Database,
+        scope: Scope,
+        listener: Listener,
+        set_id: int,
+        offer: Offer,
+        position: Position,
+    ) -> None:
+        self._documents = documents
+        self._database = database
+        self._scope = scope
+        self._listener = listener
+        self._set_id = set_id
+        self._offer = offer
+        self._intake = Intake(scope)
+        self._visited: set[str] = set()
+        self._indexes: set[str] = set()
+        self._reading = Reading(outcome=Outcome.UNCHANGED, position=position)
+        self._start = position
+        self._lists = 0
+        self._numbers: dict[str, int] = {}
+        self._listed: list[str] = []
+        self._pending = False
+        self._failing: dict[str, Expected] = {}
+
+    def read(self) -> Reading:
+        """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.changed")
+            t.run("DROP INDEX IF EXISTS temp.changed_uri")
+            self._failing = {row[0]: Expected(*row[1:]) for row in t.rows(_FAILING, (self._set_id,))}
+        top = self._offer.change_list
+        position = self._start
+        if position.open and position.list_uri:
+            self._follow(position.list_uri, known=True)
+            if self._reading.outcome is not Outcome.MISSING or top in (None, position.list_uri):
+                return self._finish()
+            self._reading.outcome = Outcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
+            self._start = msgspec.structs.replace(position, list_uri=top)  # where it may go on under another address
+        if top is not None:
+            self._follow(top, known=False)
+        return self._finish()
+
+    def _finish(self) -> Reading:
+        reading = self._reading
+        with self._database.write() as t:
+            fold(t, [self._numbers[uri] for uri in self._listed if uri in self._numbers], self._lists)
+            reading.refused_count = set_apart(t)
+            reading.pending_count = int(t.value("SELECT count(*) FROM temp.changed WHERE pending"))
+        return reading
+
+    # where to read
+
+    def _follow(self, uri: str, *, known: bool) -> bool:
+        """Read the document behind `uri`, list or index; False when another way must be tried."""
+        self._visited.add(uri)
+        answer, staged = self._fetch(uri, "the Change List is gone")
+        if answer is None:
+            return False
+        if isinstance(answer, Unchanged):
+            return self._unchanged(uri)
+        if answer.document.kind is Kind.CHANGE_LIST_INDEX:
+            self._indexes.update((answer.uri, answer.final))
+            return self._index(answer, staged)
+        if answer.document.kind is not Kind.CHANGE_LIST:
+            wrong = Unreachable(f"this is a {answer.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
+            return self._broken(uri, wrong)
+        from_, start = micros(answer.document.from_), self._start
+        same = (start.list_uri, start.list_from) == (uri, from_)  # with coarse times T may lie before its list
+        if not same and is_gap(from_, self._reading.position.time):
+            return self._moved(answer, known=known)
+        self._list(answer, staged)
+        return self._successor(answer)
+
+    def _fetch(self, uri: str, gone: str) -> tuple[Answer | Unchanged | None, Staging]:
+        """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
+        with self._database.write() as t:
+            held = validators(t, self._set_id, uri)
+        staged = Staging(
+            self._database, self._intake, self._listener, self._start, self._lists, uri, self._failing,
+            whole=self._pending,
+        )  # fmt: skip
+        try:
+            answer = self._documents.read(uri, staged, held, objection=self._scope.objection)
+        except SourceFault as fault:
+            self._broken(uri, fault)
+            return None, staged
+        if isinstance(answer, Answer):
+            self._reading.skipped.append((uri, answer.skipped))
+        if isinstance(answer, Missing):
+            self._reading.outcome = Outcome.MISSING
+            self._reading.reason = f"{gone}: HTTP status {answer.status}"
+            self._documents.warn("DST-C5", self._reading.reason, uri)
+            return None, staged
+        return answer, staged
+
+    def _unchanged(self, uri: str) -> bool:
+        """A 304: nothing new here. A list that is closed, or says so, may have a successor all the same (DST-C2)."""
+        position = self._reading.position
+        grows = position.open and position.closed_at is None
+        if position.list_uri != uri or grows or self._offer.capability_list is None:
+            return True
+        named = self._named_by(self._offer.capability_list)
+        if named and named not in self._visited and self._scope.refusal(named) is None:
+            return self._follow(named, known=False)
+        return True
+
+    def _broken(self, uri: str, fault: SourceFault) -> bool:
+        self._reading.outcome = Outcome.BROKEN
+        self._reading.fault = fault
+        self._reading.reason = f"{uri}: {fault.what}"
+        return False
+
+    def _moved(self, answer: Answer, *, known: bool) -> bool:
+        """A list that begins after the position: its index, or the Capability List's word, may reach further back."""
+        from_ = micros(answer.document.from_)
+        index = answer.document.link("index")
+        self._visited.discard(answer.uri)  # the index may name it too
+        read = self._read_so_far()
+        for way in (index.href if index else None, self._offer.change_list if known else None):
+            if way and way not in {*self._visited, answer.uri} and self._scope.refusal(way) is None:
+                if self._follow(way, known=False) and self._read_so_far() != read:
+                    return True
+                if self._reading.outcome in (Outcome.GAP, Outcome.BROKEN):
+                    return False
+        self._reading.outcome = Outcome.GAP
+        self._reading.earliest = from_
+        self._reading.reason = "the oldest Change List begins after the position"
+        return False
+
+    def _read_so_far(self) -> tuple[int, int]:
+        """Grows with every document that is read; not with one that is unchanged."""
+        return self._lists, len(self._reading.documents)
+
+    def _index(self, answer: Answer, staged: Staging, depth: int = 1) -> bool:
+        parts = staged.parts
+        reading = self._reading
+        selection = select(parts, micros(answer.document.from_), reading.position.time)
+        chosen = select(parts, None, self._start.time).parts
+        known = [part.from_ for part in parts if part.from_ is not None]
+        if selection.gap:
+            reading.outcome = Outcome.GAP
+            reading.earliest = min(known) if known else micros(answer.document.from_)
+            reading.reason = "the Change Lists leave out changes after the position"
+            return False
+        reading.outcome = Outcome.READ
+        for number, part in enumerate(chosen):
+            self._listed.append(part.uri)
+            if not self._part(part, depth):
+                self._hold_before(chosen[number:])
+                return False
+        reading.documents.append((answer.uri, answer.etag, answer.last_modified))
+        return True
+
+    def _hold_before(self, unread: Sequence[Part]) -> None:
+        """Lists were not read: the position stays before the first change that they may hold."""
+        reading, start = self._reading, self._start
+        begins = [part.from_ for part in unread]
+        reached = reading.position.time
+        if reached is None or all(begin is not None and begin >= reached for begin in begins):
+            return
+        known = [begin for begin in begins if begin is not None]
+        if start.time is None or len(known) < len(begins) or min(known) <= start.time:
+            reading.position = start
+        else:
+            reading.position = Position(time=min(known))
+
+    def _part(self, part: Part, depth: int) -> bool:
+        uri = part.uri
+        if uri in self._indexes:
+            return self._broken(uri, WrongDocument("an index lists itself", where=uri, rule="AMB-65"))
+        if uri in self._visited:
+            return True
+        self._visited.add(uri)
+        answer, staged = self._fetch(uri, f"{uri} is in the index, and missing")
+        if answer is None:
+            return False
+        if isinstance(answer, Unchanged):
+            return True
+        if answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
+            self._indexes.update((answer.uri, answer.final))
+            return self._index(answer, staged, depth + 1)
+        if answer.document.kind is not Kind.CHANGE_LIST:
+            wrong = Unreachable(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
+            return self._broken(uri, wrong)
+        own_from = micros(answer.document.from_)
+        if (
+            part.from_ is not None
+            and own_from is not None
+            and own_from > part.from_
+            and is_gap(own_from, self._reading.position.time)
+        ):
+            self._reading.outcome = Outcome.GAP
+            self._reading.earliest = own_from
+            self._reading.reason = "a Change List begins later than its index says"
+            return False
+        self._list(answer, staged)
+        return True
+
+    def _successor(self, answer: Answer) -> bool:
+        """After a closed list: `index`, else `up`, to the list that begins after its `until` (RS-DST-08, DST-C2)."""
+        reading = self._reading
+        if answer.document.until is None:
+            return True
+        index, up = answer.document.link("index"), answer.document.link("up")
+        if reading.position.open:
+            index = None  # `until` is in doubt: only what the Capability List names by now tells more
+        if index is not None and index.href not in self._visited and self._scope.refusal(index.href) is None:
+            return self._follow(index.href, known=False)
+        named = self._named_by(up.href) if up is not None else None
+        if named and named not in self._visited and self._scope.refusal(named) is None:
+            return self._follow(named, known=False)
+        return True
+
+    def _named_by(self, capability_list: str) -> str | None:
+        """The Change List that a Capability List now names; None when it cannot be read: then that is told (DST-C2)."""
+        if self._scope.refusal(capability_list) is not None:
+            return None
+        with self._database.write() as t:
+            held = validators(t, self._set_id, capability_list)
+        try:
+            look = self._documents.look(capability_list, validators=held)
+        except SourceFault as fault:
+            self._broken(capability_list, fault)
+            return None
+        if look.document is None and (look.status == 200 or look.status in RETRIED_STATUSES):
+            why = f"the Capability List cannot be read: {unusable(look)}"
+            self._broken(capability_list, Unreachable(why, where=capability_list, rule="DST-C2"))
+            return None
+        if look.status == 304 or look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
+            return self._offer.change_list
+        self._reading.documents.append((capability_list, look.etag, look.last_modified))
+        named = next((entry.loc for entry in look.entries if entry.capability == "changelist"), None)
+        if named is not None:
+            self._offer = msgspec.structs.replace(self._offer, change_list=named)
+        return named
+
+    # one list
+
+    def _list(self, answer: Answer, staged: Staging) -> None:
+        """Mark the entries of one list that are to be done, and move the provisional position over it (5.2)."""
+        reading = self._reading
+        passed = passage(answer, staged, self._start, reading.position)
+        for rule, remark in passed.remarks:
+            self._documents.warn(rule, remark, answer.final)
+        self._mark(passed.intervals, staged, {*passed.pending, *staged.corrected})
+        if passed.newest_first:
+            with self._database.write() as t:
+                t.run(_UPSIDE_DOWN, (self._lists,))
+        elif passed.disordered:
+            self._doubt_deletions(staged)
+        reading.position = passed.position
+        if passed.position.backwards >= _BACKWARDS_POLLS:
+            reading.outcome, reading.reason = Outcome.GAP, "the source's times have gone backwards"
+            return
+        reading.documents.append((answer.uri, answer.etag, answer.last_modified))
+        reading.outcome = Outcome.READ
+        reading.list_count += 1
+        self._numbers[answer.uri] = self._lists
+        reading.max_age = answer.max_age
+        self._lists += 1
+
+    def _doubt_deletions(self, staged: Staging) -> None:
+        """Of changes out of order a deletion counts only if none after it by time says that the resource is there.
+
+        Else the source is asked for it: a deletion too few is mended by the next list, one too many is a loss (AMB-35).
+        """
+        lows = [times.low for times in staged.times()]
+        changes: dict[str, list[tuple[int, str]]] = {}
+        with self._database.write() as t:
+            for uri, ordinal, change in t.rows(_ALSO_DELETED, (self._lists, self._lists)):
+                changes.setdefault(uri, []).append((ordinal, change))
+            for told in changes.values():
+                alive = [(lows[n] or 0, n) for n, change in told if change != "deleted"]
+                gone = max((lows[n] or 0 for n, change in told if change == "deleted"), default=0)
+                if told[-1][1] == "deleted" and alive and max(alive)[0] > gone:
+                    others = [(self._lists, n) for n, _ in told if n != max(alive)[1]]
+                    t.many("DELETE FROM temp.changed WHERE list = ? AND ordinal = ?", others)
+
+    def _mark(self, intervals: list[Interval], staged: Staging, pending: set[int]) -> None:
+        """Give the staged entries of a list their times, and say which of them are to be done."""
+        with self._database.write() as t:
+            t.many(
+                "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ? WHERE list = ? AND ordinal = ?",
+                (
+                    (int(n in pending), intervals[n].low, intervals[n].high, int(intervals[n].exact), self._lists, n)
+                    for n in staged.rows
+                ),
+            )
+        self._pending = self._pending or bool(pending)

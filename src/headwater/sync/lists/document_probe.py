@@ -1,0 +1,136 @@
+"""What an answer is: a document with its first entries, a page with links, or something that broke off (DST-A1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.spec.faults import NotXml
+from headwater.spec.reader import Reader
+from headwater.spec.records import Document, Entry
+from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, SignInRefused
+from headwater.sync.lists.sign_in_faults import sign_in_refused
+from headwater.sync.network.transport import Fetched, StreamBroken, StreamedAnswer
+from headwater.sync.timestamps import telling
+
+PAGE_OCTETS = 1 << 20
+"""How much of a page that is no ResourceSync document is kept to look for links."""
+
+_NAMESPACE = b"http://www.sitemaps.org/schemas/sitemap/"
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What is at an address: a document (with its first entries), or a page with its links."""
+
+    uri: str
+    final: str
+    status: int
+    document: Document | None
+    entries: tuple[Entry, ...]
+    link_header: str
+    body: bytes
+    fault: SourceFault | None
+    moved_to: str | None = None
+    etag: str | None = None
+    last_modified: str | None = None
+    refused: SignInRefused | None = None
+
+
+def look_at(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Look:
+    """What an answer is; `chunks` are its body, which is read as far as needed."""
+    document: Document | None = None
+    entries: list[Entry] = []
+    body, fault = answer.body, None
+    if answer.status == 200:
+        try:
+            document, entries, body, fault = _glance(answer.uri, chunks, most)
+        except StreamBroken as broken:
+            fault = broken
+    return Look(
+        uri=uri,
+        final=answer.uri,
+        status=answer.status,
+        document=document,
+        entries=tuple(entries),
+        link_header=answer.headers.get("link", ""),
+        body=body,
+        fault=fault,
+        moved_to=answer.moved_to,
+        etag=answer.headers.get("etag"),
+        last_modified=telling(answer.headers),
+        refused=sign_in_refused(uri, answer),
+    )
+
+
+def _glance(
+    final: str, chunks: Iterable[bytes], most: int
+) -> tuple[Document | None, list[Entry], bytes, SourceFault | None]:
+    """Read as a document as far as needed; if it is none, keep the beginning as a page."""
+    reader: Reader | None = Reader(base_uri=final)
+    entries: list[Entry] = []
+    page = bytearray()
+    fault: SourceFault | None = None
+    for chunk in chunks:
+        if len(page) < PAGE_OCTETS:
+            page += chunk[: PAGE_OCTETS - len(page)]
+        elif reader is None:
+            break
+        if reader is None:
+            continue
+        try:
+            entries.extend(reader.feed(chunk))
+        except SourceFault as found:
+            fault, reader = found, None
+            continue
+        if len(entries) > most and reader.document is not None:
+            return reader.document, entries, b"", None
+    if reader is None:
+        return None, [], bytes(page), fault
+    try:
+        entries.extend(reader.close())
+    except SourceFault as found:
+        return None, [], bytes(page), found
+    return reader.document, entries, b"", None
+
+
+def may_pass(fault: SourceFault) -> bool:
+    """Whether reading again may help: a torn or truncated document, but not a refused one."""
+    return fault.passing if isinstance(fault, StreamBroken) else isinstance(fault, NotXml)
+
+
+def is_torn(look: Look) -> bool:
+    """Whether something is there that began as a document and broke off, or an answer that was cut short."""
+    fault = look.fault
+    return fault is not None and may_pass(fault) and (isinstance(fault, StreamBroken) or _NAMESPACE in look.body)
+
+
+def nothing_found(url: str, faults: list[SourceFault], plain: str | None, description: Look | None) -> SourceFault:
+    """What all ways from `url` have come to; `plain` is a Sitemap, and `description` the description, that was seen."""
+    if plain is not None:
+        return PlainSitemap("only a plain Sitemap was found, no ResourceSync", where=plain, rule="DST-A3")
+    if description is not None and not description.entries:
+        return NothingToCopy("the Source Description lists no set", where=description.uri)
+    telling = [fault for fault in faults if type(fault) is not SourceFault]
+    documents = [fault for fault in telling if fault.code.startswith("HW-DOC") and fault.code != "HW-DOC-07"]
+    for kind in (NothingToCopy, SignInRefused):
+        if found := next((fault for fault in telling if isinstance(fault, kind)), None):
+            return found
+    answered = len(telling) < len(faults) or documents
+    if telling and not answered:
+        return telling[0]
+    reasons, where = _reasons(faults)
+    return NotResourceSync(f"no ResourceSync document was found: {reasons}", where=where or url, rule="DST-A2")
+
+
+def _reasons(faults: list[SourceFault]) -> tuple[str, str]:
+    """Each cause once, with its addresses where there is more than one; else the addresses by themselves."""
+    causes: dict[str, list[str]] = {}
+    for fault in faults:
+        causes.setdefault(fault.what, []).append(fault.where or "")
+    if len(causes) == 1:
+        ((what, addresses),) = causes.items()
+        return what[:1000], ", ".join(dict.fromkeys(filter(None, addresses)))[:1000]
+    told = (f"{what} ({', '.join(dict.fromkeys(filter(None, found)))})" for what, found in causes.items())
+    return "; ".join(told)[:1000] or "nothing there", ""

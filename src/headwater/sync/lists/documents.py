@@ -1,0 +1,360 @@
+"""Reads the source's documents: conditionally, as a stream, a bounded number of times, with clear ends.
+
+A document that breaks off or is torn is an ordinary race (DST-F4): it is read again before it counts as broken.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from itertools import count, islice
+from typing import Protocol, cast
+
+import msgspec
+
+from headwater.errors import HeadwaterError, SourceFault
+from headwater.progress import Listener, Notice, Progress
+from headwater.spec.moments import from_optional
+from headwater.spec.reader import Reader
+from headwater.spec.records import Document, Entry
+from headwater.sync.faults import RedirectRefused, Unreachable, cause_of
+from headwater.sync.filters import Origin, origin_of
+from headwater.sync.lists.document_probe import Look as Look
+from headwater.sync.lists.document_probe import is_torn, look_at, may_pass
+from headwater.sync.lists.sign_in_faults import sign_in_refused
+from headwater.sync.network.fetch import Objection
+from headwater.sync.network.throttling import backoff_seconds
+from headwater.sync.network.transport import Failure, FailureKind, Fetch, Fetched, StreamedAnswer, Transport
+from headwater.sync.state import Validators
+from headwater.sync.timestamps import http_micros, telling
+
+LARGEST_DOCUMENT = 4 << 30
+"""Octets of one document. The standard says 50 MB; the reader streams, so larger ones do no harm."""
+
+MOST_ENTRIES = 50_000
+"""How many entries of a document are looked at where nothing else is said: as many as the standard lets it have."""
+
+SMALL_OCTETS = 1 << 16
+"""What a Capability List hardly exceeds: of documents that are read many at a time so much is held of each."""
+
+_TOGETHER = 256
+_AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brought to its present, not to a past
+_AHEAD_UNCHANGED_SECONDS = 300.0  # that it is what it was says as much later: it was asked for in the same run
+_GONE = (404, 410)
+_OF_A_HOST = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT, FailureKind.STALLED, FailureKind.TLS})
+_TRIES = 3
+_UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
+
+Asked = tuple[str, Validators | None, Objection | None]
+"""A conditional request: for what, with which validators, and what is said of its redirects."""
+
+
+class Consumer(Protocol):
+    """Takes the entries of one document as they come. `begin` is called again when the document is read again."""
+
+    def begin(self) -> None:
+        """Forget what an earlier try has brought."""
+        ...
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        """Take the next entries, in document order."""
+        ...
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One document that was read to its end."""
+
+    uri: str
+    final: str
+    document: Document
+    etag: str | None
+    last_modified: str | None
+    read_at: dt.datetime
+    """The source's own clock when it answered (`Date`), else ours (DST-C8)."""
+
+    count: int
+    skipped: int
+    """Entries that name no resource (DST-F5)."""
+
+    octets: int
+    moved_to: str | None
+    warnings: tuple[tuple[str, str, int], ...] = ()
+    digest: str = ""
+    """Tells these octets, as received, from any others."""
+
+    max_age: int | None = None
+
+
+class Unchanged(msgspec.Struct, frozen=True):
+    """The source says that the document is what it was (304)."""
+
+    uri: str
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """The source has no such document (404, 410)."""
+
+    uri: str
+    status: int
+
+
+class Documents:
+    """The source's documents over one transport; counts requests and passes warnings on, each once."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        listener: Listener,
+        *,
+        now: Callable[[], dt.datetime],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._transport = transport
+        self._listener = listener
+        self._now = now
+        self._sleep = sleep
+        self._said: set[tuple[str, str | None]] = set()
+        self._causes: set[tuple[Origin | None, str]] = set()
+        self._ahead: dict[tuple[str, Validators | None], tuple[float, Fetched]] = {}
+        self._clock = transport.options.monotonic
+        self.moved: dict[str, str] = {}
+        """Where documents were once permanently redirected to: asked there, when they are gone from here (DST-F10)."""
+
+        self.redirected: set[str] = set()
+        """Lists that were read where they are permanently redirected to: then their set may have moved."""
+
+        self.requests = 0
+        self.octets = 0
+
+    def warn(self, rule: str, message: str, where: str | None = None, *, fault: HeadwaterError | None = None) -> None:
+        """Tell a person once; of a fault that holds for all of a host, only the first time, and what to do with it."""
+        cause = fault.cause if isinstance(fault, Unreachable) else None
+        if fault is not None and cause is not None and where is not None:
+            if (told := (origin_of(where), cause)) in self._causes:
+                return
+            self._causes.add(told)
+            message = message if fault.todo in message else f"{message}. {fault.todo}"
+        if (rule + message, where) not in self._said and len(self._said) < 1000:
+            self._said.add((rule + message, where))
+            self._listener(Notice(rule, message, where))
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """Tell how far a phase of many documents has got."""
+        self._listener(Progress(phase, done, total))
+
+    def read(
+        self,
+        uri: str,
+        consumer: Consumer,
+        validators: Validators | None = None,
+        *,
+        fresh: bool = False,
+        objection: Objection | None = None,
+    ) -> Answer | Unchanged | Missing:
+        """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read.
+
+        `objection`: what the scope says of it and of every redirect (DST-S12).
+        """
+        if objection is not None and (refused := objection(uri)):
+            raise Unreachable(f"not asked for: {refused}", where=uri, rule="DST-S12")
+        for attempt in count(1):
+            consumer.begin()
+            try:
+                return self._read(uri, consumer, validators, objection, fresh=fresh or attempt > 1)
+            except Unreachable:
+                raise  # the transport has tried again itself
+            except SourceFault as fault:
+                if not (may_pass(fault) and self._rested(attempt)):
+                    fault.where = fault.where or uri
+                    raise
+        raise AssertionError("unreachable")
+
+    def _rested(self, attempt: int) -> bool:
+        """Wait before another try (DST-F1); False when there were enough."""
+        options = self._transport.options
+        if attempt >= max(_TRIES, options.retries + 1):
+            return False
+        self._sleep(backoff_seconds(attempt, options.chance(), options.first_backoff_seconds))
+        return True
+
+    def _read(
+        self, uri: str, consumer: Consumer, validators: Validators | None, objection: Objection | None, *, fresh: bool
+    ) -> Answer | Unchanged | Missing:
+        held = None if fresh else validators
+        with self._answer(uri, _headers(held, fresh=fresh), held, objection) as (answer, chunks):
+            if answer.failure is not None and answer.failure.kind is FailureKind.REDIRECT_REFUSED:
+                raise RedirectRefused(f"cannot be fetched: {answer.failure.text}", where=uri, rule="DST-S12")
+            if answer.failure is not None:
+                raise _unanswered(uri, answer.failure)
+            if answer.status == 304 and held is not None and held.headers():
+                return Unchanged(uri)
+            if answer.status in _GONE:
+                return Missing(uri, answer.status)
+            if refused := sign_in_refused(uri, answer):
+                raise refused
+            if answer.status != 200:
+                what = f"cannot be fetched: HTTP status {answer.status}"
+                raise Unreachable(what, where=uri, rule="DST-F1", cause=cause_of(answer.status))
+            reader = Reader(base_uri=answer.uri)
+            digest = self._feed(reader, chunks, answer.uri, consumer)
+            self.octets += answer.octets
+            if answer.moved_to is not None:
+                self.redirected.add(uri)
+            document = reader.document
+            assert document is not None
+            for warned in reader.warnings:
+                times = f" ({warned.count} times)" if warned.count > 1 else ""
+                self.warn(warned.rule, warned.message + times, answer.uri)
+            return Answer(
+                uri=uri,
+                final=answer.uri,
+                document=document,
+                etag=answer.headers.get("etag"),
+                last_modified=telling(answer.headers),
+                read_at=from_optional(http_micros(answer.headers.get("date"))) or self._now(),
+                count=reader.entry_count,
+                skipped=reader.skipped_count,
+                octets=answer.octets,
+                moved_to=answer.moved_to,
+                digest=digest,
+                warnings=tuple((w.rule, w.message, w.count) for w in reader.warnings),
+                max_age=_max_age(answer.headers.get("cache-control")),
+            )
+
+    @contextmanager
+    def _answer(
+        self,
+        uri: str,
+        headers: tuple[tuple[str, str], ...],
+        held: Validators | None,
+        objection: Objection | None = None,
+    ) -> Iterator[tuple[StreamedAnswer | Fetched, Iterable[bytes]]]:
+        """The answer to one request and the chunks of its body: the one asked for ahead while it is fresh, or now."""
+        came_at, ahead = self._ahead.pop((uri, held), (0.0, None))
+        if ahead is not None:
+            longest = _AHEAD_UNCHANGED_SECONDS if ahead.status == 304 else _AHEAD_SECONDS
+            if self._clock() - came_at < longest:
+                yield ahead, (ahead.body,)
+                return
+        self.requests += 1
+        fetch = Fetch(uri, headers, max_octets=LARGEST_DOCUMENT, objection=objection)
+        with self._transport.stream(fetch) as answer:
+            yield answer, answer
+
+    def ask_ahead(self, asked: Sequence[Asked]) -> None:
+        """Ask many at a time for small documents that will be asked for in just this way in a moment.
+
+        What has not been wanted within seconds, or until the next call, is forgotten and asked for anew.
+        """
+        self._ahead = {
+            (uri, held): (came_at, answer)
+            for (uri, held, _), (came_at, answer) in zip(asked, self._together(asked), strict=True)
+            if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE
+        }
+
+    def _feed(self, reader: Reader, chunks: Iterable[bytes], final: str, consumer: Consumer) -> str:
+        """Read a body to its end; returns a digest of its octets."""
+        waiting: list[Entry] = []
+        digest = blake2b(digest_size=16)
+        for chunk in chunks:
+            digest.update(chunk)
+            entries = reader.feed(chunk)
+            if not entries and not waiting:
+                continue
+            if reader.document is None:
+                waiting.extend(entries)
+                if len(waiting) > _UNDECIDED:
+                    raise SourceFault("the root's rs:md comes after too many entries", where=final, rule="AMB-04")
+                continue
+            consumer.take(reader.document, waiting + entries if waiting else entries)
+            waiting = []
+        rest = waiting + reader.close()
+        if rest and reader.document is not None:
+            consumer.take(reader.document, rest)
+        return digest.hexdigest()
+
+    def look(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Look:
+        """Fetch whatever is at an address and say what it is (DST-A1). Raises Unreachable when nothing answers."""
+        moved = self.moved.get(uri)
+        try:
+            look = self._look_there(uri, most_entries, validators)
+        except Unreachable:
+            if moved is None:
+                raise
+            look = None
+        if moved is not None and (look is None or look.status in _GONE):
+            look = msgspec.structs.replace(self._look_there(moved, most_entries, validators), uri=uri, moved_to=moved)
+        assert look is not None
+        return self._noted(look)
+
+    def _look_there(self, uri: str, most_entries: int, validators: Validators | None) -> Look:
+        for attempt in count(1):
+            with self._answer(uri, _headers(validators, fresh=attempt > 1), validators) as (answer, chunks):
+                if answer.failure is not None:
+                    raise _unanswered(uri, answer.failure)
+                look = look_at(uri, answer, chunks, most_entries)
+            if not (is_torn(look) and self._rested(attempt)):
+                return look
+        raise AssertionError("unreachable")
+
+    def _noted(self, look: Look) -> Look:
+        if look.moved_to is not None and (look.document is not None or look.status == 304):
+            self.moved[look.uri] = look.moved_to
+        return look
+
+    def looks(self, asked: Iterable[tuple[str, Validators | None]]) -> Iterator[Look | SourceFault]:
+        """`look` at many addresses, many at a time: what is there, or why nothing answers, in their order.
+
+        What is not as small as a Capability List is looked at by itself, in its turn.
+        """
+        addresses = iter(asked)
+        while batch := list(islice(addresses, _TOGETHER)):
+            answers = self._together([(uri, held, None) for uri, held in batch])
+            for (uri, held), (_, answer) in zip(batch, answers, strict=True):
+                too_large = answer.failure is not None and answer.failure.kind is FailureKind.TOO_LARGE
+                found: Look | None = None
+                if answer.failure is None:
+                    found = look_at(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
+                moved = uri in self.moved and (found is None or found.status in _GONE)
+                if too_large or moved or (found is not None and is_torn(found)):
+                    try:
+                        yield self.look(uri, validators=held)
+                    except SourceFault as fault:
+                        yield fault
+                elif found is not None:
+                    yield self._noted(found)
+                elif answer.failure is not None:
+                    yield _unanswered(uri, answer.failure)
+
+    def _together(self, batch: Sequence[Asked]) -> list[tuple[float, Fetched]]:
+        """The answers to a few small requests, in the order of these, and when each came."""
+        self.requests += len(batch)
+        fetches = [
+            Fetch(uri, _headers(held), max_octets=SMALL_OCTETS, key=n, objection=objection)
+            for n, (uri, held, objection) in enumerate(batch)
+        ]
+        answers = [(self._clock(), answer) for answer in self._transport.many(fetches)]
+        for _, answer in answers:
+            self._transport.heard(answer.fetch.uri, answer)
+        return sorted(answers, key=lambda came: cast(int, came[1].fetch.key))
+
+
+def _unanswered(uri: str, failure: Failure) -> Unreachable:
+    cause = failure.text if failure.kind in _OF_A_HOST else None
+    return Unreachable(f"cannot be fetched: {failure.text}", where=uri, rule="DST-F1", cause=cause)
+
+
+def _headers(validators: Validators | None, *, fresh: bool = False) -> tuple[tuple[str, str], ...]:
+    past_caches = (("Cache-Control", "no-cache"),) if fresh else ()
+    return (("Accept-Encoding", "gzip"), *(validators.headers() if validators else ()), *past_caches)
+
+
+def _max_age(value: str | None) -> int | None:
+    for part in (value or "").split(","):
+        name, _, number = part.strip().partition("=")
+        if name.lower() == "max-age" and number.isdigit():
+            return int(number[:9])
+    return None

@@ -1,0 +1,342 @@
+"""How far a destination has got with one set, and which entries of a Change List are still to be done (DST-C, 5.2).
+
+Pure rules over values. All times are source times (DST-C8) in whole microseconds (`moments`). A *position* is a time T,
+the multiset of changes already applied exactly at T, and how much of which list has been processed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from hashlib import blake2b
+from itertools import pairwise
+
+import msgspec
+
+from headwater.sync.timestamps import SECOND
+
+DAY = 86_400_000_000
+FUTURE = DAY
+"""A time further than this beyond the answer's own clock cannot be meant (AMB-27)."""
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """The durable position with one set.
+
+    `time` T; None: nothing is known, every entry is unprocessed. `at_time` counts the marks of changes applied exactly
+    at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done;
+    `own`: what of `at_time` these entries account for.
+    `open`: that list can still grow, so it is what is polled (RS-DST-09); `closed_at`: its `until`, which an open one
+    has where that is in doubt (DST-C7). `backwards` counts lists that ended before T
+    (DST-F12). `rewound`: changes done at T have left the list that told them: the source may have been set back.
+    """
+
+    time: int | None = None
+    at_time: dict[str, int] = {}
+    own: dict[str, int] = {}
+    list_uri: str | None = None
+    list_from: int | None = None
+    count: int = 0
+    fingerprint: str = ""
+    open: bool = False
+    closed_at: int | None = None
+    backwards: int = 0
+    rewound: bool = False
+
+
+class Times(msgspec.Struct, frozen=True, gc=False):
+    """What one entry says of its time: change time as [`low`, `high`] (equal unless coarse), and `lastmod`."""
+
+    low: int | None = None
+    high: int | None = None
+    lastmod: int | None = None
+
+
+class Interval(msgspec.Struct, frozen=True, gc=False):
+    """The effective time of an entry: known (`exact`), or somewhere between `low` and `high` (5.2)."""
+
+    low: int | None
+    high: int | None
+    exact: bool
+
+
+class Style(Enum):
+    """What gives the entries of one document their effective times (5.2, AMB-18, AMB-21)."""
+
+    DATETIME = "datetime"
+    LASTMOD = "lastmod"
+    NONE = "none"
+
+
+class Style10:
+    """Watches a document go by and tells, at its end, whether `lastmod` is the change time (1.0 style)."""
+
+    def __init__(self, from_: int | None, until: int | None) -> None:
+        self._from, self._until = from_, until
+        self._last: int | None = None
+        self._any_datetime = self._any_lastmod = False
+        self._fits = True
+
+    def see(self, times: Times) -> None:
+        """Take one entry's times, in document order."""
+        if times.low is not None:
+            self._any_datetime = True
+        if times.lastmod is None:
+            return
+        self._any_lastmod = True
+        inside = (self._from is None or times.lastmod >= self._from) and (
+            self._until is None or times.lastmod <= self._until
+        )
+        if not inside or (self._last is not None and times.lastmod < self._last):
+            self._fits = False
+        self._last = times.lastmod
+
+    def style(self) -> Style:
+        """The document's style, once all entries have been seen."""
+        if self._any_datetime:
+            return Style.DATETIME
+        return Style.LASTMOD if self._any_lastmod and self._fits else Style.NONE
+
+
+def effective(
+    times: Sequence[Times], style: Style, from_: int | None, until: int | None, read_at: int
+) -> tuple[list[Interval], list[int]]:
+    """The effective time of each entry of one document, and the ordinals whose stated time cannot be right.
+
+    A time that goes backwards (DST-C9), lies before the list begins (DST-C7) or far in the future (AMB-27) is as good
+    as unknown: the entry lies between its neighbours.
+    """
+    stated: list[tuple[int, int] | None] = []
+    odd: list[int] = []
+    newest: int | None = None
+    for ordinal, entry in enumerate(times):
+        span = _stated(entry, style)
+        if span is not None and ((newest is not None and span[1] < newest) or span[0] > read_at + FUTURE):
+            odd.append(ordinal)
+            span = None
+        if span is not None and from_ is not None and span[0] < from_ <= span[1]:
+            span = from_, span[1]  # a day, of which the list tells the rest
+        if span is not None and from_ is not None and span[1] < from_:
+            if is_past(span[1], from_):
+                odd.append(ordinal)
+            span = None
+        if span is not None:
+            newest = max(newest, span[0]) if newest is not None else span[0]
+        stated.append(span)
+    return _bounded(stated, from_, until, read_at), odd
+
+
+def newest_first(times: Sequence[Times], style: Style) -> bool:
+    """Whether a list stands upside down: all the way down, not one step up, and more than a clock set back (AMB-20)."""
+    stated = [span for entry in times if (span := _stated(entry, style)) is not None]
+    steps = [(later > earlier) - (later < earlier) for earlier, later in pairwise(stated)]
+    return steps.count(-1) > 1 and 1 not in steps
+
+
+def _stated(entry: Times, style: Style) -> tuple[int, int] | None:
+    if style is Style.DATETIME and entry.low is not None:
+        return entry.low, entry.high if entry.high is not None else entry.low
+    if style is Style.LASTMOD and entry.lastmod is not None:
+        return entry.lastmod, entry.lastmod
+    return None
+
+
+def _bounded(
+    stated: list[tuple[int, int] | None], from_: int | None, until: int | None, read_at: int
+) -> list[Interval]:
+    upper: int | None = read_at if until is None else min(until, read_at) if until < read_at else read_at
+    highs: list[int | None] = [None] * len(stated)
+    for ordinal in range(len(stated) - 1, -1, -1):
+        highs[ordinal] = upper
+        span = stated[ordinal]
+        if span is not None:
+            upper = span[1]
+    found: list[Interval] = []
+    lower = from_
+    for span, high in zip(stated, highs, strict=True):
+        if span is None:
+            found.append(Interval(lower, max(high, lower) if high is not None and lower is not None else high, False))
+        else:
+            found.append(Interval(span[0], span[1], span[0] == span[1]))
+            lower = span[0] if lower is None else max(lower, span[0])
+    return found
+
+
+def is_past(moment: int, since: int) -> bool:
+    """Whether a stated time lies before another for certain: a whole second may mean any moment in it (AMB-06)."""
+    return moment < since and not (moment % SECOND == 0 and since - moment < SECOND)
+
+
+def told_again(position: Position, uri: str, from_: int | None, begins: int | None) -> Mapping[str, int]:
+    """The multiset of changes at T that this list, not known by its fingerprint, tells again (5.2).
+
+    `begins`: the last moment that its `from` may mean. A list that may begin amid T, and one that was rewritten, may
+    tell other changes that are equal to those done. What the fingerprint of the last list accounts for is told again
+    only where that list has another `from` by now.
+    """
+    if position.time is None or begins is None or begins >= position.time:
+        return {}
+    if uri == position.list_uri:
+        return {} if from_ == position.list_from else position.at_time
+    return {mark: count - position.own.get(mark, 0) for mark, count in position.at_time.items()}
+
+
+def unprocessed(
+    intervals: Sequence[Interval], marks: Sequence[str], position: Position, done: int, again: Mapping[str, int]
+) -> Iterator[int]:
+    """The ordinals of the entries still to be done, in document order (5.2).
+
+    `done` entries at the front are known to be done because the stored fingerprint still matches; then everything
+    behind them is not, whatever its time (DST-C9). With `done` 0 times decide: earlier than T is done, later is not,
+    at T only what is told `again`, and what may lie at or after T is not.
+    """
+    if done:
+        yield from range(done, len(intervals))
+        return
+    left = dict(again)
+    since = position.time
+    for ordinal, interval in enumerate(intervals):
+        if since is None:
+            yield ordinal
+        elif interval.exact and interval.low == since:
+            mark = marks[ordinal]
+            if left.get(mark, 0) > 0:
+                left[mark] -= 1
+            else:
+                yield ordinal
+        elif interval.high is None or not is_past(interval.high, since):
+            yield ordinal
+
+
+def advance(
+    position: Position, intervals: Iterable[Interval], marks: Sequence[str]
+) -> tuple[int | None, dict[str, int], dict[str, int]]:
+    """T, the multiset at T after every entry of one list is done, and what of it this list tells.
+
+    T never goes back (DST-F12). Of a change that several lists tell the one that tells it most often counts: one too
+    many in the multiset would let another change pass for done, one too few is done again without harm.
+    """
+    time = position.time
+    at_time = dict(position.at_time)
+    own: dict[str, int] = {}
+    for ordinal, interval in enumerate(intervals):
+        if interval.low is None:
+            continue
+        if time is None or interval.low > time:
+            time, at_time, own = interval.low, {}, {}
+        if interval.exact and interval.low == time:
+            mark = marks[ordinal]
+            own[mark] = own.get(mark, 0) + 1
+    for mark, count in own.items():
+        at_time[mark] = max(at_time.get(mark, 0), count)
+    return time, at_time, own
+
+
+def mark_of(uri: str, change: str, hash_text: str | None = None, length: int | None = None) -> str:
+    """What tells one change from another at the same moment: URI, nature and what is listed, in 16 characters."""
+    text = f"{change} {uri} {hash_text} {length}"
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class Fingerprint:
+    """A digest over the entries of a list so far; `matches` becomes true when the first n are those of a position."""
+
+    def __init__(self, position: Position, uri: str, from_: int | None) -> None:
+        same = position.list_uri == uri and position.list_from == from_ and position.count > 0
+        self._wanted = position.count if same else 0
+        self._expected = position.fingerprint
+        self._digest = blake2b(digest_size=16)
+        self.count = 0
+        self.comparable = same
+        self.matches = False
+
+    def see(self, uri: str, change: str, low: int | None, lastmod: int | None, hash_text: str | None) -> None:
+        """Take one entry, in document order."""
+        self._digest.update(f"{uri}\0{change}\0{low}\0{lastmod}\0{hash_text}\n".encode("utf-8", "surrogatepass"))
+        self.count += 1
+        if self.count == self._wanted:
+            self.matches = self._digest.hexdigest() == self._expected
+
+    @property
+    def done(self) -> int:
+        """How many entries at the front are known to be done."""
+        return self._wanted if self.matches else 0
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the next entry is behind those of the list that were there before."""
+        return self.comparable and self.count >= self._wanted
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether the list is the one we know, and its beginning is not (DST-C4)."""
+        return self.comparable and not self.matches
+
+    def hexdigest(self) -> str:
+        """The digest over all entries seen."""
+        return self._digest.hexdigest()
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One entry of a Change List Index: a list, and the interval that it states (`until` None: open or unstated)."""
+
+    uri: str
+    from_: int | None = None
+    until: int | None = None
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which lists of an index are to be read, in document order, and whether changes after T are missing (5.1)."""
+
+    parts: tuple[Part, ...]
+    gap: bool
+
+
+def select(parts: Sequence[Part], index_from: int | None, since: int | None) -> Selection:
+    """Pick every list whose interval can hold changes at or after T (5.1, AMB-11; never sorted: AMB H3)."""
+    if since is None:
+        return Selection(tuple(parts), False)
+    chosen = tuple(part for part in parts if part.until is None or not is_past(part.until, since))
+    if not parts or any(part.from_ is None for part in parts):
+        return Selection(chosen, is_gap(index_from, since))
+    return Selection(chosen, _torn(chosen, since))
+
+
+def _torn(chosen: Sequence[Part], since: int) -> bool:
+    """Whether some moment after T is in none of the chosen lists, up to where they end (AMB-23)."""
+    reach: int | None = since
+    for part in sorted(chosen, key=lambda part: part.from_ or 0):
+        if reach is not None and part.from_ is not None and part.from_ > reach:
+            return True
+        reach = None if part.until is None or reach is None else max(reach, part.until)
+    return False
+
+
+def is_gap(from_: int | None, since: int | None) -> bool:
+    """Whether a list that starts at `from_` leaves out changes after T; without a `from` nothing can be said."""
+    return from_ is not None and since is not None and from_ > since
+
+
+class Close(Enum):
+    """What the `until` of a list means (5.4)."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    DOUBTFUL = "doubtful"
+
+
+def closedness(from_: int | None, until: int | None, newest: int | None, read_at: int) -> tuple[Close, str | None]:
+    """Whether a list is closed, and what is odd about it (DST-C7)."""
+    if until is None:
+        return Close.OPEN, None
+    if until > read_at + SLACK:
+        return Close.DOUBTFUL, "`until` lies in the future"
+    if from_ is not None and until < from_:
+        return Close.DOUBTFUL, "`until` is earlier than `from`"
+    if newest is not None and newest > until:
+        return Close.DOUBTFUL, "an entry is later than `until`"
+    return Close.CLOSED, None
+
+
+SLACK = 5_000_000
+"""An `until` up to this far beyond the answer's clock (whole seconds, some skew) is taken as now."""

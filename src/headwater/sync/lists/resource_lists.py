@@ -1,0 +1,375 @@
+"""Reads a Resource List, or its index with all components, into the staging table (4.2, DST-F13).
+
+The set is the union of the components. What cannot be read makes the snapshot incomplete; what changes while it is read
+is read again, and what then still does not fit together makes it unsettled. That index and components are of one moment
+is known by asking for them again: what is the same before and after the last one was read was so when that was read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.progress import Listener, Progress
+from headwater.spec.kinds import Kind
+from headwater.spec.records import Document, Entry
+from headwater.storage.database import Database, Transaction
+from headwater.sync.faults import Unreachable, WrongDocument
+from headwater.sync.filters import Scope
+from headwater.sync.lists.documents import Answer, Documents, Missing, Unchanged
+from headwater.sync.lists.entries import Intake
+from headwater.sync.lists.fingerprints import Again, Component, Done, Fingerprint, digest_of, is_done
+from headwater.sync.lists.position import FUTURE
+from headwater.sync.state import Validators
+from headwater.sync.timestamps import micros
+
+_LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
+_INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
+_DEEPEST = 2  # an index in an index: one extra level (AMB-65)
+_READINGS = 3
+_PAUSE_SECONDS = 0.5
+_INSERT = (
+    "INSERT INTO temp.listed(uri, loc, lastmod, length, hash, type, encoding, mirrors, refused)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Resource List said, staged in `temp.listed`.
+
+    `at`: the earliest `at` of index and components (AMB-24), None when there is none that can be meant. `complete`: all
+    of it was read. `settled`: index and components belong together. `faults`: why not.
+    """
+
+    uri: str
+    at: int | None
+    stated_at: int | None = None
+    """The `at` of the document itself, as it stands there: what tells it from the next one (DST-B1)."""
+
+    complete: bool = True
+    settled: bool = True
+    count: int = 0
+    duplicates: int = 0
+    skipped: tuple[tuple[str, int], ...] = ()
+    """Documents with entries that name no resource, and how many (DST-F5)."""
+
+    print: str = ""
+    """A digest of the octets of all documents that were read, in their order."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+    components: tuple[Component, ...] = ()
+    faults: tuple[str, ...] = ()
+    document_count: int = 1
+    sitemap: bool = False
+
+
+class Same(msgspec.Struct, frozen=True):
+    """The list is the one of the last completed baseline, by its validators or by `at` and octets (DST-B1)."""
+
+    uri: str
+    etag: str | None = None
+    last_modified: str | None = None
+
+
+class OtherKind(msgspec.Struct, frozen=True):
+    """The document is ResourceSync of another kind (DST-A7)."""
+
+    uri: str
+    kind: Kind
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """One component as it was read: what asks for it again, and what tells it from another state."""
+
+    uri: str
+    validators: Validators | None
+    fingerprint: str
+    digest: str = ""
+
+    def known(self) -> Component:
+        """What is remembered of it."""
+        etag, modified = (self.validators.etag, self.validators.last_modified) if self.validators else (None, None)
+        return Component(self.uri, etag, modified, self.digest)
+
+
+class _Wrong(Exception):
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind.value)
+        self.kind = kind
+
+
+class Listing:
+    """Reads one set's Resource List into `temp.listed`."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        database: Database,
+        scope: Scope,
+        listener: Listener,
+        *,
+        sitemap: bool,
+        doubt: Callable[[], bool] = lambda: True,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`doubt`: asked when all is staged, whether a component may cost a second reading to be sure of it.
+
+        What a conditional request can tell is asked in any case.
+        """
+        self._documents = documents
+        self._database = database
+        self._scope = scope
+        self._listener = listener
+        self._sitemap = sitemap
+        self._doubt = doubt
+        self._sleep = sleep
+
+    def read(
+        self,
+        uri: str,
+        validators: Validators | None = None,
+        done: Done | None = None,
+        components: tuple[Component, ...] = (),
+    ) -> Snapshot | Same | OtherKind | Missing:
+        """Read the list behind `uri`. `done`: the list for which there would be nothing to do (DST-B1).
+
+        `components`: those of the index that `validators` are of, which says nothing of what they are by now.
+        """
+        for reading in range(_READINGS):
+            found = self._once(uri, validators)
+            if isinstance(found, Same) and any(map(self._differs, components)):
+                validators = None
+                found = self._once(uri, None)
+            if done is not None and isinstance(found, Snapshot) and is_done(found.stated_at, found.print, done):
+                return Same(uri, found.etag, found.last_modified)
+            if not isinstance(found, Snapshot) or (found.settled and found.complete):
+                return found
+            if found.settled:
+                return found  # a component is broken, not in motion: reading all again would not help
+            if reading < _READINGS - 1:
+                self._documents.warn("DST-F13", "the Resource List changed while it was read; reading it again", uri)
+                self._sleep(_PAUSE_SECONDS * (reading + 1))
+                validators = None
+        return found
+
+    def _once(self, uri: str, validators: Validators | None) -> Snapshot | Same | OtherKind | Missing:
+        with self._database.write() as t:
+            t.run("DROP INDEX IF EXISTS temp.listed_uri")
+            t.run("DELETE FROM temp.listed")
+            t.run("DELETE FROM temp.parts")
+        intake = Intake(self._scope)
+        head = _Head(self._database, intake, self._listener)
+        try:
+            answer = self._documents.read(uri, head, validators, objection=self._scope.objection)
+        except _Wrong as wrong:
+            return OtherKind(uri, wrong.kind)
+        if isinstance(answer, Unchanged):
+            return Same(uri)
+        if isinstance(answer, Missing):
+            return answer
+        if answer.document.kind not in _LISTS + _INDEXES:
+            return OtherKind(uri, answer.document.kind)
+        self._check_sitemap(answer)
+        at = self._believed(answer)
+        if answer.document.kind in _LISTS:
+            stated = micros(answer.document.at)
+            return self._finish(
+                Snapshot(
+                    uri=uri,
+                    at=at,
+                    stated_at=stated,
+                    print=answer.digest,
+                    etag=answer.etag,
+                    last_modified=answer.last_modified,
+                    skipped=_skipped(answer),
+                )
+            )
+        return self._components(answer, at, intake, head.fingerprint())
+
+    def _check_sitemap(self, answer: Answer) -> None:
+        if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self._sitemap:
+            self._documents.warn("AMB-02", "a Resource List without rs:md: taken as a plain Sitemap", answer.uri)
+
+    def _believed(self, answer: Answer) -> int | None:
+        """The document's `at`, unless it lies in the future by the source's own clock (AMB-27, DST-C8)."""
+        at, clock = micros(answer.document.at), micros(answer.read_at) or 0
+        if at is None:
+            self._documents.warn("RS-RL-01", "a Resource List without `at`", answer.final)
+        elif at > clock + FUTURE:
+            self._documents.warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
+            return clock
+        return at
+
+    def _components(self, index: Answer, at: int | None, intake: Intake, fingerprint: str) -> Snapshot:
+        faults: list[str] = []
+        misfits: list[str] = []
+        read: list[_Read] = []
+        moments = [at]
+        skipped = _skipped(index)
+        count = done = 0
+        indexes = {index.uri, index.final}
+        while row := self._next_part(done):
+            done, uri, stated, depth = row
+            count += 1
+            try:
+                if uri in indexes:
+                    raise WrongDocument("an index lists itself", where=uri, rule="AMB-65")
+                component, print_ = self._component(uri, depth, intake)
+            except SourceFault as fault:
+                faults.append(str(fault))
+                self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
+                continue
+            if component.document.kind in _INDEXES:
+                indexes.update((uri, component.final))
+            read.append(_Read(uri, _telling(component), print_, component.digest))
+            moments.append(self._believed(component))
+            skipped += _skipped(component)
+            own = micros(component.document.at)
+            if stated is not None and own is not None and own != stated:
+                misfits.append(uri)
+        if not count:
+            faults.append("an index without components")
+        if count and self._changed(_Read(index.uri, _telling(index), fingerprint)):
+            misfits.append(index.uri)
+        elif not faults and not misfits:
+            misfits.extend(self._changed_components(read))
+        known = [moment for moment in moments if moment is not None]
+        snapshot = Snapshot(
+            uri=index.uri,
+            at=min(known) if known else None,
+            stated_at=micros(index.document.at),
+            print=digest_of(index.digest, *(one.digest for one in read)),
+            complete=not faults,
+            settled=not misfits,
+            etag=index.etag,
+            last_modified=index.last_modified,
+            components=tuple(one.known() for one in read),
+            faults=tuple(faults[:20]) + tuple(f"{uri} does not fit its index" for uri in misfits[:20]),
+            document_count=count + 1,
+            skipped=skipped,
+        )
+        return self._finish(snapshot)
+
+    def _next_part(self, done: int) -> tuple[int, str, int | None, int] | None:
+        with self._database.write() as t:
+            row = t.one("SELECT n, uri, at, depth FROM temp.parts WHERE n > ? ORDER BY n LIMIT 1", (done,))
+        return None if row is None else (row[0], row[1], row[2], row[3])
+
+    def _component(self, uri: str, depth: int, intake: Intake) -> tuple[Answer, str]:
+        head = _Head(self._database, intake, self._listener, depth)
+        try:
+            answer = self._documents.read(uri, head, objection=self._scope.objection)
+        except _Wrong as wrong:
+            raise WrongDocument(f"a component is a {wrong.kind.value}", where=uri, rule="DST-A7") from wrong
+        if isinstance(answer, Missing):
+            raise Unreachable(f"a component is missing: HTTP status {answer.status}", where=uri, rule="DST-B2")
+        if not isinstance(answer, Answer):
+            raise Unreachable("a component was answered with 304 unasked", where=uri)
+        if answer.document.kind not in _LISTS + _INDEXES:
+            raise WrongDocument(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
+        return answer, head.fingerprint()
+
+    def _changed_components(self, read: list[_Read]) -> list[str]:
+        """Components that are others by now than when they were read (DST-F13); the last one needs no question."""
+        asked = read[:-1]
+        if any(one.validators is None for one in asked) and not self._doubt():
+            asked = [one for one in asked if one.validators is not None]
+        return [one.uri for one in asked if self._changed(one)]
+
+    def _changed(self, before: _Read) -> bool:
+        """Whether a document is another one by now: by its validators, else by what it lists."""
+        again = Again(Intake(self._scope))
+        try:
+            answer = self._documents.read(before.uri, again, before.validators, objection=self._scope.objection)
+        except SourceFault as fault:
+            self._documents.warn(fault.rule or fault.code, f"cannot be read again: {fault.what}", before.uri)
+            return True
+        if isinstance(answer, Unchanged):
+            return False
+        return isinstance(answer, Missing) or again.fingerprint() != before.fingerprint
+
+    def _differs(self, known: Component) -> bool:
+        """Whether a component of the last completed baseline has other octets by now, or cannot be read."""
+        held = Validators(known.etag, known.last_modified) if known.etag or known.last_modified else None
+        try:
+            answer = self._documents.read(known.uri, Again(Intake(self._scope)), held, objection=self._scope.objection)
+        except SourceFault:
+            return True  # what is wrong the reading of all tells
+        return not isinstance(answer, Unchanged) and (isinstance(answer, Missing) or answer.digest != known.digest)
+
+    def _finish(self, snapshot: Snapshot) -> Snapshot:
+        with self._database.write() as t:
+            t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
+            total = int(t.value("SELECT count(*) FROM temp.listed"))
+            doubled = total - int(t.value("SELECT count(DISTINCT uri) FROM temp.listed"))
+            if doubled:
+                self._documents.warn("AMB-89", f"{doubled} URIs are listed twice: the last one counts", snapshot.uri)
+                t.run(
+                    "DELETE FROM temp.listed WHERE EXISTS"
+                    " (SELECT 1 FROM temp.listed AS later WHERE later.uri = listed.uri AND later.n > listed.n)"
+                )
+        return msgspec.structs.replace(snapshot, count=total - doubled, duplicates=doubled)
+
+
+def _skipped(answer: Answer) -> tuple[tuple[str, int], ...]:
+    return ((answer.uri, answer.skipped),) if answer.skipped else ()
+
+
+def _telling(answer: Answer) -> Validators | None:
+    """What tells this state of a document from every other, if anything does."""
+    return Validators(answer.etag, answer.last_modified) if answer.etag or answer.last_modified else None
+
+
+class _Head:
+    """Stages the entries of one document: resources of a list, components of an index."""
+
+    def __init__(self, database: Database, intake: Intake, listener: Listener, depth: int = 0) -> None:
+        self._database = database
+        self._intake = intake
+        self._listener = listener
+        self._depth = depth
+        self._start: tuple[int, int] | None = None
+        self._print = Fingerprint()
+
+    def begin(self) -> None:
+        with self._database.write() as t:
+            if self._start is None:
+                self._start = (_last(t, "listed"), _last(t, "parts"))
+            t.run("DELETE FROM temp.listed WHERE n > ?", (self._start[0],))
+            t.run("DELETE FROM temp.parts WHERE n > ?", (self._start[1],))
+        self._print = Fingerprint()
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        if document.kind not in _LISTS + _INDEXES:
+            raise _Wrong(document.kind)
+        if document.kind in _INDEXES:
+            self._take_parts(document, entries)
+            return
+        rows = [self._intake.row(entry) for entry in entries]
+        if self._depth:
+            self._print.take_rows(rows)
+        with self._database.write() as t:
+            t.many(_INSERT, rows)
+            count = _last(t, "listed")
+        self._listener(Progress("listing", count))
+
+    def _take_parts(self, document: Document, entries: list[Entry]) -> None:
+        if self._depth >= _DEEPEST:
+            raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
+        self._print.take_parts(document, entries)
+        with self._database.write() as t:
+            t.many(
+                "INSERT OR IGNORE INTO temp.parts(uri, at, depth) VALUES (?, ?, ?)",
+                [(entry.loc, micros(entry.at), self._depth + 1) for entry in entries],
+            )
+
+    def fingerprint(self) -> str:
+        return self._print.hexdigest()
+
+
+def _last(t: Transaction, table: str) -> int:
+    return int(t.value(f"SELECT coalesce(max(n), 0) FROM temp.{table}"))  # noqa: S608

@@ -1,0 +1,260 @@
+"""libcurl: its easy handles, one a transfer, and the multi handle that works on all of them at once.
+
+The only module that imports pycurl. Options that never change are set when a handle is made, those of one request when
+it starts; what is asked for, of whom and in which order is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pycurl
+
+from headwater.sync.network import scheduler as dispatch
+from headwater.sync.network.authentication import Credentials
+from headwater.sync.network.ca_bundle import Authorities
+from headwater.sync.network.fetch import Failure, FailureKind, TransportOptions
+from headwater.sync.network.internal_addresses import AddressGuard
+from headwater.sync.network.response import Reception
+from headwater.sync.network.scheduler import Job, host_of
+from headwater.sync.network.throttling import Throttle
+
+SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
+RECEIVE_OCTETS = 128 * 1024
+PAUSE: int = pycurl.WRITEFUNC_PAUSE
+"""What a reception returns to have its transfer paused."""
+
+COMPLETE: int = pycurl.E_OK
+NOT_TAKEN: int = pycurl.E_WRITE_ERROR
+"""Results of a transfer: it is complete; the reception did not take what came."""
+
+CurlError: type[Exception] = pycurl.error
+"""What libcurl raises when an option or a request cannot be as asked."""
+
+PLAIN_HEADERS = [b"Accept-Encoding: identity"]
+
+_SMALL_ESCAPE = re.compile(r"%(?:[a-f]|.[a-f])")
+_WAITED = re.compile(r" after \d+ (?:ms|milliseconds)")  # differs each time, and one cause is told once
+_USERINFO = re.compile(r"[^\s'\"/@]*@")  # of a proxy of the environment
+_LOOPBACK = "localhost,127.0.0.0/8,::1"
+
+_FAILURES: dict[int, tuple[FailureKind, bool]] = {
+    pycurl.E_COULDNT_RESOLVE_PROXY: (FailureKind.CONNECT, True),
+    pycurl.E_COULDNT_RESOLVE_HOST: (FailureKind.CONNECT, True),
+    pycurl.E_COULDNT_CONNECT: (FailureKind.CONNECT, True),
+    pycurl.E_PARTIAL_FILE: (FailureKind.TRUNCATED, True),
+    pycurl.E_GOT_NOTHING: (FailureKind.TRUNCATED, True),
+    pycurl.E_SEND_ERROR: (FailureKind.TRUNCATED, True),
+    pycurl.E_RECV_ERROR: (FailureKind.TRUNCATED, True),
+    pycurl.E_SSL_CONNECT_ERROR: (FailureKind.TLS, True),
+    pycurl.E_PEER_FAILED_VERIFICATION: (FailureKind.TLS, False),
+    pycurl.E_SSL_CERTPROBLEM: (FailureKind.TLS, False),
+    pycurl.E_SSL_CIPHER: (FailureKind.TLS, False),
+    pycurl.E_SSL_CACERT_BADFILE: (FailureKind.TLS, False),
+    pycurl.E_SSL_ISSUER_ERROR: (FailureKind.TLS, False),
+    pycurl.E_SSL_INVALIDCERTSTATUS: (FailureKind.TLS, False),
+    pycurl.E_FILESIZE_EXCEEDED: (FailureKind.TOO_LARGE, False),
+    100: (FailureKind.TOO_LARGE, False),  # CURLE_TOO_LARGE: a header beyond libcurl's limits
+}
+"""libcurl's results as our kinds, and whether another try may succeed; any other is a protocol failure for good."""
+
+
+class _Socket(socket.socket):
+    """A socket for libcurl, which takes a duplicate of its descriptor and has no use for it afterwards."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Handle:
+    """One easy handle with its reception, used for one request after another."""
+
+    __slots__ = ("barred", "certified", "curl", "exact", "guard", "job", "method", "plain", "reception", "throttle")
+
+    def __init__(
+        self, reception: Reception, options: TransportOptions, guard: AddressGuard, throttle: Throttle | None = None
+    ) -> None:
+        self.reception = reception
+        self.throttle = throttle
+        self.guard = guard
+        self.barred: str | None = None
+        self.job: Job | None = None
+        self._renew(options)
+
+    def _renew(self, options: TransportOptions) -> None:
+        """A handle of libcurl, of which nothing is set that belongs to one request."""
+        reception = self.reception
+        self.certified = False
+        self.method = "GET"
+        self.plain = True
+        self.exact = False
+        self.curl: Any = pycurl.Curl()
+        self.curl.handle = self
+        for option, value in _fixed_options(options):
+            self.curl.setopt(option, value)
+        self.curl.setopt(pycurl.HEADERFUNCTION, reception.line)
+        self.curl.setopt(pycurl.WRITEFUNCTION, reception.body if self.throttle is None else self._write)
+        self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
+
+    def _open(self, _purpose: int, address: Any) -> socket.socket | int:
+        """A socket to connect with, unless the guard objects to the address."""
+        if self.job is not None:
+            where, port = str(address.addr[0]), int(address.addr[1])
+            if barred := self.guard.objection(host_of(self.job.site), where, port):
+                self.barred = barred
+                return int(pycurl.SOCKET_BAD)
+        return _Socket(address.family, address.socktype, address.protocol)
+
+    def _write(self, chunk: bytes) -> int | None:
+        """Pass on what has come in, if it is not too early."""
+        assert self.throttle is not None
+        if not self.throttle.take(len(chunk)):
+            self.throttle.paused[self] = None
+            return PAUSE
+        taken = self.reception.body(chunk)
+        if taken == PAUSE:
+            self.throttle.give_back(len(chunk))
+        return taken
+
+    def close(self) -> None:
+        """Free what libcurl holds for it."""
+        self.curl.close()
+
+    def aim(self, uri: str, *, proxied: bool) -> None:
+        """Say what is asked for, in the octets of `uri`.
+
+        Small hexadecimal digits are sent as they are, which libcurl would capitalise; a proxy takes only whole URIs.
+        """
+        self.barred = None
+        self.curl.setopt(pycurl.URL, uri)
+        if (self.exact or ("%" in uri and _SMALL_ESCAPE.search(uri))) and not proxied:
+            self.exact = True  # for good: pycurl cannot unset the option, so the handle says its target from now on
+            self.curl.setopt(pycurl.REQUEST_TARGET, dispatch.request_target(uri))
+
+    def identify(self, credentials: Credentials | None, options: TransportOptions) -> None:
+        """Show a client certificate, or none: libcurl cannot forget one, so that the handle is exchanged then."""
+        if credentials is None or credentials.certificate is None:
+            if self.certified:
+                self.curl.close()
+                self._renew(options)
+        elif not self.certified:
+            self.certified = True
+            self.curl.setopt(pycurl.SSLCERT, credentials.certificate)
+            self.curl.setopt(pycurl.SSLKEY, credentials.key or credentials.certificate)
+            self.curl.setopt(pycurl.SSLKEYPASSWD, "")  # else OpenSSL would ask the terminal for one
+
+    def use_method(self, method: str) -> None:
+        """HEAD or GET."""
+        if method == self.method:
+            return
+        if method == "HEAD":
+            self.curl.setopt(pycurl.NOBODY, 1)
+        elif method == "GET":
+            self.curl.setopt(pycurl.HTTPGET, 1)
+        else:
+            raise ValueError(f"method {method}")
+        self.method = method
+
+    def send_headers(self, lines: list[bytes]) -> None:
+        """The header lines of this request, beside those that libcurl makes."""
+        self.plain = lines == PLAIN_HEADERS
+        self.curl.setopt(pycurl.HTTPHEADER, lines)
+
+    def trust(self, authorities: Authorities) -> None:
+        """The authorities whose certificates are believed."""
+        if authorities.octets is not None:
+            self.curl.setopt(pycurl.CAINFO_BLOB, authorities.octets)
+        elif authorities.file:
+            self.curl.setopt(pycurl.CAINFO, authorities.file)
+        if authorities.folder:
+            self.curl.setopt(pycurl.CAPATH, authorities.folder)
+
+    def carry_on(self) -> bool:
+        """Let a paused transfer go on; False when the reception refused what libcurl had kept for it."""
+        try:
+            self.curl.pause(pycurl.PAUSE_CONT)
+        except pycurl.error:
+            return False
+        return True
+
+    def judge(self, code: int, text: str) -> Failure | None:
+        """What libcurl's result and the reception's own objections make of a transfer; None: it is complete."""
+        reception = self.reception
+        if reception.failure is not None:
+            return reception.failure
+        if code == pycurl.E_OK and reception.status == 0:
+            return Failure(FailureKind.PROTOCOL, "the answer is not HTTP")
+        if code == pycurl.E_OK or (reception.cut and code == pycurl.E_WRITE_ERROR):
+            return None
+        if self.barred is not None and code == pycurl.E_COULDNT_CONNECT:
+            return Failure(FailureKind.ADDRESS_REFUSED, self.barred)
+        text = _WAITED.sub("", text)
+        if code == pycurl.E_OPERATION_TIMEDOUT:
+            connected = self.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
+            return Failure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
+        kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, False))
+        return Failure(kind, _USERINFO.sub("***@", text) or f"error {code} of libcurl", passing)
+
+
+def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:
+    yield pycurl.NOSIGNAL, 1
+    yield pycurl.PATH_AS_IS, 1
+    yield pycurl.FOLLOWLOCATION, 0
+    yield pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
+    yield pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1
+    yield pycurl.HTTP_CONTENT_DECODING, 0
+    yield pycurl.USERAGENT, options.user_agent
+    yield pycurl.HTTPHEADER, PLAIN_HEADERS
+    yield pycurl.CONNECTTIMEOUT_MS, int(options.connect_timeout_seconds * 1000)
+    yield pycurl.LOW_SPEED_LIMIT, SLOWEST_OCTETS_PER_SECOND
+    yield pycurl.LOW_SPEED_TIME, options.stall_timeout_seconds
+    yield pycurl.BUFFERSIZE, RECEIVE_OCTETS
+    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if options.proxy is not None:
+        yield pycurl.PROXY, options.proxy
+        yield pycurl.NOPROXY, excepted
+        return
+    yield pycurl.NOPROXY, excepted if excepted.strip() == "*" else f"{excepted},{_LOOPBACK}".lstrip(",")
+
+
+class Multi:
+    """The transfers that are under way. Adding one may raise CurlError: it cannot be sent as it is."""
+
+    def __init__(self, most: int) -> None:
+        self._multi: Any = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_MAXCONNECTS, most)
+
+    def add(self, handle: Handle) -> None:
+        """Begin a transfer."""
+        self._multi.add_handle(handle.curl)
+
+    def remove(self, handle: Handle) -> None:
+        """Take a transfer off, whether it is complete or not."""
+        self._multi.remove_handle(handle.curl)
+
+    def perform(self) -> None:
+        """Send and receive what can be without waiting."""
+        self._multi.perform()
+
+    def finished(self) -> Sequence[tuple[Handle, int, str]]:
+        """The transfers that have ended since the last time: libcurl's result of each, and its words for people."""
+        ended: list[tuple[Handle, int, str]] = []
+        left = 1
+        while left:
+            left, complete, failed = self._multi.info_read()
+            ended.extend((curl.handle, COMPLETE, "") for curl in complete)
+            ended.extend((curl.handle, code, text) for curl, code, text in failed)
+        return ended
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something can be sent or received, or as long as libcurl or the caller allows."""
+        own = self._multi.timeout()
+        self._multi.select(seconds if own < 0 else min(seconds, own / 1000))
+
+    def close(self) -> None:
+        """End all connections."""
+        self._multi.close()

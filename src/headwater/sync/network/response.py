@@ -1,0 +1,337 @@
+"""One answer as it comes in: header lines, then a body that is counted, bounded, hashed and written on the way.
+
+The transport lends its methods to libcurl as callbacks. They run once for each request at the least, so the way of a
+small body is kept short: one list append when it comes, one hash and one write when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache, partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from headwater.spec.hashes import HASHLIB
+from headwater.sync.network.fetch import Failure, FailureKind, Fetch
+from headwater.sync.network.range_requests import Part, end_of, misfit, strong_validator
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+MAX_HEAD_LINES = 512
+"""Header lines of one answer; real ones have under 50."""
+
+MAX_HEAD_OCTETS = 256 * 1024
+"""Octets of all header lines of one answer (libcurl's own limit is 300 KiB)."""
+
+SMALL_OCTETS = 64 * 1024
+"""A body up to this size is held until it is complete; a longer one goes to its file as it comes."""
+
+_SHORT_LINE = 160
+"""Octets of a header line that is worth remembering; a bound on what a server can make us keep."""
+
+LASTING_OCTETS = 1 << 20
+"""A body from this size on is kept over runs when it breaks off; a shorter one is sooner fetched than remembered."""
+
+ERROR_BODY_OCTETS = 64 * 1024
+"""More of a body that is no content (an error page, a redirect's text) is not listened to."""
+
+HASHERS: dict[str, Callable[..., _Hash]] = {
+    name: partial(getattr(hashlib, function), usedforsecurity=False) for name, function in HASHLIB.items()
+}
+"""A new hash object for each algorithm that can be checked."""
+
+
+def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
+    """Status and headers of the final answer's header block in `lines`; status 0 when there is none.
+
+    Interim answers before it and trailers after it are left out.
+    """
+    quick = _usual_head(lines)
+    if quick is not None:
+        return quick
+    status, inside, last = 0, False, ""
+    headers: dict[str, str] = {}
+    for line in lines:
+        if line.startswith(b"HTTP/"):
+            status, headers, inside, last = _final_status(line), {}, True, ""
+        elif not inside:
+            continue
+        elif line in (b"\r\n", b"\n"):
+            inside = False
+        elif line[0] in b" \t":  # obsolete line folding (RFC 9112, 5.2)
+            headers[last] = f"{headers.get(last, '')} {line.strip().decode('latin-1')}"
+        else:
+            last, value = _known_field(line) if len(line) <= _SHORT_LINE else _field(line)
+            headers[last] = f"{headers[last]}, {value}" if last in headers else value
+    return status, headers
+
+
+def _usual_head(lines: deque[bytes]) -> tuple[int, dict[str, str]] | None:
+    """The same for one block of short lines, each with a name of its own; None for any other."""
+    if len(lines) < 3 or lines[-1] != b"\r\n" or max(map(len, lines)) > _SHORT_LINE:
+        return None
+    status = _known_status(lines[0])
+    headers = dict(map(_known_field, islice(lines, 1, len(lines) - 1)))
+    return (status, headers) if status and "" not in headers and len(headers) == len(lines) - 2 else None
+
+
+def _field(line: bytes) -> tuple[str, str]:
+    if line[:1] in b" \t\r\n" or line.startswith(b"HTTP/"):
+        return "", ""  # a line that goes on, an end, a beginning: no field
+    name, _, text = line.partition(b":")
+    return name.decode("latin-1").strip().lower(), text.strip().decode("latin-1")
+
+
+_known_field = lru_cache(maxsize=1024)(_field)
+"""Most lines of one server's answers are the same every time."""
+
+
+def _final_status(line: bytes) -> int:
+    if not line.startswith(b"HTTP/"):
+        return 0
+    number = line.split(None, 2)[1:2]
+    status = int(number[0]) if number and len(number[0]) == 3 and number[0].isdigit() else 0
+    return status if status >= 200 else 0
+
+
+_known_status = lru_cache(maxsize=64)(_final_status)
+
+
+class Reception:
+    """Receives one answer after another: `begin`, the callbacks `line` and `body`, then `complete` or `discard`."""
+
+    delivering = False
+    """Part of the body has been handed on already, so that the fetch cannot be repeated unseen."""
+
+    def __init__(self) -> None:
+        self.lines: deque[bytes] = deque(maxlen=MAX_HEAD_LINES)
+        self.line = self.lines.append  # a builtin: libcurl's header callback costs next to nothing
+        self.raised: BaseException | None = None
+        self._descriptor = -1
+        self._unfinished: str | None = None
+        self._part: Part | None = None
+
+    def begin(self, fetch: Fetch, part: Part | None = None, site: str = "") -> None:
+        """Be ready for the answer of `site` to `fetch`, of which the rest after `part` is asked for."""
+        self.fetch = fetch
+        self.lines.clear()
+        self.chunks: list[bytes] = []
+        self.octets = 0
+        self.cut = False
+        self.held = False
+        self.failure: Failure | None = None
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._bound = min(SMALL_OCTETS, fetch.max_octets)
+        self.hashers: list[tuple[str, _Hash]] | None = None
+        self.resumed_at = 0
+        self.misfit: str | None = None
+        self.voided = False
+        self._asked = part
+        self._site = site
+        self._part = None
+        self._end = 0
+
+    def body(self, chunk: bytes) -> int | None:
+        """libcurl's write callback: None takes the chunk, any other length than its own ends the transfer."""
+        try:
+            if self._asked is not None:
+                self.read_head()
+                if 200 <= self.status < 300 and not self._take_up():
+                    return 0
+            self.octets += len(chunk)
+            if self.octets > self._bound and not self.goes_on():
+                return 0
+            self.chunks.append(chunk)
+            if self.hashers is not None:
+                self._spill()
+        except OSError as error:
+            self.failure = _store_failure(error)
+            return 0
+        except BaseException as error:  # noqa: BLE001  libcurl would print and forget it; the transport raises it again
+            self.raised = error
+            return 0
+        return None
+
+    def goes_on(self) -> bool:
+        """Decide on a body that has outgrown its bound: an error page is cut, content is bounded by `max_octets`."""
+        self.read_head()
+        if not 200 <= self.status < 300:
+            self.cut = True
+            return self.octets <= ERROR_BODY_OCTETS
+        if self._end and self.octets > self._end:
+            self.misfit = "more than the part that was announced"
+            self.failure = Failure(FailureKind.PROTOCOL, self.misfit)
+            return False
+        declared = self.headers.get("content-length", "")
+        most = self.fetch.max_octets
+        if self.octets > most or (declared.isdecimal() and len(declared) < 20 and int(declared) > most):
+            said = f"{declared} octets declared" if declared else f"more than {most} octets received"
+            self.failure = Failure(FailureKind.TOO_LARGE, f"{said}, {most} allowed")
+            return False
+        if self.fetch.into is not None and self.hashers is None:
+            self._begin_file(self.fetch.into)
+            self.hashers = [(name, HASHERS[name]()) for name in self.fetch.algorithms]
+        self._bound = self._end or most
+        return True
+
+    def _begin_file(self, into: str) -> None:
+        """Make the file of a long body: one that outlives this fetch, where the rest could be asked for later."""
+        validator = strong_validator(self.headers) if self.status == 200 else None
+        if validator is None:
+            self._create(into)
+            return
+        declared = self.headers.get("content-length", "")
+        total = int(declared) if declared.isdecimal() else None
+        lasting = None
+        if self.fetch.keeper is not None and total is not None and total >= LASTING_OCTETS:
+            lasting = self.fetch.keeper.begun(self.fetch, validator, total, self._site)
+        self._create(lasting or into)
+        self._part = Part(lasting or into, 0, validator, total, lasting=lasting is not None, site=self._site)
+
+    def _take_up(self) -> bool:
+        """A 2xx answers the request for the rest: go on with the part, or begin anew; False when it is not usable."""
+        part, self._asked = self._asked, None
+        assert part is not None
+        if self.status != 206:
+            self.voided = True
+            part.remove()
+            return True
+        self.misfit = misfit(part, self.headers, self._site)
+        if self.misfit is None:
+            self._end, part.total = end_of(self.headers)
+            if part.total > self.fetch.max_octets:
+                said = f"{part.total} octets declared, {self.fetch.max_octets} allowed"
+                self.failure = Failure(FailureKind.TOO_LARGE, said)
+                part.remove()
+                return False
+            try:
+                self._descriptor = part.open()
+            except OSError as error:
+                self.misfit = str(error)
+        if self.misfit is not None:
+            part.remove()
+            self.failure = Failure(FailureKind.PROTOCOL, f"the server sends {self.misfit}")
+            return False
+        self._part, self._unfinished, self.hashers = part, part.path, part.hashers
+        self.octets = self.resumed_at = part.octets
+        self._bound = self._end
+        self.status = 200
+        return True
+
+    def _spill(self) -> None:
+        """Hash and write what has come in; from now on every chunk goes this way."""
+        data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+        self.chunks.clear()
+        for _, hasher in self.hashers or ():
+            hasher.update(data)
+        write_all(self._descriptor, data)
+
+    def read_head(self) -> None:
+        """Set `status` and `headers` from the lines received; too many of them are a failure."""
+        if self.status or self.failure:
+            return
+        self.status, self.headers = parse_head(self.lines)
+        if len(self.lines) == MAX_HEAD_LINES or sum(map(len, self.lines)) > MAX_HEAD_OCTETS:
+            said = f"headers of more than {MAX_HEAD_OCTETS} octets or {MAX_HEAD_LINES} lines"
+            self.failure = Failure(FailureKind.TOO_LARGE, said)
+            self.status, self.headers = 0, {}
+
+    def complete(self) -> tuple[bytes, dict[str, str]]:
+        """The answer has ended well: write what is to be written; the body (if it is not in a file) and its digests.
+
+        Sets `failure` when the store refuses. Only a 2xx is content: nothing else is hashed or written.
+        """
+        if not 200 <= self.status < 300:
+            return b"".join(self.chunks), {}
+        try:
+            if self._asked is not None and not self._take_up():
+                return b"", {}
+            if self._part is not None and self.octets < (self._part.total or 0):
+                said = f"the part ends at {self.octets} of {self._part.total} octets"
+                self.failure = Failure(FailureKind.TRUNCATED, said, passing=True)
+                return b"", {}
+            if self.hashers is not None:
+                self._finish()
+                return b"", {name: hasher.hexdigest() for name, hasher in self.hashers}
+            data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+            self.held = self.fetch.into is None or self.fetch.holds_small
+            if self.fetch.into is not None and not self.held:
+                self._create(self.fetch.into)
+                if data:
+                    write_all(self._descriptor, data)
+                self._finish()
+        except OSError as error:
+            self.failure = _store_failure(error)
+            self.discard()
+            return b"", {}
+        digests = {name: HASHERS[name](data).hexdigest() for name in self.fetch.algorithms}
+        return (data if self.held else b""), digests
+
+    def what_is_left(self, failure: Failure | None) -> Part | None:
+        """Of an answer that is over: the part with which another try may go on. The file is closed then."""
+        if self._asked is not None:
+            self._asked.gained = 0
+            return self._asked
+        part = self._part
+        if part is None or failure is None or not failure.passing or self.hashers is None or self._descriptor < 0:
+            return None
+        part.octets, part.hashers, part.gained = (
+            self.octets,
+            self.hashers,
+            self.octets - self.resumed_at if self.resumed_at else 0,
+        )
+        self._close()
+        self._unfinished = self._part = None
+        return part
+
+    def discard(self, *, lasting: bool = False) -> None:
+        """Leave no half file behind; `lasting`: none but what is kept over runs."""
+        if self._unfinished is None:
+            return
+        self._close()
+        if not lasting or self._part is None or not self._part.lasting:
+            with contextlib.suppress(OSError):
+                os.unlink(self._unfinished)
+        self._unfinished = None
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _create(self, path: str) -> None:
+        """Make the file; `discard` knows of it before it exists, as an interrupt may come as soon as it does."""
+        self._unfinished = path
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except OSError:
+            self._unfinished = None  # what is there is not ours
+            raise
+
+    def _finish(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1
+        if self._part is not None and self._part.lasting and self.fetch.into is not None:
+            os.rename(self._part.path, self.fetch.into)
+        self._unfinished = None
+
+
+def _store_failure(error: OSError) -> Failure:
+    return Failure(FailureKind.STORE, f"{error.strerror or error}: {error.filename or 'temporary file'}")
+
+
+def write_all(descriptor: int, octets: bytes) -> None:
+    """Write to the end: the kernel may take a part at a time."""
+    written = os.write(descriptor, octets)
+    if written == len(octets):
+        return
+    rest = memoryview(octets)
+    while rest := rest[written:]:
+        written = os.write(descriptor, rest)

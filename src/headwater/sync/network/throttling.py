@@ -1,0 +1,154 @@
+"""How much a destination may ask of a host, and when it may ask again: decisions over values, without a clock.
+
+Sources complain of harvesters that hammer them and harvesters of sources that answer slowly; both are met by starting
+wide where a host is quick, giving way at the first sign of overload, and waiting as long as the host says (DST-F1).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headwater.sync.network.curl_handles import Handle
+
+RETRIED_STATUSES = frozenset({408, 425, 429}) | frozenset(range(500, 600))
+"""Answers that another try may change (DST-F1); every other 4xx is final."""
+
+OVERLOADED_STATUSES = frozenset({429, 503})
+"""Answers by which a host says that it is asked too much."""
+
+FIRST_LIMIT = 16
+"""Requests in flight to a new host: wide enough to hide a loopback's latency, no burden for a real server."""
+
+QUICK_SECONDS = 0.05
+"""An answer within this time never argues against one more request in flight."""
+
+_DELTA = re.compile(r"\d{1,10}\Z", re.ASCII)
+
+
+def backoff_seconds(attempt: int, chance: float, first: float = 0.5, longest: float = 30.0) -> float:
+    """The wait before try number `attempt` + 1: doubling from `first` up to `longest`, of which `chance` (0 to 1) takes
+    away up to half, so that many failed requests do not come back in step.
+    """
+    ceiling = min(longest, first * 2.0 ** min(attempt - 1, 32))
+    return float(ceiling * (1.0 - chance / 2))
+
+
+def retry_after_seconds(value: str | None, date: str | None, now: float) -> float | None:
+    """The wait that a `Retry-After` header asks for, in seconds from now; None when there is none or it is unreadable.
+
+    An HTTP date is measured against the answer's own `date` header when it has one, because a source's time is never
+    compared with ours (DST-C8); else against `now`, seconds since the epoch.
+    """
+    if value is None:
+        return None
+    value = value.strip()
+    if _DELTA.match(value):
+        return float(value)
+    if (until := _http_date(value)) is None:
+        return None
+    answered_at = _http_date(date) if date else None
+    return max(0.0, until - (now if answered_at is None else answered_at))
+
+
+def _http_date(text: str) -> float | None:
+    from email.utils import mktime_tz, parsedate_tz  # imported here: rarely needed, slow to load
+
+    parts = parsedate_tz(text)
+    if parts is None:
+        return None
+    try:
+        return float(mktime_tz(parts))
+    except (ValueError, OverflowError):
+        return None
+
+
+@dataclass(slots=True)
+class HostLimit:
+    """How many requests may be in flight to one host: more while it answers quickly, half when it is overloaded.
+
+    Until the first sign of overload each answer allows one more, later each full round does (as TCP does). The limit
+    stops growing while answers take more than twice the host's best: it is queueing, and asking more gains nothing.
+    """
+
+    most: int
+    limit: float = 0.0
+    best_seconds: float = field(default=float("inf"))
+    usual_seconds: float = 0.0
+    cut_at: float = float("-inf")
+    cautious: bool = False
+
+    def __post_init__(self) -> None:
+        self.limit = float(min(FIRST_LIMIT, self.most))
+
+    def answered(self, seconds: float) -> None:
+        """A request was answered `seconds` after it was sent."""
+        self.best_seconds = min(self.best_seconds, seconds)
+        self.usual_seconds += (seconds - self.usual_seconds) / 8 if self.usual_seconds else seconds
+        if self.limit < self.most and self.usual_seconds <= max(QUICK_SECONDS, 2 * self.best_seconds):
+            self.limit = min(self.most, self.limit + (1 / self.limit if self.cautious else 1))
+
+    def overloaded(self, sent_at: float, now: float) -> None:
+        """A request sent at `sent_at` was refused or lost; what was sent before the last cut says nothing new."""
+        if sent_at > self.cut_at:
+            self.limit = max(1.0, self.limit // 2)
+            self.cut_at = now
+            self.cautious = True
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """At most `rate` requests a second, with a burst of one tenth of a second's worth (one at least)."""
+
+    rate: float
+    tokens: float = 1.0
+    filled_at: float = 0.0
+
+    def take(self, now: float) -> float:
+        """Take a token and return 0, or take none and return the seconds until there is one."""
+        self.tokens = min(max(1.0, self.rate / 10), self.tokens + max(0.0, now - self.filled_at) * self.rate)
+        self.filled_at = now
+        if self.tokens >= 1.0 - 1e-9:
+            self.tokens -= 1.0
+            return 0.0
+        return (1.0 - self.tokens) / self.rate
+
+
+LEAST_OCTETS_PER_CONNECTION = 4096
+"""Octets a second that are worth a connection: with more of them each would look as if it stood still."""
+
+_BURST_SECONDS = 0.1
+
+
+class Throttle:
+    """A bucket of octets that fills by `rate` each second; it may be overdrawn by what comes at once."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self.paused: dict[Handle, None] = {}
+        self._octets = self._most = rate * _BURST_SECONDS
+        self._filled_at: float | None = None
+
+    def fill(self, now: float) -> bool:
+        """Let time fill the bucket; whether there is anything in it."""
+        if self._filled_at is not None:
+            self._octets = min(self._most, self._octets + max(0.0, now - self._filled_at) * self.rate)
+        self._filled_at = now
+        return self._octets > 0
+
+    def take(self, octets: int) -> bool:
+        """Take so many octets; False: it is too early."""
+        if self._octets <= 0:
+            return False
+        self._octets -= octets
+        return True
+
+    def give_back(self, octets: int) -> None:
+        """What was taken has not been used."""
+        self._octets += octets
+
+    def wait_seconds(self) -> float:
+        """How long it takes until there is something in the bucket."""
+        return max(0.0, (1 - self._octets) / self.rate)

@@ -1,0 +1,32 @@
+"""What the sets of one run share: the source, the copy and its state, and what the caller wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from headwater.progress import Done, Listener
+from headwater.storage.database import Database
+from headwater.sync.copy.file_tree import Tree
+from headwater.sync.lists.documents import Documents
+from headwater.sync.network.transport import Transport
+from headwater.sync.options import Options
+
+
+class Kit(msgspec.Struct, kw_only=True):
+    """One for each run. `tree` is None where a dry run has no folder to look at; `now` is in microseconds."""
+
+    documents: Documents
+    transport: Transport
+    database: Database
+    tree: Tree | None
+    temp: str
+    run: int
+    options: Options
+    source: str
+    destination: str
+    listener: Listener
+    each: Callable[[Done], None]
+    now: Callable[[], int]
+    adopt: bool

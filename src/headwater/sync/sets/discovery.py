@@ -1,0 +1,381 @@
+"""Finds the sets of a source from any address: a host, a page, or any of its documents (DST-A1…A7, RS-DISC).
+
+What is at an address is decided by looking, not by what led there (DST-A7). Every way is bounded and remembered, so
+that no loop of links keeps a destination busy (DST-A4). The Capability Lists that a Source Description names are read
+many at a time; where the sets that are wanted can be told without (`choosing`), only theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.spec.discovery import html_links, parse_link_header, robots_sitemaps
+from headwater.spec.kinds import Kind
+from headwater.spec.records import Document, Entry
+from headwater.spec.uris import normalise
+from headwater.sync.connection import CUSTOMARY_NAMES, is_host, starting_uri
+from headwater.sync.faults import NothingToCopy, Unreachable
+from headwater.sync.lists.capability_lists import (
+    CAPABILITY_LISTS,
+    NOTHING,
+    CapabilityLists,
+    Known,
+    no_document,
+    refused,
+    unusable,
+    validated,
+)
+from headwater.sync.lists.document_probe import nothing_found
+from headwater.sync.lists.documents import Documents, Look
+from headwater.sync.network.throttling import RETRIED_STATUSES
+from headwater.sync.sets.selection import MOST_SETS, Shortlist, Wanted, shortlist
+from headwater.sync.sets.set_names import names_of
+from headwater.sync.state import Offer, Validators
+
+WELL_KNOWN = "/.well-known/resourcesync"
+_HIGHEST = 4
+_MOST_PAGES = 10_000
+_MOST_LINKS = 100
+_TOGETHER = 256
+_MOST_SITEMAPS = 50
+_SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
+_DESCRIPTIONS = (Kind.SOURCE_DESCRIPTION, Kind.SOURCE_DESCRIPTION_INDEX)
+_RESOURCE_LISTS = (Kind.RESOURCE_LIST, Kind.RESOURCE_LIST_INDEX)
+_CHANGE_LISTS = (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What discovery has found: the sets, where it began, and the Source Description if one was seen."""
+
+    url: str
+    offers: tuple[Offer, ...]
+    description: str | None = None
+    description_etag: str | None = None
+    description_modified: str | None = None
+    final: str = ""
+    faults: tuple[tuple[str, str], ...] = ()
+    """Capability Lists that could not be read, and why."""
+
+    read: tuple[tuple[str, Validators], ...] = ()
+    """The Capability Lists that were read, and the validators that hold for what they offer."""
+
+    pages: tuple[tuple[str, Validators], ...] = ()
+    """The Source Descriptions below the one that was seen, where that is an index of them."""
+
+    detours: tuple[tuple[str, str], ...] = ()
+    """Source Descriptions and Capability Lists that are none, or do not answer, and were gone around (DST-F4)."""
+
+    left_out: int = 0
+    """How many more are listed than were to be looked at."""
+
+    listed: tuple[str, ...] | None = None
+    """Where only the Capability Lists of the wanted sets were read: all that are listed. None: everything was read."""
+
+    @property
+    def several(self) -> bool:
+        """Whether the source has more sets than one."""
+        return len(self.offers if self.listed is None else self.listed) > 1
+
+
+class Discovery:
+    """Finds what a source offers, over one `Documents`.
+
+    `wanted`: only these sets are asked for. `known`, by the URI of the Capability List: it is asked for conditionally,
+    and what it has offered holds as long as it is unchanged. `description`: a look at the Source Description just had.
+    `most`: so many of the sets that are listed are looked at.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        *,
+        sitemap: bool = False,
+        wanted: Wanted | None = None,
+        known: Mapping[str, Known] | None = None,
+        description: Look | None = None,
+        most: int = MOST_SETS,
+    ) -> None:
+        self._documents = documents
+        self._sitemap = sitemap
+        self._wanted = wanted or Wanted()
+        self._lists = CapabilityLists(documents, known or {})
+        if description is not None:
+            self._lists.put(description)
+        self._shortlist: Shortlist | None = None
+        self._most = min(most, MOST_SETS)
+        self._count = self._left_out = self._pages = self._links = 0
+        self._offered: set[str] = set()
+        self._visited: set[str] = set()
+        self._faults: list[SourceFault] = []
+        self.set_faults: list[tuple[str, str]] = []
+        self._unusable: dict[str, str] = {}
+        self._detours: dict[str, str] = {}
+        self._plain: str | None = None
+        self._description: Look | None = None
+        self._final = ""
+
+    def find(self, url: str) -> Found:
+        """Find the sets behind `url`. Raises a SourceFault that says why when there are none."""
+        url = starting_uri(url)
+        offers: list[Offer] = []
+        for look in self._ways(url):
+            self._final = self._final or look.final
+            offers = list(self._from(look, whole=is_host(url)))
+            if offers or self._shortlist or self._left_out:
+                self._go_around(*() if self._description or look.uri == _well_known(url) else (_well_known(url),))
+                break
+        chosen, description = self._shortlist, self._description
+        if not offers and chosen is None and not self._left_out:
+            raise nothing_found(url, self._faults, self._plain, self._description)
+        return Found(
+            url,
+            tuple(named(offers)) if chosen is None else chosen.offers,
+            description.uri if description else None,
+            description.etag if description else None,
+            description.last_modified if description else None,
+            self._final,
+            tuple(self.set_faults) if chosen is None else chosen.faults,
+            tuple(self._lists.read),
+            tuple(self._lists.pages),
+            tuple(self._detours.items()),
+            self._left_out,
+            None if chosen is None else chosen.listed,
+        )
+
+    def unread(self, uris: Iterable[str]) -> tuple[tuple[str, str], ...]:
+        """Of Capability Lists that could not be read those that still cannot, and why."""
+        uris = list(uris)
+        self._lists.look(uris)
+        return tuple((uri, why) for uri in uris if (why := self._lists.why_not(uri)) is not None)
+
+    def _ways(self, url: str) -> Iterator[Look]:
+        """Everything that may lead in, the likeliest first (DST-A2)."""
+        parts = urlsplit(url)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        if is_host(url):
+            yield from self._look(origin + WELL_KNOWN)
+            yield from self._look(url)
+        else:
+            yield from self._look(url)
+            folder = parts.path if parts.path.endswith("/") else parts.path + "/"
+            yield from self._look(origin + folder.rstrip("/") + WELL_KNOWN)
+            yield from self._look(origin + WELL_KNOWN)
+        for line in self._robots(origin):
+            yield from self._look(line)
+        if url.endswith("/"):
+            yield from self._by_custom(url)
+
+    def _by_custom(self, folder: str) -> Iterator[Look]:
+        """Documents under the names that tools give them, after all ways of the standard, and told as that."""
+        if self._faults and all(isinstance(fault, Unreachable) for fault in self._faults):
+            return  # nobody answers there at all
+        for name in CUSTOMARY_NAMES:
+            told = len(self._faults)
+            looks = [look for look in self._look(folder + name) if look.document is not None]
+            del self._faults[told:]  # that nothing is there is no fault
+            for look in looks:
+                if self._sitemap or look.document is None or look.document.kind not in _SITEMAPS:
+                    remark = "found under a customary name, to which no rule of the standard leads"
+                    self._documents.warn("DST-A2", remark, look.uri)
+                yield look
+
+    def _look(self, uri: str) -> Iterator[Look]:
+        if normalise(uri) in self._visited:
+            return
+        self._visited.add(normalise(uri))
+        try:
+            look = self._lists.take(uri)
+        except SourceFault as fault:
+            self._faults.append(fault)
+            self._unusable[normalise(uri)] = fault.what
+            return
+        if look.document is None and (look.status == 200 or look.status in RETRIED_STATUSES):
+            self._unusable[normalise(uri)] = unusable(look)
+        if look.status == 200 or look.link_header:
+            yield look
+        else:
+            self._faults.append(refused(look))
+
+    def _robots(self, origin: str) -> list[str]:
+        for look in self._look(f"{origin}/robots.txt"):
+            return list(robots_sitemaps(look.body, look.final))[:_MOST_SITEMAPS]
+        return []
+
+    def _go_around(self, *uris: str) -> None:
+        """Note which of these documents were looked for, and are no ResourceSync or do not answer (DST-F4)."""
+        self._detours |= {uri: why for uri in uris if (why := self._unusable.get(normalise(uri))) is not None}
+
+    # from what is there
+
+    def _from(self, look: Look, *, whole: bool, depth: int = 0) -> Iterator[Offer]:
+        """The sets that an address leads to; `whole`: the user named the source, not one of its sets."""
+        document = look.document
+        if document is None:
+            yield from self._from_page(look, whole=whole, depth=depth)
+        elif document.kind in _DESCRIPTIONS:
+            self._remember(look)
+            yield from self._from_description(look)
+        elif document.kind in CAPABILITY_LISTS:
+            yield from self._from_capability_list(look, whole=whole)
+        elif document.kind in _SITEMAPS:
+            yield from self._from_sitemap(look)
+        else:
+            yield from self._from_below(look, document, whole=whole)
+
+    def _remember(self, look: Look) -> None:
+        if self._description is None:
+            self._description = look
+
+    def _from_page(self, look: Look, *, whole: bool, depth: int) -> Iterator[Offer]:
+        """A page or resource: its `Link` header, then the links of its head (RS-DISC-02, RS-DISC-03)."""
+        if look.fault is not None:
+            self._faults.append(look.fault)
+        links = [*parse_link_header(look.link_header, look.final), *html_links(look.body, look.final)]
+        for href in [link.href for link in links if link.is_resourcesync]:
+            self._links += 1
+            if depth == _HIGHEST or self._links > _MOST_LINKS:
+                return
+            for target in self._look(href):
+                yield from self._from(target, whole=whole, depth=depth + 1)
+
+    def _from_description(self, look: Look) -> Iterator[Offer]:
+        self._shortlist = shortlist(look, self._wanted, self._lists)
+        if self._shortlist is None:
+            yield from self._listed_in(look, 0)
+
+    def _listed_in(self, look: Look, depth: int) -> Iterator[Offer]:
+        """The sets of everything that a Source Description lists."""
+        entries = look.entries
+        if look.document is not None and look.document.kind is Kind.SOURCE_DESCRIPTION:
+            entries = entries[: max(0, self._most - self._count)]
+            self._count += len(entries)
+            self._left_out += len(look.entries) - len(entries)
+            too_many = self._left_out > 0 and self._count >= MOST_SETS
+        else:
+            entries = entries[: max(0, _MOST_PAGES - self._pages)]
+            self._pages += len(entries)
+            too_many = len(entries) < len(look.entries)
+        if too_many:
+            self._documents.warn("RS-SD-05", "more sets than are looked at", look.final)
+        for start in range(0, len(entries), _TOGETHER):
+            batch = entries[start : start + _TOGETHER]
+            if look.document is not None and look.document.kind is Kind.SOURCE_DESCRIPTION:
+                self._lists.look(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
+                self._documents.progress("reading sets", start + len(batch), len(entries))
+            for entry in batch:
+                if normalise(entry.loc) not in self._visited:
+                    yield from self._listed_at(entry, look, depth)
+
+    def _listed_at(self, entry: Entry, above: Look, depth: int) -> Iterator[Offer]:
+        kept = self._lists.unchanged(entry.loc, above.uri)
+        if kept is not None:
+            self._visited.add(normalise(entry.loc))
+            self._offered.add(normalise(entry.loc))
+            yield kept
+            return
+        found = False
+        for target in self._look(entry.loc):
+            found = True
+            yield from self._below_description(target, entry, above, depth)
+        if not found:
+            self.set_faults.append((entry.loc, str(self._faults[-1])))
+
+    def _below_description(self, target: Look, entry: Entry, above: Look, depth: int) -> Iterator[Offer]:
+        document = target.document
+        if document is None:
+            self.set_faults.append((entry.loc, no_document(target)))
+            return
+        if document.kind in _DESCRIPTIONS:
+            self._lists.pages.append(validated(target))
+            if depth < _HIGHEST:
+                yield from self._listed_in(target, depth + 1)
+            return
+        if document.kind in CAPABILITY_LISTS:
+            yield from self._offer(target, above.uri)
+            return
+        self._documents.warn("DST-A7", f"listed as a Capability List, but it is a {document.kind.value}", target.final)
+        yield from self._from_below(target, document, whole=False)
+
+    def _from_capability_list(self, look: Look, *, whole: bool) -> Iterator[Offer]:
+        document = look.document
+        up = document.link("up") if document is not None else None
+        if up is not None and whole:
+            for above in self._look(up.href):
+                if above.document is not None and above.document.kind in _DESCRIPTIONS:
+                    self._remember(above)
+                    self._lists.put(look)
+                    self._shortlist = shortlist(above, self._wanted, self._lists)
+                    if self._shortlist is None:
+                        yield from self._offer(look, above.uri)
+                        yield from self._listed_in(above, 0)
+                    return
+            self._go_around(up.href)
+        yield from self._offer(look, up.href if up is not None else None)
+
+    def _from_sitemap(self, look: Look) -> Iterator[Offer]:
+        if self._sitemap:
+            yield Offer(identity=look.uri, name="", resource_list=look.uri, is_sitemap=True)
+        else:
+            self._plain = self._plain or look.uri
+
+    def _from_below(self, look: Look, document: Document, *, whole: bool) -> Iterator[Offer]:
+        """A capability document: climb to its Capability List; if there is none, it stands for itself (DST-A4)."""
+        above = document
+        for _ in range(_HIGHEST):
+            up = above.link("up")
+            if up is not None and normalise(up.href) in self._offered:
+                return  # its set has been found already
+            target = next(self._look(up.href), None) if up is not None else None
+            if target is None or target.document is None:
+                self._go_around(*(up.href,) if up is not None else ())
+                break
+            if target.document.kind in CAPABILITY_LISTS:
+                offers = list(self._from_capability_list(target, whole=whole))
+                if offers:
+                    yield from offers
+                    return
+                break
+            if target.document.kind in _DESCRIPTIONS:
+                break
+            above = target.document
+        if "up" not in {link.rel for link in document.links}:
+            self._documents.warn("RS-NAV-01", "no `up` link: the document stands for itself", look.final)
+        yield from self._alone(look, document)
+
+    def _alone(self, look: Look, document: Document) -> Iterator[Offer]:
+        index = document.link("index")
+        uri = index.href if index is not None else look.uri
+        if document.kind in _RESOURCE_LISTS:
+            yield Offer(identity=uri, name="", resource_list=uri)
+        elif document.kind in _CHANGE_LISTS:
+            yield Offer(identity=uri, name="", change_list=uri)
+        else:
+            self._faults.append(NothingToCopy(f"a {document.kind.value} alone cannot be copied yet", where=look.uri))
+
+    def _offer(self, look: Look, description: str | None) -> Iterator[Offer]:
+        offer = self._lists.offered(look, description)
+        if offer is None:
+            fault = NothingToCopy(NOTHING, where=look.uri)
+            self._faults.append(fault)
+            self.set_faults.append((look.uri, fault.what))
+            return
+        self._offered.add(normalise(offer.identity))
+        yield offer
+
+
+def _well_known(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}"
+
+
+def named(offers: Iterable[Offer]) -> list[Offer]:
+    """Every set once, with a name made of its address, unique among these and fit for a folder."""
+    unique: dict[str, Offer] = {}
+    for offer in offers:
+        unique.setdefault(normalise(offer.identity), offer)
+    names = names_of([offer.identity for offer in unique.values()])
+    return [msgspec.structs.replace(offer, name=name) for offer, name in zip(unique.values(), names, strict=True)]

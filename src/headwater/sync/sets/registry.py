@@ -1,0 +1,375 @@
+"""The sets of one run: those that the source offers by now, or those remembered, and of them what the user wants.
+
+The Source Description says which sets there are; it is asked for conditionally, and as long as it is what it was, what
+is remembered holds (DST-C1, RS-DST-09). Who wants a few sets of thousands is given these without the others being read:
+then only these are remembered, until a run wants more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.progress import Listener, Notice
+from headwater.storage.database import Database, Transaction
+from headwater.sync.faults import Unreachable, cause_of
+from headwater.sync.filters import origin_of
+from headwater.sync.lists.capability_lists import Known, unusable
+from headwater.sync.lists.documents import Documents, Look
+from headwater.sync.network.throttling import RETRIED_STATUSES
+from headwater.sync.options import Options
+from headwater.sync.sets.discovery import Discovery, Found
+from headwater.sync.sets.list_comparison import likeness
+from headwater.sync.sets.moved_sets import (
+    Alike,
+    Matches,
+    address_at,
+    another_source,
+    at_offer,
+    is_of_another,
+    match,
+    may_be_moved,
+    move_set,
+    moved_command,
+    redirects_of,
+)
+from headwater.sync.sets.offer_refresh import FreshOffers, place_of
+from headwater.sync.sets.selection import pick, wanted_of
+from headwater.sync.sets.set_names import Names
+from headwater.sync.state import (
+    SOURCE,
+    Offer,
+    SetRow,
+    add_set,
+    all_validators,
+    fact,
+    keep_fact,
+    keep_validators,
+    moved_documents,
+    sets,
+    validators,
+)
+
+_OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
+_UNREAD, _SOME = "unread", "only some were read"  # facts: Capability Lists that failed, and whether all were tried
+_PAGES = "descriptions of the index"
+_DETOUR = "found around a broken document"
+_REFUSED = (401, 403)
+
+
+class Roster:
+    """Finds and remembers the sets of one run. `faults` and `final` are told once `rows` has been asked."""
+
+    def __init__(
+        self, url: str, root: Path, options: Options, listener: Listener, database: Database, documents: Documents
+    ) -> None:
+        self._url = url
+        self._root = root
+        self._options = options
+        self._listener = listener
+        self._database = database
+        self._documents = documents
+        self._unread: set[str] = set()
+        self._moving: list[SetRow] = []
+        self._found: Found | None = None
+        self.final = url
+        """Where the address has led to."""
+
+        self.faults: list[str] = []
+        """Capability Lists that cannot be read, each with what is wrong."""
+
+    def rows(self) -> list[SetRow]:
+        """The sets to be brought up to date. Raises SourceFault where none are found, and UsageFault."""
+        offered = self._offered()
+        rows = self._remembered() if offered is None else offered
+        return pick(rows, self._still_offered(rows), self._url) if self._options.sets else rows
+
+    def _still_offered(self, rows: list[SetRow]) -> tuple[str, ...]:
+        """What the user wants, without the sets that are remembered and not offered by now: of these it is told."""
+        with self._database.write() as t:
+            gone = {row.id: row for row in sets(t)}
+        for row in rows:
+            gone.pop(row.id, None)
+        lost = {said: row for row in gone.values() for said in (row.name, row.offer.identity)}
+        for said in self._options.sets:
+            if said in lost:
+                where = lost[said].offer.capability_list or lost[said].offer.identity
+                self._unreadable("DST-Q", f"the source no longer offers the set {lost[said].name}", where)
+        return tuple(said for said in self._options.sets if said not in lost)
+
+    def _offered(self) -> list[SetRow] | None:
+        """The sets that the source offers by now; None: what is remembered still holds."""
+        with self._database.write() as t:
+            known = sets(t)
+            self._documents.moved |= moved_documents(t)
+            same = fact(t, "url") == self._url
+            self.final = (fact(t, "final") if same else None) or self._url
+            description = fact(t, "description") if same else None
+            detour = bool(fact(t, _DETOUR)) and same
+            held = validators(t, SOURCE, description) if description else None
+        if not (known and same):
+            return self._discover(known)
+        if description is None:
+            return self._discover(known) if detour else None
+        if self._wants_more(known):
+            held = None
+        try:
+            look = self._documents.look(description, validators=held)
+        except SourceFault as fault:
+            self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
+            return None
+        self._tell_refused(look.uri, look.final, look.status in _REFUSED)
+        if look.document is None and (look.status == 200 or look.status in RETRIED_STATUSES):
+            self._keep_to_what_is_known(known, look)
+            return None
+        if look.status == 304 and origin_of(look.final) != origin_of(description):
+            self.final = look.final  # the same document, which by now is elsewhere
+        if look.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
+            return None
+        return self._discover(known, look)
+
+    def _keep_to_what_is_known(self, known: list[SetRow], look: Look) -> None:
+        """There is no Source Description where there was one: what is remembered stays as it is (DST-F4)."""
+        why = f"the Source Description cannot be read: {unusable(look)}"
+        fault = Unreachable(why, where=look.uri, rule="DST-F4", cause=cause_of(look.status))
+        self._make_do(known, fault, "DST-F4", why, look.uri)
+        if look.status == 200:
+            self._unreadable("DST-F4", why, look.uri)
+
+    def _wants_more(self, known: list[SetRow]) -> bool:
+        """Whether only some sets were read so far, and others are wanted."""
+        with self._database.write() as t:
+            some = bool(fact(t, _SOME))
+            offered = self._offered_before(t, known)
+        told = {row.name for row in offered} | {row.offer.identity for row in offered}
+        return some and not (self._options.sets and told.issuperset(self._options.sets))
+
+    def _pages_hold(self) -> bool:
+        """Whether every Source Description of an index is what it was: the index itself tells nothing of that."""
+        with self._database.write() as t:
+            pages = msgspec.json.decode(fact(t, _PAGES) or "[]", type=list[str])
+            asked = [(page, validators(t, SOURCE, page)) for page in pages]
+        found = list(self._documents.looks(asked))
+        for page, look in zip(pages, found, strict=True):
+            if isinstance(look, SourceFault):
+                fault = look
+            elif look.status not in (200, 304):
+                what = f"HTTP status {look.status}"
+                fault = look.refused or Unreachable(what, where=page, cause=cause_of(look.status))
+            else:
+                continue
+            self._documents.warn("DST-C5", f"a Source Description cannot be read: {fault.what}", page, fault=fault)
+        return all(isinstance(look, SourceFault) or look.status != 200 for look in found)
+
+    def _still_unread(self, known: list[SetRow]) -> bool:
+        """Try the Capability Lists again that could not be read; False when one of them can by now."""
+        with self._database.write() as t:
+            uris = msgspec.json.decode(fact(t, _UNREAD) or "[]", type=list[str])
+        wanted = self._options.sets
+        if wanted and {row.name for row in known} | {row.offer.identity for row in known} >= set(wanted):
+            meant = {row.offer.identity for row in known if row.name in wanted} | set(wanted)
+            uris = [uri for uri in uris if uri in meant]
+        still = Discovery(self._documents).unread(uris) if uris else ()
+        for uri, what in still:
+            self._unreadable("DST-A6", f"a set cannot be read: {what}", uri)
+        return len(still) == len(uris)
+
+    def _discover(self, known: list[SetRow], look: Look | None = None) -> list[SetRow] | None:
+        same = self._is_same_url()
+        look = look if look is not None and look.status == 200 else None
+        discovery = Discovery(
+            self._documents,
+            sitemap=self._options.sitemap,
+            wanted=wanted_of(self._options, known),
+            known=self._known(known) if same else None,
+            description=look,
+        )
+        try:
+            found = discovery.find(self._url)
+        except SourceFault as fault:
+            if not (known and same):
+                raise
+            what = f"{fault.what}: what is remembered is used"
+            self._make_do(known, fault, fault.rule or fault.code, what, fault.where or self._url)
+            self._tell_refused_sets(known, discovery.set_faults)
+            return None
+        self.final = found.final
+        for where, what in found.faults:
+            self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
+        for where, what in found.detours:
+            self._unreadable("DST-F4", f"{what}; gone around, which may not lead to all there is", where)
+        self._tell_refused_sets(known, found.faults)
+        return self._remember(known, found)
+
+    def _make_do(self, known: list[SetRow], fault: SourceFault, rule: str, what: str, where: str) -> None:
+        """Nothing new can be learnt: what is remembered has to do, where that can be all that is wanted."""
+        if not self._wants_more(known):
+            self._documents.warn(rule, what, where, fault=fault)
+        elif self._options.sets:
+            raise fault
+        else:
+            self._unreadable(rule, what, where, fault)
+
+    def _known(self, known: list[SetRow]) -> dict[str, Known]:
+        """What is remembered of Capability Lists, to ask for them conditionally."""
+        with self._database.write() as t:
+            held = all_validators(t, SOURCE)
+        offers = {row.offer.identity: row.offer for row in known if row.offer.capability_list == row.offer.identity}
+        return {uri: Known(offer, held[uri]) for uri, offer in offers.items() if uri in held}
+
+    def _unreadable(self, rule: str, what: str, where: str, fault: SourceFault | None = None) -> None:
+        """A fault of one set's Capability List: everything else goes on."""
+        if where not in self._unread:
+            self._unread.add(where)
+            self._documents.warn(rule, what, where, fault=fault)
+            self.faults.append(f"{where}: {what}")
+
+    def _tell_refused_sets(self, known: list[SetRow], faults: Sequence[tuple[str, str]]) -> None:
+        for where, what in faults[:1] if known else ():
+            self._tell_refused(where, where, any(f"HTTP status {status}" in what for status in _REFUSED))
+
+    def _tell_refused(self, uri: str, final: str, refused: bool) -> None:
+        """Say what to do where the source of a copy is at another origin by now, and wants to know there who asks."""
+        command = moved_command(self._url, final, self._root) if refused else None
+        if command is not None:
+            what = f"the source is at {final} by now and wants to know there who asks; what signs you in is sent to"
+            what += f" {self._url} only. If you trust the new address: {command}"
+            self._listener(Notice("DST-F10", what, uri))
+            self.faults.append(f"{uri}: {what}")
+
+    def _is_same_url(self) -> bool:
+        with self._database.write() as t:
+            return fact(t, "url") == self._url
+
+    def _remember(self, known: list[SetRow], found: Found) -> list[SetRow]:
+        """Remember what was found, and give the sets: those known, also where they have moved, and those that are new.
+
+        Known sets whose Capability List, or the Source Description that lists it, cannot be read now are among them, as
+        they are remembered. Where only some were read, all that was remembered of the others stays.
+        """
+        some = found.listed is not None
+        own = {offer.identity for offer in found.offers} | self._unread
+        matches = match(
+            [row for row in known if not some or row.offer.identity in own],
+            found.offers,
+            redirects_of(self._documents),
+            self._alike(known, found),
+            said=self._options.moved,
+        )
+        with self._database.write() as t:
+            listed = found.listed or tuple(offer.identity for offer in found.offers)
+            if is_of_another(known, listed, matches):
+                raise another_source(fact(t, "url"), known, self._url, self._root)
+            before = self._offered_before(t, known) if some else []
+            rows = self._rows(t, known, found, matches)
+            rows += [row for row in matches.gone if self._is_unread(row.offer)]
+            told = {row.id for row in rows}
+            rows += [row for row in before if row.id not in told]
+            self._keep(t, found, rows, some=some)
+        self._miss(known, rows, told=bool(found.description))
+        return rows
+
+    def _alike(self, known: list[SetRow], found: Found) -> Alike | None:
+        """How sets that are left over are told by what they list; None where the address alone tells another source."""
+        url = None if self._is_same_url() else self._url
+        may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
+        may = may or self._options.moved
+        return likeness(self._documents, self._database, self._url, found.final) if may else None
+
+    def _is_unread(self, offer: Offer) -> bool:
+        return offer.capability_list in self._unread or offer.description in self._unread
+
+    def _keep(self, t: Transaction, found: Found, rows: list[SetRow], *, some: bool) -> None:
+        moved = self._documents.moved
+        self._moving = [row for row in rows if row.move is not None]
+        if self._moving:
+            self._found = found  # a run that ends before all is taken along finds out anew what has moved
+            if found.description:
+                keep_validators(t, SOURCE, found.description, None, None, moved.get(found.description))
+        else:
+            self._keep_source(t, found)
+        keep_fact(t, _PAGES, msgspec.json.encode([uri for uri, _ in found.pages]).decode())
+        for uri, held in (*found.read, *found.pages):
+            keep_validators(t, SOURCE, uri, held.etag, held.last_modified, moved.get(uri))
+        unread = set(msgspec.json.decode(fact(t, _UNREAD) or "[]", type=list[str])) if some else set()
+        unread = (unread - {offer.identity for offer in found.offers}) | {uri for uri, _ in found.faults}
+        keep_fact(t, _UNREAD, msgspec.json.encode(sorted(unread)).decode())
+        keep_fact(t, _SOME, "yes" if some else "")
+        keep_fact(t, _OFFERED, msgspec.json.encode([row.id for row in rows]).decode())
+        keep_fact(t, _GONE, "yes" if found.description else "")
+        keep_fact(t, _DETOUR, "yes" if found.detours else "")
+
+    def _keep_source(self, t: Transaction, found: Found) -> None:
+        """Remember the address, and where it has led to."""
+        keep_fact(t, "url", found.url)
+        keep_fact(t, "final", found.final)
+        if found.description:
+            keep_fact(t, "description", found.description)
+            etag, modified = found.description_etag, found.description_modified
+            keep_validators(t, SOURCE, found.description, etag, modified, self._documents.moved.get(found.description))
+        else:
+            t.run("DELETE FROM facts WHERE name = 'description'")
+
+    def conclude(self) -> None:
+        """At the end of a run: where every set that has moved was taken along, its new address holds."""
+        if self._found is None:
+            return
+        with self._database.write() as t:
+            now = {row.id: row.offer.identity for row in sets(t)}
+            if any(now[row.id] != row.offer.identity for row in self._moving):
+                return
+            self._keep_source(t, self._found)
+        address = address_at(self._url, place_of(self._moving[0].offer) or self._url)
+        if address is not None:
+            told = f"the source is at {address} by now: name it like that, the old address may cease to lead there"
+            self._listener(Notice("DST-F10", told, self._url))
+
+    def _rows(self, t: Transaction, known: list[SetRow], found: Found, matches: Matches) -> list[SetRow]:
+        """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
+        names = Names(row.name for row in known)
+        folders = {row.folder.lower() for row in known}
+        several = found.several or len(known) > 1 or bool(known and not matches.rows)
+        rows = []
+        for offer in found.offers:
+            row = matches.rows.get(offer.identity)
+            if row is None:
+                offer = msgspec.structs.replace(offer, name=names.free(offer.name))
+                folder = offer.name if several else ""
+                rows.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
+                continue
+            if row.offer.identity != offer.identity and row.move is None:  # of a move it is told how it ends
+                self._listener(Notice("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity))
+            # with a move it is remembered there once it has turned out to be the same
+            rows.append(at_offer(row, offer) if row.move is not None else move_set(t, row, offer))
+        return rows
+
+    def _remembered(self) -> list[SetRow]:
+        """The sets that the source offered when it was last looked at."""
+        with self._database.write() as t:
+            known = sets(t)
+            told = bool(fact(t, _GONE))
+            rows = self._offered_before(t, known)
+        self._miss(known, rows, told=told)
+        return rows
+
+    def _offered_before(self, t: Transaction, known: list[SetRow]) -> list[SetRow]:
+        kept = fact(t, _OFFERED)
+        numbers = None if kept is None else set(msgspec.json.decode(kept, type=list[int]))
+        return [row for row in known if numbers is None or row.id in numbers]
+
+    def _miss(self, known: list[SetRow], rows: list[SetRow], *, told: bool) -> None:
+        """Say which sets the Source Description lists no longer: they are kept, and no longer brought up to date."""
+        offered = {row.id for row in rows}
+        for row in known if told else ():
+            if row.id not in offered:
+                where = row.offer.capability_list or row.offer.identity
+                self._listener(
+                    Notice("DST-Q", f"the source no longer offers the set {row.name}: it stays as it is", where)
+                )
+
+    def with_fresh_offer(self, row: SetRow) -> SetRow:
+        """What is offered of one set just now, where that has to be asked for."""
+        return FreshOffers(self._documents, self._database, self._unread, self._unreadable).of(row)

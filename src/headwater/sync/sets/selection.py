@@ -1,0 +1,134 @@
+"""Which sets a user means, where the Source Description alone tells: then no other Capability List need be read.
+
+A set is said by its Capability List's URI, or by its name. A name decides only when no other address that is listed
+could come by it, whichever of them turn out to be sets: what is chosen early is what reading everything would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from headwater.spec.kinds import Kind
+from headwater.spec.uris import normalise
+from headwater.sync.faults import UnknownSetName
+from headwater.sync.lists.capability_lists import CapabilityLists, validated
+from headwater.sync.lists.documents import Look
+from headwater.sync.options import Options
+from headwater.sync.sets.set_names import Candidates, Names
+from headwater.sync.state import Offer, SetRow
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What the user has said, and the identity of each set that is remembered, by its name."""
+
+    said: tuple[str, ...] = ()
+    remembered: Mapping[str, str] = {}
+
+
+def choose(listed: Sequence[str], wanted: Wanted) -> dict[str, str] | None:
+    """The name of each set that is meant, by its address; None when only reading all that is listed can tell.
+
+    `listed` are different addresses, in document order, in which those that are meant come too.
+    """
+    known = {identity: name for name, identity in wanted.remembered.items()}
+    remembered = Names(known.values())
+    some_missing = not known.keys() <= set(listed)  # they may have moved to an address that is listed (DST-F10)
+    candidates = Candidates(listed)
+    names = {identity: name for name, identity in candidates.names.items()}
+    chosen: dict[str, str] = {}
+    for said in wanted.said:
+        identity = wanted.remembered.get(said, said if said in names else candidates.owner(said))
+        if identity is None or identity not in names:
+            return None
+        if identity not in known and (some_missing or (said != identity and said in remembered)):
+            return None
+        if said not in (identity, known.get(identity, said)):
+            return None  # the set is remembered by another name
+        chosen[identity] = known.get(identity, names[identity])
+    return {identity: chosen[identity] for identity in listed if identity in chosen}
+
+
+MOST_SETS = 100_000
+"""How many sets of one source are looked at."""
+
+_CAPABILITY_LIST = "capabilitylist"
+
+
+class Shortlist(msgspec.Struct, frozen=True):
+    """What the wanted sets offer, which remembered ones of them cannot be read and why, and all that is listed."""
+
+    offers: tuple[Offer, ...]
+    faults: tuple[tuple[str, str], ...]
+    listed: tuple[str, ...]
+
+
+def shortlist(description: Look, wanted: Wanted, lists: CapabilityLists) -> Shortlist | None:
+    """Read the Capability Lists of the wanted sets, and no other; None where only reading all of them can tell."""
+    listed = _addresses(description, lists) if wanted.said else None
+    names = choose(list(listed), wanted) if listed else None
+    if listed is None or names is None:
+        return None
+    lists.look(names)
+    offers, faults = [], []
+    for uri, name in names.items():
+        offer = lists.offer(uri, listed[uri])
+        if offer is not None:
+            offers.append(msgspec.structs.replace(offer, name=name))
+        elif uri in wanted.remembered.values():
+            faults.append((uri, lists.why_not(uri) or "it is no Capability List any more"))
+        else:
+            return None
+    return Shortlist(tuple(offers), tuple(faults), tuple(listed))
+
+
+def _addresses(description: Look, lists: CapabilityLists) -> dict[str, str] | None:
+    """Every Capability List that is listed (DST-A6), and where; None when something else is listed, or nothing answers.
+
+    An index of Source Descriptions is followed to these (RS-SD-09, AMB-53).
+    """
+    pages: list[Look | None] = [description]
+    if description.document is not None and description.document.kind is Kind.SOURCE_DESCRIPTION_INDEX:
+        pages = []
+        for entry in description.entries:
+            pages.append(lists.one(entry.loc))
+            if sum(len(page.entries) for page in pages if page is not None) > MOST_SETS:
+                return None
+    found: dict[str, str] = {}
+    forms: set[str] = set()
+    for page in pages:
+        if page is None or page.document is None or page.document.kind is not Kind.SOURCE_DESCRIPTION:
+            return None
+        for entry in page.entries:
+            if (entry.capability or _CAPABILITY_LIST).strip().lower() != _CAPABILITY_LIST:
+                return None
+            if (form := normalise(entry.loc)) not in forms:
+                forms.add(form)
+                found[entry.loc] = page.uri
+    lists.pages += [validated(page) for page in pages if page is not None and page is not description]
+    return found
+
+
+_MOST_NAMES = 50
+
+
+def wanted_of(options: Options, known: Sequence[SetRow]) -> Wanted:
+    """What the user wants of the sets of a source, some of which are known."""
+    return Wanted(options.sets, {row.name: row.offer.identity for row in known})
+
+
+def pick(rows: list[SetRow], wanted: Sequence[str], where: str) -> list[SetRow]:
+    """The sets that are meant. Raises UnknownSetName when one is said that is not there."""
+    chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
+    unknown = set(wanted) - {row.name for row in chosen} - {row.offer.identity for row in chosen}
+    if unknown:
+        raise unknown_set(unknown, [row.name for row in rows], where)
+    return chosen
+
+
+def unknown_set(unknown: set[str], names: Sequence[str], where: str) -> UnknownSetName:
+    """The error that names sets which are not there, and those that are."""
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    told = ", ".join(names[:_MOST_NAMES]) + more
+    return UnknownSetName(f"no set {', '.join(sorted(unknown))}; the sets are: {told}", where=where)

@@ -1,0 +1,76 @@
+"""The source's times as numbers, where there may be none and where one may mean a whole period (AMB-06)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from headwater.spec.datetimes import Coarse, format_datetime
+from headwater.spec.moments import SECOND as SECOND
+from headwater.spec.moments import from_optional, to_microseconds
+
+
+def micros(moment: dt.datetime | None) -> int | None:
+    """The moment as microseconds since 1970; a coarse one is its period's start."""
+    return None if moment is None else to_microseconds(moment)
+
+
+def last_micros(moment: dt.datetime) -> int:
+    """The last moment that a time may mean: a coarse one's period ends just before its `until`."""
+    if isinstance(moment, Coarse):
+        return to_microseconds(moment.until) - 1
+    return to_microseconds(moment)
+
+
+def text(number: int | None) -> str | None:
+    """The number as the standard writes it, or None."""
+    at = from_optional(number)
+    return None if at is None else format_datetime(at)
+
+
+_IMF_DATE = re.compile(
+    r"[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) ([01]\d|2[0-3]):([0-5]\d):([0-5]\d) GMT\Z", re.ASCII
+)
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), start=1
+    )
+}
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+
+
+@lru_cache(maxsize=1024)
+def http_micros(value: str | None) -> int | None:
+    """An HTTP date as a number, or None when it is absent or no date."""
+    if not value:
+        return None
+    usual = _IMF_DATE.match(value)
+    if usual is not None and (month := _MONTHS.get(usual[2])):
+        try:
+            days = dt.date(int(usual[3]), month, int(usual[1])).toordinal() - _EPOCH_DAY
+        except ValueError:
+            return None
+        return (days * 86_400 + int(usual[4]) * 3_600 + int(usual[5]) * 60 + int(usual[6])) * SECOND
+    from email.utils import parsedate_to_datetime  # imported here: rarely needed, slow to load
+
+    try:
+        at = parsedate_to_datetime(value)
+        return micros(at) if at.tzinfo is not None else None
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def telling(headers: Mapping[str, str]) -> str | None:
+    """The `Last-Modified` of an answer, where it tells this state from a later one (DST-C1; RFC 9110, 8.8.2.2).
+
+    It is precise to a second: what was modified in the second of the answer, or just before, may be so once more. An
+    ETag beside it decides alone, and without a `Date` nothing is certain.
+    """
+    value = headers.get("last-modified")
+    if value is None or headers.get("etag"):
+        return value
+    modified, answered = http_micros(value), http_micros(headers.get("date"))
+    return value if modified is not None and answered is not None and answered - modified >= 2 * SECOND else None

@@ -1,0 +1,56 @@
+"""Takes a content coding off a file, in bounded memory and with a bounded result (AMB-16)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from headwater.sync.copy.local_files import HASHERS
+
+_CHUNK = 1 << 17
+_RATIO = 250
+_RATIO_OCTETS = 64 << 20
+
+
+class CannotDecode(Exception):
+    """The coding is unknown, damaged, or grows beyond all measure."""
+
+
+def decode_file(source: str, target: str, coding: str, algorithm: str, most: int) -> tuple[int, str]:
+    """Decode `source` into the new file `target`; returns its octets and hex digest. Raises CannotDecode."""
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise CannotDecode("unknown")
+    hasher = HASHERS[algorithm]()
+    octets = 0
+    with open(source, "rb") as coded, open(target, "xb") as decoded:
+        for piece in _decoded(iter(lambda: coded.read(_CHUNK), b""), coding):
+            octets += len(piece)
+            if octets > most or (octets > _RATIO_OCTETS and octets > _RATIO * coded.tell()):
+                raise CannotDecode("it grows beyond all measure")
+            hasher.update(piece)
+            decoded.write(piece)
+    return octets, hasher.hexdigest()
+
+
+def _decoded(chunks: Iterator[bytes], coding: str) -> Iterator[bytes]:
+    wanted = 31 if coding.endswith("gzip") else 15
+    inflate = zlib.decompressobj(wanted)
+    begun = False
+    try:
+        for chunk in chunks:
+            if not begun and coding == "deflate" and (chunk[0] & 0x0F) != 8:
+                inflate = zlib.decompressobj(-15)  # many servers send raw deflate under this name
+            begun = True
+            data = chunk
+            while data:
+                if inflate.eof:
+                    if coding == "deflate":
+                        raise CannotDecode("there is more after its end")
+                    inflate = zlib.decompressobj(wanted)
+                yield inflate.decompress(data, _CHUNK * 8)
+                data = inflate.unconsumed_tail or inflate.unused_data
+        yield inflate.flush()
+    except zlib.error as cause:
+        raise CannotDecode("it is damaged") from cause
+    if not inflate.eof:
+        raise CannotDecode("it ends too early")

@@ -1,0 +1,353 @@
+"""Carries out what is planned: fetch, verify, place, record; every failure is remembered and stops nothing else.
+
+Rounds. The first asks every `loc`; what came differently is asked again past all caches, then at the mirrors by their
+`pri` (5.3, DST-S2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import cast
+
+from headwater.progress import Done, Listener, Progress, ignored
+from headwater.spec.hashes import Digest
+from headwater.storage.database import Database
+from headwater.sync.copy.file_names import escaped_path
+from headwater.sync.copy.file_tree import InTheWay, Tree, shown
+from headwater.sync.faults import DestinationUnusable
+from headwater.sync.filters import origin_of
+from headwater.sync.network.authentication import REFUSED, Presented
+from headwater.sync.network.transport import Failure, FailureKind, Fetch, Fetched, Transport
+from headwater.sync.state import SetRow
+from headwater.sync.timestamps import SECOND, http_micros, telling
+from headwater.sync.transfer.adopt_existing import adopt
+from headwater.sync.transfer.attempts import bound, mirror_base, mirrors_of, mtime_ns, next_step
+from headwater.sync.transfer.content_coding import CannotDecode, decode_file
+from headwater.sync.transfer.partial_downloads import Parts
+from headwater.sync.transfer.result_log import Outcomes
+from headwater.sync.transfer.unconfirmed_content import UNCONFIRMED, Aside, KeptAside
+from headwater.sync.transfer.verification import GOOD, Form, Judgement, Listed, Verdict, fits, judge, strongest_of
+from headwater.sync.transfer.work_queue import Counts, Work
+
+_GOOD = (200, 203)
+_PAST_CACHES = (("Cache-Control", "no-cache"), ("Pragma", "no-cache"))
+
+
+class Transfer:
+    """Works `temp.work` off for one set. Raises StoreFault when the copy itself cannot be written."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        database: Database,
+        tree: Tree,
+        temp: str,
+        row: SetRow,
+        run: int,
+        counts: Counts,
+        listener: Listener,
+        warn: Callable[[str, str, str | None], None],
+        *,
+        now: Callable[[], int],
+        adopt: bool,
+        largest: int,
+        aside: Aside,
+        objection: Callable[[str], str | None],
+        each: Callable[[Done], None] = ignored,
+    ) -> None:
+        """`aside`: what the same run has put there before.
+
+        `objection`: what the scope says of a URI that is to be asked for, or of one that is redirected to.
+        """
+        self._transport = transport
+        self._tree = tree
+        self._temp = temp
+        self._set = row
+        self._counts = counts
+        self._listener = listener
+        self._warn = warn
+        self._now = now
+        self._adopt = adopt
+        self._largest = largest
+        self._aside = aside
+        self._objection = objection
+        self._each = each
+        self._distrusted: set[str] = set()
+        self._noted: dict[tuple[str, str], tuple[str, int]] = {}
+        self._round = 0
+        self._outcomes = Outcomes(database, row, run, self._told)
+        self._parts = Parts(database, temp, row.id, now)
+
+    def run(self) -> None:
+        """Fetch everything that is planned; returns when each row is placed or remembered as failed."""
+        outcomes = self._outcomes
+        try:
+            while outcomes.total and outcomes.has_round(self._round):
+                for fetched in self._transport.many(self._fetches()):
+                    self._settle(fetched)
+                outcomes.flush()
+                self._round += 1
+            outcomes.flush()
+            self._parts.clean()
+        finally:
+            outcomes.flush()
+            self._tell_noted()
+
+    def _told(self, done: int) -> None:
+        self._listener(Progress("transferring", done, self._outcomes.total, self._counts.octets))
+
+    def _fetches(self) -> Iterator[Fetch]:
+        while chunk := self._outcomes.next_chunk(self._round):
+            for work in chunk:
+                if self._adopt and work.step == 0 and work.held is None and self._adopted(work):
+                    continue
+                if work.step == 0 and self._from_aside(work):
+                    continue
+                fetch = self._fetch(work)
+                if work.tries is not None and work.step < 2 and (objection := self._objection(work.loc)):
+                    self._settle(Fetched(fetch, uri=fetch.uri, failure=Failure(FailureKind.PROTOCOL, objection)))
+                    continue  # remembered as failed, and not in the scope any more
+                yield fetch
+
+    def _adopted(self, work: Work) -> bool:
+        found = adopt(self._tree, work)
+        if found is None:
+            return False
+        self._counts.adopted += 1
+        self._outcomes.placed(work, work.path, *found)
+        self._each(Done("adopted", work.uri, shown(work.path)))
+        return True
+
+    def _from_aside(self, work: Work) -> bool:
+        """Place what came before it was listed, where it is what is listed by now (5.3)."""
+        kept = self._aside.take(work.uri)
+        if kept is None:
+            return False
+        wanted = strongest_of(work.hash)
+        if wanted is None or not self._aside.fits(kept, work):
+            self._tree.discard(kept.name)
+            return False
+        came = Fetched(self._fetch(work), status=200, headers=kept.headers)
+        self._place(work, came, kept.name, None, f"{wanted.algorithm}:{wanted.hex}", kept.octets, GOOD)
+        return True
+
+    def _fetch(self, work: Work) -> Fetch:
+        wanted = strongest_of(work.hash)
+        return Fetch(
+            work.loc if work.step < 2 else mirrors_of(work)[work.step - 2],
+            _headers(work) if work.step or work.etag or work.last_modified or work.encoding else (),
+            into=f"{self._temp}/{work.name}",
+            holds_small=True,
+            algorithms=(wanted.algorithm if wanted else "sha-256",),
+            max_octets=bound(work.length, self._largest),
+            keeper=self._parts,
+            key=(work, wanted),
+            objection=self._objection if work.step < 2 else None,
+        )
+
+    # what came
+
+    def _settle(self, fetched: Fetched) -> None:
+        work, wanted = cast("tuple[Work, Digest | None]", fetched.fetch.key)
+        failure = fetched.failure
+        self._parts.settled(fetched)
+        if failure is not None and failure.kind is FailureKind.STORE:
+            raise DestinationUnusable(f"cannot write: {failure.text}", where=str(self._temp))
+        before = self._aside.take(work.uri) if work.step else None
+        if before is not None:
+            self._tree.discard(before.name)
+        if failure is None and fetched.status in _GOOD:
+            self._arrived(work, wanted, fetched, before)
+        elif failure is None and fetched.status == 304 and (work.etag or work.last_modified) and work.held:
+            self._counts.updated -= 1
+            self._counts.unchanged += 1
+            self._outcomes.confirmed(work, self._touched(work))
+        else:
+            if fetched.ok:
+                self._tree.discard(work.name)
+            reason = failure.text if failure is not None else f"HTTP status {fetched.status}"
+            if fetched.status in REFUSED and fetched.presented is Presented.WITHHELD:
+                reason += "; what was given to sign in is sent to the origin of the source's address only"
+            self._next(work, reason, fetched, mismatch=False)
+
+    def _touched(self, work: Work) -> int | None:
+        """Give a file that is what is listed the time that is listed now, by which an audit knows it; returns that."""
+        wanted = mtime_ns(work.lastmod, None)
+        if wanted is None:
+            return None
+        self._tree.touch(work.path, wanted)
+        found = self._tree.stat(work.path)
+        return None if found is None else found.st_mtime_ns
+
+    def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: KeptAside | None) -> None:
+        algorithm = fetched.fetch.algorithms[0]
+        octets, found = fetched.octets, fetched.digests[algorithm]
+        name = work.name
+        coding = fetched.headers.get("content-encoding", "").strip().lower()
+        body = fetched.body if fetched.held else None
+        if coding not in ("", "identity") and body is not None:
+            self._tree.write(name, body, None)
+            body = None
+        if body is not None and wanted is not None and fits(wanted, work.length, octets, found):
+            verdict = GOOD
+        else:
+            verdict, octets, found = self._judged(work, wanted, fetched, coding)
+        if verdict.form is Form.DECODED:
+            self._tree.discard(name)
+            name += "d"
+        if verdict.judgement is Judgement.DIFFERENT or (fetched.resumed_at and verdict.judgement is Judgement.NEWER):
+            self._tree.discard(name)
+            if work.step >= 2:
+                self._distrusted.add(mirror_base(work.loc, fetched.fetch.uri))
+            self._next(work, verdict.reason, fetched, mismatch=True)
+            return
+        modified = fetched.headers.get("last-modified")
+        self._advise(work, fetched.headers.get("content-type", ""), modified)
+        digest = f"{algorithm}:{found}"
+        if verdict.judgement is Judgement.GOOD or self._may_stand(work, before, digest, modified):
+            self._place(work, fetched, name, body, digest, octets, verdict)
+            return
+        if before is None:
+            if body is not None:
+                self._tree.write(name, body, None)
+            self._aside.put(work, name, octets, digest, fetched.headers)
+        elif body is None:
+            self._tree.discard(name)
+        self._fail(work, f"{UNCONFIRMED}: {verdict.reason}", fetched)
+
+    def _may_stand(self, work: Work, before: KeptAside | None, digest: str, modified: str | None) -> bool:
+        """Whether what is newer than listed is placed unconfirmed: equal twice, and no verified copy gives way."""
+        if before is None or before.digest != digest or before.headers.get("last-modified") != modified:
+            return False
+        return not self._aside.replaces_verified(work)
+
+    def _judged(self, work: Work, wanted: Digest | None, fetched: Fetched, coding: str) -> tuple[Verdict, int, str]:
+        """The verdict, and of the octets that it is about their number and digest."""
+        listed = Listed(work.hash, work.length, work.lastmod, work.type, work.encoding, work.known_at)
+        forms = {Form.RECEIVED: (fetched.octets, fetched.digests[fetched.fetch.algorithms[0]])}
+        if coding in ("", "identity"):
+            verdict = judge(listed, wanted, forms, _own_time(work, fetched))
+        else:
+            verdict = self._decoded(work, listed, wanted, fetched, forms, coding)
+        return verdict, *forms[verdict.form]
+
+    def _decoded(
+        self,
+        work: Work,
+        listed: Listed,
+        wanted: Digest | None,
+        fetched: Fetched,
+        forms: dict[Form, tuple[int, str]],
+        coding: str,
+    ) -> Verdict:
+        """An answer with a content coding that nobody, or the entry, asked for (AMB-16)."""
+        modified = _own_time(work, fetched)
+        first = judge(listed, wanted, forms, modified)
+        certain = wanted is not None or work.length is not None or bool(work.encoding)
+        if first.judgement is Judgement.GOOD and certain:
+            return first
+        name = work.name
+        algorithm = fetched.fetch.algorithms[0]
+        try:
+            found = decode_file(
+                f"{self._temp}/{name}", f"{self._temp}/{name}d", coding, algorithm, bound(work.length, self._largest)
+            )
+        except CannotDecode as cause:
+            self._tree.discard(f"{name}d")
+            if certain:
+                return first
+            return Verdict(Judgement.DIFFERENT, Form.RECEIVED, f"content coding {coding[:40]}: {cause}")
+        forms[Form.DECODED] = found
+        verdict = judge(listed, wanted, forms if certain else {Form.DECODED: found}, modified)
+        if verdict.form is Form.RECEIVED:
+            self._tree.discard(f"{name}d")
+        return verdict
+
+    def _advise(self, work: Work, sent: str, modified: str | None) -> None:
+        """Differences that are warnings only (DST-V 3, 4)."""
+        if work.type and sent and work.type != sent and _media_type(work.type) != _media_type(sent):
+            self._note(work, "DST-V3", "the media type differs from the one listed")
+        if work.lastmod is not None and (at := http_micros(modified)) is not None:
+            if at // SECOND < work.lastmod // SECOND:
+                self._note(work, "DST-V4", "Last-Modified is older than the lastmod listed")
+            elif at // SECOND > work.lastmod // SECOND:
+                self._note(work, "DST-V4", "Last-Modified is later than the lastmod listed")
+
+    def _note(self, work: Work, rule: str, message: str) -> None:
+        """Count a difference, which is told with the first resource that had it when all are fetched."""
+        first, count = self._noted.get((rule, message), (work.uri, 0))
+        self._noted[rule, message] = first, count + 1
+
+    def _tell_noted(self) -> None:
+        for (rule, message), (first, count) in self._noted.items():
+            self._warn(rule, message if count == 1 else f"{message}, of {count:,} resources", first)
+        self._noted.clear()
+
+    def _place(
+        self, work: Work, fetched: Fetched, name: str, body: bytes | None, digest: str, octets: int, verdict: Verdict
+    ) -> None:
+        """Give the octets their place: `body`, or the temporary file `name` when that is None."""
+        headers, tree, path = fetched.headers, self._tree, work.path
+        modified = headers.get("last-modified")
+        newer = verdict.judgement is Judgement.NEWER
+        mtime = mtime_ns(None if newer else work.lastmod, modified)
+        found = tree.stamp(name, mtime) if body is None else tree.write(name, body, mtime)
+        try:
+            try:
+                tree.place(name, path)
+            except InTheWay:
+                if work.held is not None:
+                    raise
+                prefix = self._set.folder.encode() + b"/" if self._set.folder else b""
+                path = prefix + escaped_path(work.uri)
+                tree.place(name, path)
+        except InTheWay as cause:
+            tree.discard(name)
+            self._fail(work, str(cause), fetched)
+            return
+        self._counts.octets += octets - (self._parts.brought_along(work) if fetched.resumed_at else 0)
+        told = telling(headers)
+        self._outcomes.placed(work, path, found, digest, etag=headers.get("etag"), modified=told, newer=newer)
+        self._each(Done("created" if work.held is None else "updated", work.uri, shown(path), octets))
+
+    # what did not come
+
+    def _next(self, work: Work, reason: str, fetched: Fetched, *, mismatch: bool) -> None:
+        """Try the next way, or remember the failure."""
+        step = next_step(work, self._distrusted, mismatch=mismatch)
+        if step is None:
+            self._fail(work, work.reason or reason, fetched)
+        else:
+            self._outcomes.again(work, step, self._round + 1, work.reason or reason)
+
+    def _fail(self, work: Work, reason: str, fetched: Fetched) -> None:
+        self._counts.failed += 1
+        if work.held is None:
+            self._counts.created -= 1
+        else:
+            self._counts.updated -= 1
+        self._outcomes.failed(work, reason, fetched.status, fetched.retry_after_seconds, self._now())
+        self._each(Done("failed", work.uri, shown(work.path), reason=reason))
+
+
+def _headers(work: Work) -> tuple[tuple[str, str], ...]:
+    """Request headers of the present way: as listed, conditional for what is held, past all caches the second time."""
+    wanted = [("Accept-Encoding", work.encoding)]
+    if work.step == 0:
+        wanted += [("If-None-Match", work.etag), ("If-Modified-Since", work.last_modified)]
+    else:
+        wanted += _PAST_CACHES
+    return tuple((name, value) for name, value in wanted if value)
+
+
+def _own_time(work: Work, fetched: Fetched) -> str | None:
+    """The `Last-Modified` that says when the resource changed: that of its own origin, and no mirror's (5.3)."""
+    if work.step >= 2 or origin_of(fetched.uri) != origin_of(work.loc):
+        return None
+    return fetched.headers.get("last-modified")
+
+
+@lru_cache(maxsize=256)
+def _media_type(text: str) -> str:
+    return text.partition(";")[0].strip().lower()

@@ -1,0 +1,121 @@
+"""Octets that are newer than what was listed, kept aside until a list of the same run confirms them (5.3).
+
+Nobody can tell from one answer whether a resource has changed since it was listed or its octets are wrong. So they get
+no place among the copies yet: a later entry whose hash fits places them without another transfer, and what no entry
+tells of is asked for once more. They last as long as the run on their set; until they have a place, the resource is
+remembered as failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+import msgspec
+
+from headwater.storage.database import Database, Transaction
+from headwater.sync.copy.file_tree import Tree
+from headwater.sync.copy.local_files import HeldFiles, digest_of_file
+from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.transfer.work_queue import ADD_WORK, Counts, Work
+
+UNCONFIRMED = "newer than listed, and no list tells of it yet"
+_KEPT_HEADERS = ("etag", "last-modified", "date")
+
+
+class KeptAside(msgspec.Struct, frozen=True):
+    """One answer: its temporary file, octets and digest, and the headers that go with a copy."""
+
+    name: str
+    octets: int
+    digest: str
+    headers: dict[str, str]
+
+
+class Aside:
+    """What is kept aside of one set, in the folder of temporary files; `count` says how much."""
+
+    def __init__(self, database: Database, tree: Tree | None) -> None:
+        self._database = database
+        self._tree = tree
+        self._made = 0
+        self.count = 0
+        with database.write() as t:
+            t.run("DELETE FROM temp.aside")
+
+    def put(self, work: Work, name: str, octets: int, digest: str, headers: Mapping[str, str]) -> None:
+        """Keep a finished temporary file."""
+        assert self._tree is not None
+        self._made += 1
+        kept = KeptAside(f"aside-{self._made}", octets, digest, {n: headers[n] for n in _KEPT_HEADERS if n in headers})
+        self._tree.rename(name, kept.name)
+        with self._database.write() as t:
+            t.run(
+                "INSERT INTO temp.aside(uri, kept, work) VALUES (?, ?, ?)",
+                (work.uri, msgspec.msgpack.encode(kept), msgspec.msgpack.encode(work)),
+            )
+        self.count += 1
+
+    def take(self, uri: str) -> KeptAside | None:
+        """What is kept of a resource, and no longer from here on: the file is the caller's."""
+        if not self.count:
+            return None
+        with self._database.write() as t:
+            kept = t.value("SELECT kept FROM temp.aside WHERE uri = ?", (uri,))
+            t.run("DELETE FROM temp.aside WHERE uri = ?", (uri,))
+        if kept is None:
+            return None
+        self.count -= 1
+        return msgspec.msgpack.decode(kept, type=KeptAside)
+
+    def fits(self, kept: KeptAside, work: Work) -> bool:
+        """Whether these octets are what an entry lists, by its strongest digest; a length alone proves nothing."""
+        wanted = strongest_of(work.hash)
+        if wanted is None or (work.length is not None and work.length != kept.octets):
+            return False
+        algorithm, _, found = kept.digest.partition(":")
+        return (found if algorithm == wanted.algorithm else self._digest(kept, wanted.algorithm)) == wanted.hex
+
+    def _digest(self, kept: KeptAside, algorithm: str) -> str | None:
+        tree = self._tree
+        assert tree is not None
+        return digest_of_file(lambda: tree.open_temporary(kept.name), algorithm)
+
+    def replaces_verified(self, work: Work) -> bool:
+        """Whether a copy that a list has confirmed would give way; none that is missing or damaged is one."""
+        if work.held is None:
+            return False
+        with self._database.write() as t:
+            row = t.one("SELECT path, size, mtime_ns FROM resources WHERE id = ? AND newer = 0", (work.held,))
+        return row is not None and HeldFiles(self._tree).intact(*row)
+
+    def plan_again(self, t: Transaction, set_id: int, counts: Counts) -> None:
+        """Plan what is kept for another transfer, past all caches, unless a list has settled it as deleted."""
+        query = (
+            "SELECT a.work FROM temp.aside a JOIN failures f ON f.set_id = ? AND f.uri = a.uri"
+            " WHERE a.uri NOT IN (SELECT uri FROM temp.work) ORDER BY a.uri"
+        )
+        for (encoded,) in list(t.rows(query, (set_id,))):
+            work = msgspec.msgpack.decode(encoded, type=Work)
+            counts.created += work.held is None
+            counts.updated += work.held is not None
+            t.run(
+                ADD_WORK,
+                (
+                    work.uri, work.loc, work.path, work.held, work.lastmod, work.length, work.hash, work.type,
+                    work.encoding, work.mirrors, work.changed_at, work.known_at, None, None, work.tries,
+                ),
+            )  # fmt: skip
+        t.run("UPDATE temp.work SET step = 1")
+
+    def clear(self) -> None:
+        """Remove what is left: it stays remembered as failed."""
+        if self._tree is None or not self.count:
+            return
+        with self._database.write() as t:
+            left = [msgspec.msgpack.decode(kept, type=KeptAside) for (kept,) in t.rows("SELECT kept FROM temp.aside")]
+            t.run("DELETE FROM temp.aside")
+        for kept in left:
+            with contextlib.suppress(OSError):
+                self._tree.discard(kept.name)
+        self.count = 0

@@ -1,0 +1,158 @@
+"""Whether what came over the wire is what the source listed, and what to do when it is not (DST-V, 5.3, AMB-16).
+
+Pure rules over values; nothing is read here. A check is never silently weakened: the strongest digest that was listed
+and can be computed decides; only where none was listed do length and time stand in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from headwater.spec.hashes import STRONGEST, Digest, parse_hash
+from headwater.sync.timestamps import SECOND, http_micros
+
+
+class Listed(msgspec.Struct, frozen=True, gc=False):
+    """What a list says of one resource. `known_at`: the moment it speaks of (a change's time, a list's `at`)."""
+
+    hash: str | None = None
+    length: int | None = None
+    lastmod: int | None = None
+    type: str | None = None
+    encoding: str | None = None
+    known_at: int | None = None
+
+
+class Form(Enum):
+    """Which octets of an answer are stored."""
+
+    RECEIVED = "received"
+    DECODED = "decoded"
+
+
+class Judgement(Enum):
+    """The outcome of a verification."""
+
+    GOOD = "good"
+    NEWER = "newer"
+    DIFFERENT = "different"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The judgement, which octets it is about, and the sentence that explains a refusal."""
+
+    judgement: Judgement
+    form: Form = Form.RECEIVED
+    reason: str = ""
+    verified: bool = True
+    """False when the list gave nothing to verify with: the copy is what the server sent."""
+
+
+GOOD = Verdict(Judgement.GOOD)
+"""What most answers get."""
+
+
+def digests_of(text: str | None) -> tuple[Digest, ...]:
+    """The digests of a `hash` attribute that can be computed, strongest first (AMB-28)."""
+    if text is None:
+        return ()
+    found = parse_hash(text).digests
+    if len(found) == 1:
+        return found if found[0].algorithm in STRONGEST else ()
+    return tuple(sorted((d for d in found if d.algorithm in STRONGEST), key=lambda d: STRONGEST.index(d.algorithm)))
+
+
+_USUAL = re.compile(r"(?:md5:[0-9a-f]{32} )?sha-256:([0-9a-f]{64})\Z")
+
+
+def strongest_of(text: str | None) -> Digest | None:
+    """The strongest digest of a `hash` attribute that can be computed; quick for the usual text."""
+    if text is None:
+        return None
+    usual = _USUAL.match(text)
+    if usual is not None:
+        return Digest("sha-256", usual[1])
+    return next(iter(digests_of(text)), None)
+
+
+def fits(digest: Digest, length: int | None, octets: int, found: str) -> bool:
+    """Whether octets as received, with the hex digest `found`, are what is listed: then `judge` says GOOD of them."""
+    return found == digest.hex and (length is None or octets == length)
+
+
+def judge(
+    listed: Listed, digest: Digest | None, forms: Mapping[Form, tuple[int, str | None]], last_modified: str | None
+) -> Verdict:
+    """Judge an answer by `digest` (the strongest listed) and length.
+
+    `forms` gives, for the octets as received and perhaps as decoded, their number and hex digest. Either form that
+    fits passes (AMB-16), the received one first.
+    """
+    reasons = [_objection(listed, digest, octets, found) for octets, found in forms.values()]
+    for form, reason in zip(forms, reasons, strict=True):
+        if not reason:
+            return Verdict(Judgement.GOOD, form, verified=digest is not None or listed.length is not None)
+    chosen = Form.DECODED if Form.DECODED in forms and not listed.encoding else Form.RECEIVED
+    if is_newer(listed, last_modified):
+        return Verdict(Judgement.NEWER, chosen, reasons[0])
+    return Verdict(Judgement.DIFFERENT, chosen, reasons[0])
+
+
+def _objection(listed: Listed, digest: Digest | None, octets: int, found: str | None) -> str:
+    if digest is not None and found != digest.hex:
+        return f"{digest.algorithm} is {found}, listed is {digest.hex}"
+    if listed.length is not None and octets != listed.length:
+        return f"length is {octets}, listed is {listed.length}"
+    return ""
+
+
+def is_newer(listed: Listed, last_modified: str | None) -> bool:
+    """Whether the answer's `Last-Modified` says that the resource changed after the list spoke of it (5.3)."""
+    modified = http_micros(last_modified)
+    moments = [m for m in (listed.known_at, listed.lastmod) if m is not None]
+    if modified is None or not moments:
+        return False
+    return modified > max(moments) // SECOND * SECOND
+
+
+class Same(Enum):
+    """Whether a held copy is what a list describes (4.3)."""
+
+    YES = "yes"
+    NO = "no"
+    ASK = "ask"
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """What we know of our own copy: the digest it was verified with or given, its length, the `lastmod` it had."""
+
+    digest: str | None
+    length: int | None
+    lastmod: int | None
+    listed_hash: str | None = None
+    newer: bool = False
+
+
+def compare(listed: Listed, held: Held) -> Same:
+    """Compare without the network: any digest both have, else `lastmod` and length, else the source must be asked."""
+    wanted = digests_of(listed.hash)
+    own = {d.algorithm: d.hex for text in (held.digest,) for d in digests_of(text)}
+    shared = [d for d in wanted if d.algorithm in own]
+    if shared:
+        return Same.YES if all(own[d.algorithm] == d.hex for d in shared) else Same.NO
+    if wanted or held.newer:
+        return Same.ASK
+    if listed.length is not None and held.length is not None and listed.length != held.length:
+        return Same.NO
+    if listed.hash and held.listed_hash and listed.hash != held.listed_hash:
+        return Same.ASK  # digests that cannot be computed here, but they tell of another state
+    if listed.lastmod is not None and held.lastmod is not None:
+        if listed.lastmod != held.lastmod:
+            return Same.ASK
+        if listed.length is not None and held.length is not None:
+            return Same.YES
+    return Same.ASK

@@ -1,0 +1,244 @@
+"""The baseline of one set: its Resource List, read, judged, carried out, and the position after it (4, DST-B)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.errors import SourceFault, Undetermined
+from headwater.spec.kinds import Kind
+from headwater.storage.database import Transaction
+from headwater.sync.faults import MovedElsewhere, Moving, Unreachable, WrongDocument
+from headwater.sync.lists.documents import Missing
+from headwater.sync.lists.fingerprints import Component, Done
+from headwater.sync.lists.position import FUTURE, Position
+from headwater.sync.lists.refused_entries import any_refused
+from headwater.sync.lists.resource_lists import Listing, OtherKind, Same, Snapshot
+from headwater.sync.sets.relocation import LISTED
+from headwater.sync.state import (
+    SetRow,
+    Validators,
+    fact,
+    forget_documents,
+    keep_fact,
+    keep_position,
+    keep_validators,
+    validators,
+)
+from headwater.sync.timestamps import text
+from headwater.sync.update.applier import Execution
+from headwater.sync.update.difference import Difference
+from headwater.sync.update.set_context import Standing
+
+_PRINT = "baseline of set {}"  # a fact: the digest of the octets of its list
+_COMPONENTS = "components of set {}"  # a fact: those of its index, as they were read
+
+
+class Baseline:
+    """Carries out baselines; `tried` says that there was one in this run, `applied` that it had a list to go by."""
+
+    def __init__(self, standing: Standing, execution: Execution) -> None:
+        self._set = standing
+        self._kit = standing.kit
+        self._execution = execution
+        self.tried = False
+        self.applied = False
+
+    def carry_out(self, *, force: bool) -> bool:
+        """A baseline from the Resource List; False when its position cannot be relied on."""
+        self.tried = True
+        offer = self._set.offer
+        uri = offer.resource_list
+        assert uri is not None
+        found = self._read_list(uri, force=force)
+        if isinstance(found, Missing):
+            if self._set.refresh_offer() and self._set.offer.resource_list not in (None, uri):
+                return self.carry_out(force=force)
+            raise Unreachable(f"the Resource List is missing: HTTP status {found.status}", where=uri, rule="DST-F4")
+        if isinstance(found, OtherKind):
+            return self._other_kind(uri, found.kind)
+        if isinstance(found, Same):
+            self._nothing_new(found)
+            return True
+        return self._apply(found)
+
+    def reconsider(self, *, corrected: bool) -> None:
+        """Apply a Resource List that is newer than that of the last baseline, if there is one (DST-B2, DST-F12).
+
+        `corrected`: or one with the same `at` that says something else by now. What stands in the way is only told:
+        everything that is due was done before.
+        """
+        row, uri = self._set.row, self._set.offer.resource_list
+        if uri is None or self._set.scope.refusal(uri):
+            return
+        with self._kit.database.write() as t:
+            done = baseline_done(t, row)
+            held = _held(t, row, uri) if row.baseline_uri == uri else None
+        try:
+            found = self._listing().read(uri, held, None if corrected else done, done.components)
+            if isinstance(found, Snapshot) and not self._is_stale(found):
+                self._apply(found)
+        except (SourceFault, Undetermined) as fault:
+            self._set.warn(fault.rule or fault.code, fault.what, fault.where)
+
+    def _read_list(self, uri: str, *, force: bool) -> Snapshot | Same | OtherKind | Missing:
+        row = self._set.row
+        listing = self._listing()
+        if force or not row.baseline_done or row.baseline_uri != uri:
+            return listing.read(uri)
+        with self._kit.database.write() as t:
+            held, done = _held(t, row, uri), baseline_done(t, row)
+        return listing.read(uri, held, done, done.components)
+
+    def _listing(self) -> Listing:
+        return Listing(
+            self._kit.documents,
+            self._kit.database,
+            self._set.scope,
+            self._kit.listener,
+            sitemap=self._set.offer.is_sitemap,
+            doubt=lambda: self._set.offer.change_list is None or self._would_remove(),
+        )
+
+    def _would_remove(self) -> bool:
+        """Whether something held is not in what was listed."""
+        with self._kit.database.write() as t:
+            query = (
+                "SELECT 1 FROM resources r WHERE r.set_id = ? AND r.path IS NOT NULL"
+                " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri) LIMIT 1"
+            )
+            t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
+            return t.one(query, (self._set.row.id,)) is not None
+
+    def _other_kind(self, uri: str, kind: Kind) -> bool:
+        """The Capability List called it a Resource List; the document decides (DST-A7)."""
+        self._set.warn("DST-A7", f"listed as a Resource List, but it is a {kind.value}", uri)
+        if kind in (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX):
+            change_list = self._set.offer.change_list or uri
+            if self._set.rescoped:
+                self._set.start_over()
+            self._set.offer = msgspec.structs.replace(self._set.offer, resource_list=None, change_list=change_list)
+            return True
+        raise WrongDocument(f"this is a {kind.value}, not a Resource List", where=uri, rule="DST-A7")
+
+    def _nothing_new(self, same: Same) -> None:
+        """The list of the last baseline (DST-B1): what is left are failures and deletions held back."""
+        if same.etag or same.last_modified:
+            with self._kit.database.write() as t:
+                keep_validators(t, self._set.row.id, same.uri, same.etag, same.last_modified)
+        self._execution.left_over()
+
+    def _is_stale(self, snapshot: Snapshot) -> bool:
+        """Whether a list that was made before the one of the last baseline came back, from a cache perhaps."""
+        known, stated = self._set.row.baseline_at, snapshot.stated_at
+        if known is None or stated is None or known > self._kit.now() + FUTURE:
+            return False
+        return stated < known
+
+    def _keep_newer(self, snapshot: Snapshot) -> bool:
+        """A stale list: what is held is newer than all it says, so nothing of it is done (DST-B2, DST-F12)."""
+        message = f"the Resource List of {text(snapshot.stated_at)} is older than that of the last baseline"
+        self._set.warn("DST-F12", message, snapshot.uri)
+        self._execution.left_over()
+        if self._kit.options.baseline or self._set.rescoped:
+            stale = Moving(
+                message,
+                where=snapshot.uri,
+                rule="DST-F12",
+                advice="Run the same command again when there is a newer list; where the source was really set back,"
+                " copy into a new folder.",
+            )
+            self._set.say(stale)
+        return True
+
+    def _apply(self, snapshot: Snapshot) -> bool:
+        self._set.look_for_move()
+        try:
+            self._set.take_along(LISTED)
+        except MovedElsewhere as cause:
+            if snapshot.complete:
+                raise
+            raise _incomplete(snapshot) from cause
+        if self._is_stale(snapshot):
+            return self._keep_newer(snapshot)
+        self.applied = True
+        self._set.note("baseline")
+        self._set.report.at = text(snapshot.at)
+        may_remove = snapshot.complete and snapshot.settled
+        again = (
+            self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at and not self._set.rescoped
+        )
+
+        def plan(t: Transaction, difference: Difference) -> None:
+            was_whole = not any_refused(t, self._set.row.id)
+            difference.baseline(t, snapshot.at)
+            whole = difference.refuse_listed(t, snapshot.at, complete=snapshot.complete, skipped=snapshot.skipped)
+            if may_remove and whole:
+                difference.gone(t, snapshot.at, again=again and was_whole)
+
+        self._execution.carry_out(plan, table="listed")
+        if self._kit.options.dry_run:
+            return True
+        if not snapshot.complete:
+            raise _incomplete(snapshot)
+        if not snapshot.settled and self._set.offer.change_list is None:
+            raise Moving("the Resource List changed each time it was read", where=snapshot.uri, rule="DST-F13")
+        self._keep_baseline(snapshot)
+        return True
+
+    def _keep_baseline(self, snapshot: Snapshot) -> None:
+        """The position after a baseline: T is the snapshot's `at` (4.5), and goes back only for another choice.
+
+        What was passed over under the choice before may be in changes that were read long ago. For a baseline or a
+        repair that was asked for they are read again too, but what is remembered stays where it was. To do changes
+        again does no harm (5.3, DST-B2).
+        """
+        row, rescoped = self._set.row, self._set.rescoped
+        before = row.position.time if row.position else None
+        times = [moment for moment in (before, snapshot.at) if moment is not None]
+        position = since = Position(time=snapshot.at)
+        if not rescoped:
+            position = Position(time=max(times) if times and snapshot.at is not None else before)
+            asked = self._kit.options.baseline or self._kit.options.repair
+            self._set.since = since if asked and since != position else None
+        closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
+        with self._kit.database.write() as t:
+            forget_documents(t, row.id)
+            if snapshot.settled:
+                keep_validators(t, row.id, snapshot.uri, snapshot.etag, snapshot.last_modified)
+            t.run(
+                "UPDATE sets SET baseline_at = ?, baseline_uri = ?, baseline_done = ?, scope = ?,"
+                " hole_until = CASE WHEN ? THEN NULL ELSE hole_until END WHERE id = ?",
+                (
+                    snapshot.stated_at,
+                    snapshot.uri,
+                    int(snapshot.settled),
+                    self._set.signature,
+                    int(closes),
+                    row.id,
+                ),
+            )
+            if snapshot.at is not None:
+                t.run(
+                    "DELETE FROM resources WHERE set_id = ? AND path IS NULL AND changed_at <= ?", (row.id, snapshot.at)
+                )
+            keep_fact(t, _PRINT.format(row.id), snapshot.print)
+            keep_fact(t, _COMPONENTS.format(row.id), msgspec.json.encode(snapshot.components).decode())
+            keep_position(t, row.id, position)
+        self._set.reload()
+
+
+def baseline_done(t: Transaction, row: SetRow) -> Done:
+    """The list of the last completed baseline of a set, as it is remembered (DST-B1)."""
+    encoded = fact(t, _COMPONENTS.format(row.id))
+    components = msgspec.json.decode(encoded, type=tuple[Component, ...]) if encoded else ()
+    return Done(row.baseline_at, fact(t, _PRINT.format(row.id)), components)
+
+
+def _held(t: Transaction, row: SetRow, uri: str) -> Validators | None:
+    """The validators of the list of the last baseline, if its components, or that it has none, are remembered."""
+    return None if fact(t, _COMPONENTS.format(row.id)) is None else validators(t, row.id, uri)
+
+
+def _incomplete(snapshot: Snapshot) -> Unreachable:
+    what = f"the Resource List is incomplete: {'; '.join(snapshot.faults[:3])}"
+    return Unreachable(what, where=snapshot.uri, rule="DST-B2")

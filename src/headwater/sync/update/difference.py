@@ -1,0 +1,273 @@
+"""The difference between a copy and what was listed or changed, as queries: what is new, what differs, what is gone.
+
+The rules for single resources are in `verify`. What is to be transferred goes to `work`, what is to be deleted to
+`doomed`; what turns out to be the same is confirmed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from headwater.storage.database import Row, Transaction
+from headwater.sync.lists.position import is_past
+from headwater.sync.lists.refused_entries import keep_changed, keep_listed
+from headwater.sync.state import SetRow
+from headwater.sync.timestamps import SECOND
+from headwater.sync.transfer.unconfirmed_content import Aside
+from headwater.sync.transfer.verification import Held, Listed, Same, compare, digests_of
+from headwater.sync.transfer.work_queue import ADD_WORK, Counts
+from headwater.sync.update.path_conflicts import Claims
+
+_CHUNK = 5_000
+
+_CONFIRM = (
+    "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
+    " changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?, 0)), 0) WHERE id = ?"
+)
+_NOT_LATER = f"""(?2 IS NULL OR (changed_at IS NULL AND NOT ?3)
+  OR (changed_at <= ?2 AND NOT (changed_at % {SECOND} = 0 AND changed_at < ?2 AND ?2 - changed_at < {SECOND})))"""
+"""Not changed after the list's `at`: a whole second that `at` lies within may be later (AMB-06)."""
+
+_SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
+"""What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
+
+
+class _Updates:
+    """Rows for one statement, executed some thousand at a time: a list of a million is never held."""
+
+    def __init__(self, t: Transaction, sql: str) -> None:
+        self._t = t
+        self._sql = sql
+        self._rows: list[tuple[str | int | None, ...]] = []
+
+    def add(self, row: tuple[str | int | None, ...]) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= _CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        rows, self._rows = self._rows, []
+        self._t.many(self._sql, rows)
+
+
+class Files(Protocol):
+    """The files that are held, as they lie there."""
+
+    def intact(self, path: bytes, size: int, mtime_ns: int) -> bool:
+        """Whether a held file still has the size and time that it was given."""
+        ...
+
+    def digest_of(self, path: bytes, algorithm: str) -> str | None:
+        """A digest of a held file, computed now; None where it cannot be read."""
+        ...
+
+
+class Difference:
+    """Fills `work` and `doomed` for one set from a staging table, and counts."""
+
+    def __init__(self, row: SetRow, claims: Claims, counts: Counts, files: Files) -> None:
+        self._set = row
+        self._claims = claims
+        self._counts = counts
+        self._files = files
+
+    # a baseline
+
+    def baseline(self, t: Transaction, at: int | None) -> None:
+        """Plan from `temp.listed`, which is as of `at`: what is new, what differs, what is the same."""
+        t.many(ADD_WORK, self._new(t, at))
+        confirmed, settled = _Updates(t, _CONFIRM), _Updates(t, _SETTLED)
+        t.many(ADD_WORK, self._different(t, at, confirmed, settled))
+        confirmed.flush()
+        settled.flush()
+
+    def refuse_listed(
+        self, t: Transaction, at: int | None, *, complete: bool, skipped: tuple[tuple[str, int], ...]
+    ) -> bool:
+        """Remember what `temp.listed` has that is refused; whether the list is whole without (DST-S12)."""
+        whole, left_out = keep_listed(
+            t, self._set.id, at, self._claims.takes_refused, complete=complete, skipped=skipped
+        )
+        self._counts.left_out += left_out
+        return whole
+
+    def refuse_changed(self, t: Transaction, reached: int | None, skipped: tuple[tuple[str, int], ...]) -> None:
+        """Remember what `temp.refused` tells of resources that are refused (DST-S12)."""
+        self._counts.left_out += keep_changed(t, self._set.id, reached, self._claims.takes_refused, skipped)
+
+    def _new(self, t: Transaction, at: int | None) -> Iterator[Row]:
+        query = """
+            SELECT l.uri, coalesce(l.loc, l.uri), l.lastmod, l.length, l.hash, l.type, l.encoding, l.mirrors,
+                   r.changed_at, f.changed_at, f.tries
+            FROM temp.listed l
+            LEFT JOIN resources r ON r.set_id = :set AND r.uri = l.uri
+            LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
+            WHERE NOT l.refused AND (r.id IS NULL OR r.path IS NULL) ORDER BY l.n"""
+        for uri, loc, lastmod, length, hash_, type_, coding, mirrors, deleted_at, failed_at, tries in t.rows(
+            query, {"set": self._set.id}
+        ):
+            if at is not None and max(deleted_at or at, failed_at or at) > at:
+                continue  # DST-B2: deleted, or remembered as failed, after this list was made
+            path = self._claims.path(uri)
+            if not self._claims.takes(uri, path):
+                self._counts.left_out += 1
+                continue
+            self._counts.created += 1
+            yield (uri, loc, path, None, lastmod, length, hash_, type_, coding, mirrors, None, at, None, None, tries)
+
+    def _different(self, t: Transaction, at: int | None, confirmed: _Updates, settled: _Updates) -> Iterator[Row]:
+        query = """
+            SELECT l.uri, coalesce(l.loc, l.uri), l.lastmod, l.length, l.hash, l.type, l.encoding, l.mirrors,
+                   r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer,
+                   r.doomed_at, r.etag, r.last_modified, r.listed_length, f.changed_at,
+                   f.tries
+            FROM temp.listed l JOIN resources r ON r.set_id = :set AND r.uri = l.uri
+            LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
+            WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""
+        for (
+            uri, loc, lastmod, length, hash_, type_, coding, mirrors,
+            key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer,
+            doomed_at, etag, last_modified, listed_length, failed_at, tries,
+        ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
+            if not self._claims.takes(uri, path):
+                self._counts.left_out += 1
+                continue
+            if at is not None and (doomed_at or at) > at:
+                continue  # DST-B2: deleted after this list was made, and held back; it goes on waiting for consent
+            if at is not None and (failed_at or at) > at:
+                continue  # DST-B2: a later state of it has failed, and is tried again from what is remembered
+            if at is not None and (changed_at or at) > at:
+                self._counts.unchanged += 1  # DST-B2: what is held is newer than this list
+                continue
+            present = self._files.intact(path, size, mtime_ns)
+            if hash_ is not None and hash_ == listed_hash and length == listed_length and not newer:
+                same = Same.YES
+            else:
+                listed = Listed(hash_, length, lastmod, type_, coding, at)
+                held = Held(digest, size, held_lastmod, listed_hash, bool(newer))
+                same = compare_with_file(listed, held, path, self._files.digest_of) if present else Same.NO
+            if present and same is Same.YES:
+                self._counts.unchanged += 1
+                if lastmod != held_lastmod or hash_ != listed_hash or newer or doomed_at is not None:
+                    confirmed.add((hash_, length, lastmod, None, key))
+                if tries is not None:
+                    settled.add((self._set.id, uri, at))
+                continue
+            self._counts.updated += 1
+            ask = present and same is Same.ASK and not (newer and length not in (None, size))
+            yield (
+                uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, None, at,
+                etag if ask else None, last_modified if ask else None, tries,
+            )  # fmt: skip
+
+    def gone(self, t: Transaction, at: int | None, *, again: bool = False) -> None:
+        """Mark for deletion what a complete snapshot no longer lists (4.4), and forget such failures (DST-B2).
+
+        What a change later than `at` brought, or failed to bring, is not the snapshot's to judge. A change without a
+        time may be as late as the position. `again`: the list is that of the last baseline, which has removed what
+        it does not list; what is held by now and has no time came later.
+        """
+        position = self._set.position.time if self._set.position else None
+        beyond = at is not None and position is not None and position > at
+        query = f"""
+            SELECT r.id, r.uri, r.path FROM resources r
+            WHERE r.set_id = ? AND r.path IS NOT NULL AND {_NOT_LATER}
+              AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri)"""  # noqa: S608
+        t.many(
+            "INSERT OR IGNORE INTO temp.doomed(id, at) VALUES (?, ?)",
+            (
+                (key, at)
+                for key, uri, path in t.rows(query, (self._set.id, at, int(again and beyond)))
+                if self._claims.takes(uri, path)
+            ),
+        )
+        t.run(
+            f"DELETE FROM failures WHERE set_id = ?1 AND {_NOT_LATER}"  # noqa: S608
+            " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = failures.uri)",
+            (self._set.id, at, int(beyond)),
+        )
+
+    def again(self, t: Transaction, aside: Aside) -> None:
+        """Plan another transfer of what was newer than listed, and confirmed by nothing (5.3)."""
+        aside.plan_again(t, self._set.id, self._counts)
+
+    # an increment
+
+    def increment(self, t: Transaction) -> None:
+        """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (5.3)."""
+        confirmed = _Updates(t, _CONFIRM)
+        settled = _Updates(t, _SETTLED)
+        t.many(ADD_WORK, self._changed(t, confirmed, settled))
+        confirmed.flush()
+        settled.flush()
+        t.many(
+            "INSERT OR REPLACE INTO temp.doomed(id, at) VALUES (?, ?)",
+            (
+                (key, at)
+                for key, uri, path, at in t.rows(
+                    "SELECT r.id, r.uri, r.path, c.at FROM temp.changed c"
+                    " JOIN resources r ON r.set_id = ? AND r.uri = c.uri AND r.path IS NOT NULL"
+                    " WHERE c.pending AND c.change = 'deleted' AND NOT (c.exact AND coalesce(r.changed_at > c.at, 0))",
+                    (self._set.id,),
+                )
+                if self._claims.takes(uri, path)
+            ),
+        )
+        t.run(
+            "DELETE FROM failures WHERE set_id = ? AND uri IN"
+            " (SELECT uri FROM temp.changed WHERE pending AND change = 'deleted')",
+            (self._set.id,),
+        )
+
+    def _changed(self, t: Transaction, confirmed: _Updates, settled: _Updates) -> Iterator[Row]:
+        query = """
+            SELECT c.uri, coalesce(c.loc, c.uri), c.lastmod, c.length, c.hash, c.type, c.encoding, c.mirrors, c.at,
+                   c.latest, c.exact, r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod,
+                   r.changed_at, r.newer, r.etag, r.last_modified, f.tries
+            FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
+            LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
+            WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""
+        for (
+            uri, loc, lastmod, length, hash_, type_, coding, mirrors, at,
+            latest, exact, key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer, etag,
+            last_modified, tries,
+        ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
+            if exact and changed_at is not None and at is not None and is_past(at, changed_at):
+                continue  # a later change of this resource has been applied already
+            name = path if path is not None else self._claims.path(uri)
+            if not self._claims.takes(uri, name):
+                self._counts.left_out += 1
+                continue
+            known = at if exact else latest  # no list made before that has the last word on it
+            if path is None:
+                self._counts.created += 1
+                yield (
+                    uri, loc, name, None, lastmod, length, hash_, type_, coding, mirrors, known, at, None, None, tries
+                )  # fmt: skip
+                continue
+            listed = Listed(hash_, length, lastmod, type_, coding, at)
+            held = Held(digest, size, held_lastmod, listed_hash, bool(newer))
+            same = compare_with_file(listed, held, path, self._files.digest_of)
+            present = self._files.intact(path, size, mtime_ns)
+            if same is Same.YES and hash_ is not None and present:
+                self._counts.unchanged += 1
+                confirmed.add((hash_, length, lastmod, known, key))
+                if tries is not None:
+                    settled.add((self._set.id, uri, at))
+                continue
+            self._counts.updated += 1
+            ask = hash_ is None and not newer and present  # else 304 would confirm what is not there
+            yield (
+                uri, loc, name, key, lastmod, length, hash_, type_, coding, mirrors, known, at,
+                etag if ask else None, last_modified if ask else None, tries,
+            )  # fmt: skip
+
+
+def compare_with_file(listed: Listed, held: Held, path: bytes, digest_of: Callable[[bytes, str], str | None]) -> Same:
+    """`compare`, but where no digest is shared the held file itself is hashed rather than transferred again."""
+    same = compare(listed, held)
+    wanted = digests_of(listed.hash)
+    if same is not Same.ASK or not wanted or any(d.algorithm in (held.digest or "") for d in wanted):
+        return same
+    return Same.YES if digest_of(path, wanted[0].algorithm) == wanted[0].hex else Same.NO

@@ -1,0 +1,148 @@
+"""Which path each resource of a set gets beside all others that claim it: files held, and files to come.
+
+The rule for a single URI is in `naming`; here `work`, `doomed` and what is held are weighed against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwater.storage.database import Row, Transaction
+from headwater.sync.copy.file_names import common_folder, escaped_path, natural_path, resources_folder
+from headwater.sync.filters import Choice
+from headwater.sync.state import SetRow
+
+_TAKEN = """
+SELECT w.n, w.uri FROM temp.work w JOIN resources r ON r.path = w.path
+WHERE w.held IS NULL AND NOT (r.set_id = ? AND r.uri = w.uri)"""
+
+_FOLDER_IN_USE = """
+SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS (
+  SELECT 1 FROM resources r
+  WHERE r.path > CAST(w.path || x'2f' AS BLOB) AND r.path < CAST(w.path || x'30' AS BLOB))"""
+
+_DOOMED_IN_THE_WAY = (
+    "SELECT 1 FROM temp.work w JOIN resources r ON r.path = w.path JOIN temp.doomed d ON d.id = r.id"
+    " WHERE w.held IS NULL LIMIT 1",
+    "SELECT 1 FROM temp.work w JOIN resources r ON r.path > CAST(w.path || x'2f' AS BLOB)"
+    " AND r.path < CAST(w.path || x'30' AS BLOB) JOIN temp.doomed d ON d.id = r.id WHERE w.held IS NULL LIMIT 1",
+    "SELECT 1 FROM temp.folders f JOIN resources r ON r.path = f.path JOIN temp.doomed d ON d.id = r.id LIMIT 1",
+)
+
+
+def first_base(t: Transaction, table: str, capability_list: str | None) -> str | None:
+    """The base of a set's names, from the first plan; None while nothing is listed that could show it.
+
+    Everything below the folder `resources` beside the Capability List: that folder, as a Headwater source serves it;
+    otherwise the longest folder that all have in common.
+    """
+    served = resources_folder(capability_list) if capability_list else None
+    folder: str | None = None
+    below = True
+    seen = False
+    where = "NOT refused" if table == "listed" else "pending AND change != 'deleted'"
+    for (uri,) in t.rows(f"SELECT uri FROM temp.{table} WHERE {where}"):  # noqa: S608
+        if below and not (served and uri.startswith(served)):
+            below = False
+        if not seen or folder is not None:
+            folder = common_folder(uri, folder)
+        seen = True
+        if not below and folder is None:
+            break
+    if not seen:
+        return None
+    return served if below and served else folder or ""
+
+
+class Claims:
+    """The names of one set, as its base, its folder and the user's choice make them."""
+
+    def __init__(self, row: SetRow, choice: Choice, base: str) -> None:
+        self._set = row
+        self._base = base
+        self._choice = choice
+        self._prefix = row.folder.encode() + b"/" if row.folder else b""
+
+    def path(self, uri: str) -> bytes:
+        """The path, relative to the destination, that the rule gives a URI when nothing else claims it."""
+        return self._prefix + (natural_path(uri, self._base) or escaped_path(uri))
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether the user's choice leaves nothing out."""
+        return self._choice.takes_all
+
+    def takes(self, uri: str, path: bytes) -> bool:
+        """Whether the user's choice lets the resource in."""
+        return self._choice.takes_all or self._choice.takes(uri, path[len(self._prefix) :])
+
+    def takes_refused(self, uri: str) -> bool:
+        """The same for a URI that the scope refuses, and which therefore may be none at all."""
+        if self.takes_all:
+            return True
+        try:
+            path = self.path(uri)
+        except ValueError:
+            path = self._prefix + escaped_path(uri)
+        return self.takes(uri, path)
+
+    def doomed_in_the_way(self, t: Transaction) -> bool:
+        """Whether something to be deleted has the place of something new, as file or as folder."""
+        if t.one("SELECT 1 FROM temp.doomed LIMIT 1") is None:
+            return False
+        t.run("DELETE FROM temp.folders")
+        _fill_folders(t, (path for (path,) in t.rows("SELECT path FROM temp.work WHERE held IS NULL")))
+        return any(t.one(query) is not None for query in _DOOMED_IN_THE_WAY)
+
+    def settle(self, t: Transaction) -> None:
+        """Give the escaped name to whatever cannot have its natural one beside the others.
+
+        One name, two URIs: the held one keeps it, else the first listed. A file where a folder must be: the held one
+        stays, else the file gives way.
+        """
+        if t.one("SELECT 1 FROM temp.work WHERE held IS NULL LIMIT 1") is None:
+            return
+        self._escape(
+            t,
+            t.rows(
+                "SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS"
+                " (SELECT 1 FROM temp.work o WHERE o.path = w.path AND o.n < w.n)"
+            ),
+        )
+        if t.one("SELECT 1 FROM resources WHERE path IS NOT NULL LIMIT 1") is not None:
+            self._escape(t, t.rows(_TAKEN, (self._set.id,)))
+            self._escape(t, t.rows(_FOLDER_IN_USE))
+        t.run("DELETE FROM temp.folders")
+        _fill_folders(t, (path for (path,) in t.rows("SELECT path FROM temp.work WHERE held IS NULL")))
+        self._escape_below_files(t)
+        self._escape(
+            t,
+            t.rows("SELECT w.n, w.uri FROM temp.work w JOIN temp.folders f ON f.path = w.path WHERE w.held IS NULL"),
+        )
+
+    def _escape_below_files(self, t: Transaction) -> None:
+        """New resources whose folder is a held file."""
+        while files := list(t.rows("SELECT f.path FROM temp.folders f JOIN resources r ON r.path = f.path LIMIT 1000")):
+            for (path,) in files:
+                low, high = path + b"/", path + b"0"
+                query = "SELECT n, uri FROM temp.work WHERE held IS NULL AND path >= ? AND path < ?"
+                self._escape(t, t.rows(query, (low, high)))
+                t.run("DELETE FROM temp.folders WHERE path = ? OR (path >= ? AND path < ?)", (path, low, high))
+
+    def _escape(self, t: Transaction, rows: Iterator[Row]) -> None:
+        changed = [(self._prefix + escaped_path(uri), n) for n, uri in rows]
+        t.many("UPDATE temp.work SET path = ? WHERE n = ?", changed)
+
+
+def _fill_folders(t: Transaction, paths: Iterator[bytes]) -> None:
+    """Add every folder that leads to one of `paths` to `temp.folders`."""
+    seen: set[bytes] = set()
+    for path in paths:
+        folder = path.rpartition(b"/")[0]
+        while folder and folder not in seen:
+            seen.add(folder)
+            folder = folder.rpartition(b"/")[0]
+        if len(seen) > 20_000:
+            t.many("INSERT OR IGNORE INTO temp.folders(path) VALUES (?)", [(folder,) for folder in seen])
+            seen.clear()
+    t.many("INSERT OR IGNORE INTO temp.folders(path) VALUES (?)", [(folder,) for folder in seen])

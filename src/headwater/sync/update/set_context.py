@@ -1,0 +1,158 @@
+"""How one set stands while a run works on it: what is remembered of it, what is offered, and what is to be told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.errors import HeadwaterError, SourceFault
+from headwater.spec.kinds import Kind
+from headwater.sync.filters import Choice, Scope, hosts_of
+from headwater.sync.lists.capability_lists import offer_of
+from headwater.sync.lists.entries import scope_origins
+from headwater.sync.lists.position import Position
+from headwater.sync.options import SetReport, signature_of
+from headwater.sync.run_context import Kit
+from headwater.sync.sets.offer_refresh import offered_now, place_of
+from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
+from headwater.sync.state import (
+    SOURCE,
+    Move,
+    SetRow,
+    forget_documents,
+    keep_moved,
+    keep_offer,
+    keep_position,
+    keep_validators,
+    one_set,
+)
+
+
+class Relocated(Exception):
+    """A set was found to have moved while its lists were read; nothing was done of what they said."""
+
+
+class Standing:
+    """One set in a run; `row` is what is remembered, `offer` what is worked with, `report` what is told at the end."""
+
+    def __init__(self, kit: Kit, row: SetRow, scope: Scope) -> None:
+        self.kit = kit
+        self.row = row
+        self.offer = row.offer
+        self.scope = scope
+        self.move = row.move
+        """Where the set was, as long as what is held has not been taken along to where it is offered (DST-F10)."""
+
+        self.choice = Choice(kit.options.include, kit.options.exclude, hosts_of(kit.options.skip_hosts))
+        self.signature = signature_of(kit.options)
+        self.statuses: list[int] = []
+        self.since: Position | None = None
+        """From where changes are to be read again, where that is not the position itself."""
+
+        self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
+        self._refreshed = self._looked = False
+
+    @property
+    def rescoped(self) -> bool:
+        """Whether another choice of resources holds than for all that was done so far."""
+        return self.row.scope not in (None, self.signature)
+
+    def say(self, fault: HeadwaterError) -> None:
+        """Put a fault into the report: the set is not complete."""
+        self.statuses.append(fault.exit_status)
+        self.report.complete = False
+        self.report.fault = self.report.fault or str(fault)
+        message = f"{fault.what}. {fault.todo}"
+        self.kit.documents.warn(fault.rule or fault.code, message, fault.where, fault=fault)
+
+    def warn(self, rule: str, message: str, where: str | None = None) -> None:
+        """Tell a person, once."""
+        self.kit.documents.warn(rule, message, where)
+
+    def note(self, process: str) -> None:
+        """Put a process that was carried out into the report."""
+        known = self.report.process
+        if process not in known:
+            self.report.process = process if known == "none" else f"{known}+{process}"
+
+    def reload(self) -> None:
+        """Take what is remembered as it now is."""
+        with self.kit.database.write() as t:
+            self.row = one_set(t, self.row.id)
+
+    def start_over(self) -> None:
+        """Without a Resource List only the changes themselves tell what another choice lets in: all are read again."""
+        with self.kit.database.write() as t:
+            forget_documents(t, self.row.id)
+            keep_position(t, self.row.id, Position())
+        self.reload()
+
+    def take_along(self, listed: str) -> None:
+        """Take what is held along to where the source has moved, as far as what is `listed` there agrees with it.
+
+        Raises MovedElsewhere where a moved set's list is of something else: then nothing is changed.
+        """
+        with self.kit.database.write() as t:
+            row = msgspec.structs.replace(self.row, move=self.move)
+            found, taken = take_along(t, row, self.offer, listed)
+        if found is not None and self.move is not None and not taken:
+            raise moved_elsewhere(self.offer, found, self.kit.source, self.kit.destination, said=self.move.said)
+        if found is not None and taken:
+            now = found.prefixes.new if found.prefixes else self.offer.identity
+            told = f"of {found.held:,} files that are held {found.same:,} are the same there, and all keep their names"
+            self.warn("DST-F10", f"the set {self.row.name} has moved to {now}: {told}", self.offer.identity)
+            self.move = None
+            self.reload()
+
+    def look_for_move(self) -> None:
+        """Where a list of the set is permanently redirected the Capability List may name others by now.
+
+        Raises Relocated, once, if it does: what was just read is to be read anew as that of a set that has moved.
+        """
+        position = self.row.position
+        lists = {self.offer.resource_list, self.offer.change_list, position.list_uri if position else None}
+        if not self._looked and not self.kit.documents.redirected.isdisjoint(lists) and self.has_moved():
+            raise Relocated
+
+    def has_moved(self) -> bool:
+        """Whether the set has moved for good: to a host in no scope yet, or with its lists (DST-F10)."""
+        self._looked = True
+        uri = place_of(self.offer)
+        found = offered_now(self.kit.documents, self.offer, uri) if uri is not None and self.move is None else None
+        if uri is None or found is None or found.moved_to is None:
+            return False
+        moved = is_move(self.offer, found.offer)
+        origins = self.scope.origins | scope_origins(found.moved_to)
+        if not moved and origins == self.scope.origins:
+            return False
+        self.scope = msgspec.structs.replace(self.scope, origins=origins)
+        with self.kit.database.write() as t:
+            keep_moved(t, SOURCE, uri, found.moved_to)
+        if moved:
+            self.move = Move(self.offer)
+            self.offer = found.offer
+        return True
+
+    def refresh_offer(self) -> bool:
+        """Read the Capability List anew, and say whether it names other documents by now (DST-C5)."""
+        uri = self.offer.capability_list
+        if uri is None or self._refreshed:
+            return False
+        self._refreshed = True
+        try:
+            look = self.kit.documents.look(uri)
+        except SourceFault:
+            return False
+        if look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
+            return False
+        fresh = offer_of(look, self.offer.description, self.kit.documents)
+        fresh = msgspec.structs.replace(fresh, name=self.offer.name, identity=self.offer.identity)
+        changed = (fresh.resource_list, fresh.change_list) != (self.offer.resource_list, self.offer.change_list)
+        if changed and (fresh.resource_list or fresh.change_list):
+            self.offer = fresh
+            if self.move is not None:
+                return changed
+            with self.kit.database.write() as t:
+                keep_offer(t, self.row.id, fresh)
+                moved = self.kit.documents.moved.get(uri)
+                keep_validators(t, SOURCE, uri, look.etag, look.last_modified, moved)
+        return changed
