@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from headwater.errors import Exit
 from headwater.patterns import BadPattern, Selection
 from headwater.sync.filters import Choice
-from headwater.sync.options import Options as SyncOptions
-from headwater.sync.options import chosen_of, signature_of
+from headwater.sync.options import SyncOptions as SyncOptions
+from headwater.sync.options import choice_of_signature, signature_of
 
 MATCHES = [
     ("*.pdf", "a.pdf", True),
@@ -102,9 +102,9 @@ def test_patterns_of_addresses(pattern: str, uri: str, expected: bool) -> None:
 
 def test_a_copy_made_when_patterns_meant_something_else_is_compared_anew() -> None:
     before = '[["a/*.xml"],[],[],false]'
-    assert chosen_of(before).include == ("a/*.xml",)
+    assert choice_of_signature(before).include == ("a/*.xml",)
     assert signature_of(SyncOptions(include=("a/*.xml",))) != before
-    assert chosen_of(signature_of(SyncOptions(include=("a/*.xml",)))).choice == Choice(("a/*.xml",))
+    assert choice_of_signature(signature_of(SyncOptions(include=("a/*.xml",)))).choice == Choice(("a/*.xml",))
     assert signature_of(SyncOptions()) == "[[],[],[],false]"
 
 

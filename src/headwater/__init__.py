@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from headwater.sync.audit.findings import AuditReport as AuditReport
     from headwater.sync.audit.findings import SetAudit as SetAudit
     from headwater.sync.copy_status import CopyStatus as CopyStatus
-    from headwater.sync.copy_status import survey as copy_status
-    from headwater.sync.explore import Explored as ExploreReport
+    from headwater.sync.copy_status import copy_status as copy_status
+    from headwater.sync.explore import ExploreReport as ExploreReport
     from headwater.sync.explore import explore as explore_source
-    from headwater.sync.options import Options as SyncOptions
-    from headwater.sync.options import Report as SyncReport
     from headwater.sync.options import SetReport as SetReport
+    from headwater.sync.options import SyncOptions as SyncOptions
+    from headwater.sync.options import SyncReport as SyncReport
     from headwater.sync.run import sync as sync_folder
 
 __all__ = [
@@ -107,11 +107,11 @@ _HOMES = {
     "headwater.spec.records": "Change Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit.auditor": "audit=audit_folder",
-    "headwater.sync.explore": "Explored=ExploreReport explore=explore_source",
+    "headwater.sync.explore": "ExploreReport explore=explore_source",
     "headwater.sync.audit.findings": "AuditReport SetAudit",
-    "headwater.sync.options": "Options=SyncOptions Report=SyncReport SetReport",
+    "headwater.sync.options": "SyncOptions SyncReport SetReport",
     "headwater.sync.run": "sync=sync_folder",
-    "headwater.sync.copy_status": "CopyStatus survey=copy_status",
+    "headwater.sync.copy_status": "CopyStatus copy_status",
 }
 """Where each public name lives, `inside=outside` where it has another name there. A test holds this, `__all__` and the
 imports above together."""

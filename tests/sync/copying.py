@@ -11,7 +11,7 @@ from headwater.progress import Notice, Progress
 from headwater.sync.audit.auditor import audit
 from headwater.sync.audit.findings import AuditReport
 from headwater.sync.network.transport import Transport, TransportOptions
-from headwater.sync.options import Options, Report
+from headwater.sync.options import SyncOptions, SyncReport
 from headwater.sync.run import sync
 
 IMPATIENT = TransportOptions(
@@ -27,7 +27,7 @@ class Ran(msgspec.Struct):
     """One run: its status, its report or its error, and every notice."""
 
     status: int
-    report: Report | None
+    report: SyncReport | None
     error: HeadwaterError | None
     notices: list[Notice]
 
@@ -51,7 +51,7 @@ def go(url: str, folder: Path, transport: TransportOptions = IMPATIENT, **option
 
     with Transport(transport) as wire:
         try:
-            report = sync(url, folder, Options(**options), listener=listen, transport=wire)  # type: ignore[arg-type]
+            report = sync(url, folder, SyncOptions(**options), listener=listen, transport=wire)  # type: ignore[arg-type]
         except HeadwaterError as error:
             return Ran(int(error.exit_status), None, error, notices)
     return Ran(int(report.exit_status), report, None, notices)
@@ -60,7 +60,7 @@ def go(url: str, folder: Path, transport: TransportOptions = IMPATIENT, **option
 def check(url: str, folder: Path, **options: object) -> AuditReport:
     """One `audit`."""
     with Transport(IMPATIENT) as wire:
-        return audit(url, folder, Options(**options), transport=wire)  # type: ignore[arg-type]
+        return audit(url, folder, SyncOptions(**options), transport=wire)  # type: ignore[arg-type]
 
 
 def tree(folder: Path) -> dict[str, bytes]:

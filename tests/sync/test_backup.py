@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.sync.copy.backup import Backup
-from headwater.sync.copy.file_tree import Tree
+from headwater.sync.copy.file_tree import FileTree
 from tests.sync.copying import DONE, STORE, USAGE, go, tree
 from tests.sync.torture import Site, Source
 
@@ -44,23 +44,23 @@ def test_what_is_replaced_or_deleted_is_kept(
 ) -> None:
     site.put("deep/er/f9.txt", b"old")
     site.publish(since=10)
-    aside = tmp_path / "aside"
-    first = go(source.base, dest, backup_dir=str(aside))
+    unconfirmed = tmp_path / "aside"
+    first = go(source.base, dest, backup_dir=str(unconfirmed))
     assert first.report is not None
     assert (first.status, first.report.backup, first.report.backed_up) == (DONE, None, 0)
-    assert not aside.exists()
+    assert not unconfirmed.exists()
     times = os.stat(dest / "f0.txt").st_mtime_ns
     site.put("deep/er/f9.txt", b"newer")
     change_all(site)
-    ran = go(source.base, dest, backup_dir=str(aside))
+    ran = go(source.base, dest, backup_dir=str(unconfirmed))
     assert ran.report is not None
     assert (ran.status, ran.report.backed_up) == (DONE, 3)
-    assert kept(aside) == {"deep/er/f9.txt": b"old", "f0.txt": b"body 0\n", "f1.txt": b"body 1\n"}
+    assert kept(unconfirmed) == {"deep/er/f9.txt": b"old", "f0.txt": b"body 0\n", "f1.txt": b"body 1\n"}
     assert ran.report.backup is not None
-    assert Path(ran.report.backup).parent == aside
+    assert Path(ran.report.backup).parent == unconfirmed
     assert os.stat(Path(ran.report.backup) / "f0.txt").st_mtime_ns == times
     assert tree(dest)["f0.txt"] == b"new"
-    assert not list(aside.rglob(".headwater*"))
+    assert not list(unconfirmed.rglob(".headwater*"))
 
 
 def test_a_dry_run_keeps_nothing(source: Source, site: Site, dest: Path, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_killed_at_any_step_nothing_is_lost(
     step: str, nth: int, linking: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is done last: the file is at its place, or whole in the backup, or both."""
-    dest, aside, temp = tmp_path / "copy", tmp_path / "aside", tmp_path / "tmp"
+    dest, unconfirmed, temp = tmp_path / "copy", tmp_path / "aside", tmp_path / "tmp"
     (dest / "a").mkdir(parents=True)
     temp.mkdir()
     (dest / "a" / "gone").write_bytes(b"old one")
@@ -125,8 +125,8 @@ def test_killed_at_any_step_nothing_is_lost(
             raise Killed
         return real(*arguments, **more)
 
-    backup = Backup(aside, "run", dest)
-    with Tree(dest, temp, backup) as copy:
+    backup = Backup(unconfirmed, "run", dest)
+    with FileTree(dest, temp, backup) as copy:
         copy.write("new", b"new", None)
         monkeypatch.setattr(os, step, cut)
         try:
@@ -136,9 +136,9 @@ def test_killed_at_any_step_nothing_is_lost(
             pass
         monkeypatch.setattr(os, step, real)
     for name, old in (("a/gone", b"old one"), ("a/replaced", b"old two")):
-        places = [place / name for place in (dest, aside / "run")]
+        places = [place / name for place in (dest, unconfirmed / "run")]
         assert old in [place.read_bytes() for place in places if place.exists()]
-        in_backup = aside / "run" / name
+        in_backup = unconfirmed / "run" / name
         assert not in_backup.exists() or in_backup.read_bytes() == old  # never half
 
 
@@ -147,7 +147,7 @@ def test_nothing_that_was_kept_is_overwritten(linking: int | None, tmp_path: Pat
     dest.mkdir()
     temp.mkdir()
     backup = Backup(tmp_path / "aside", "run", dest)
-    with Tree(dest, temp, backup) as copy:
+    with FileTree(dest, temp, backup) as copy:
         for number in range(4):
             copy.write(f"t{number}", b"%d" % number, None)
             copy.place(f"t{number}", b"a")
@@ -172,7 +172,7 @@ def test_no_symbolic_link_in_the_backup_is_followed(tmp_path: Path) -> None:
     (dest / "a" / "b").write_bytes(b"old")
     (tmp_path / "aside" / "run").mkdir(parents=True)
     (tmp_path / "aside" / "run" / "a").symlink_to(elsewhere)
-    with Tree(dest, None, Backup(tmp_path / "aside", "run", dest)) as copy:
+    with FileTree(dest, None, Backup(tmp_path / "aside", "run", dest)) as copy:
         copy.remove(b"a/b")
     assert list(elsewhere.iterdir()) == []
     assert (tmp_path / "aside" / "run" / "a~2" / "b").read_bytes() == b"old"

@@ -98,5 +98,5 @@ def test_the_wait_before_a_document_is_asked_again_grows(source: Source, site: S
     options = TransportOptions(retries=4, first_backoff_seconds=1.0, chance=lambda: 0.5)
     with Transport(options) as wire:
         documents = Documents(wire, silent, now=utcnow, sleep=waits.append)
-        assert isinstance(documents.look(f"{source.base}{path}").fault, StreamBroken)
+        assert isinstance(documents.probe(f"{source.base}{path}").fault, StreamBroken)
     assert waits == [0.75, 1.5, 3.0, 6.0]

@@ -18,8 +18,8 @@ from headwater.spec.moments import to_microseconds
 from headwater.spec.records import Change, Document, Entry, Link
 from headwater.storage.database import Database
 from headwater.sync.filters import Scope
-from headwater.sync.lists.change_lists import Changes, Outcome
-from headwater.sync.lists.documents import Answer, Consumer, Missing, Unchanged
+from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
+from headwater.sync.lists.documents import DocumentRead, EntryConsumer, MissingDocument, UnchangedDocument
 from headwater.sync.lists.position import Position, is_past, mark_of, told_again
 from headwater.sync.state import SCHEMA, TEMPORARY, Offer, Validators
 from tests.examples import examples
@@ -140,7 +140,9 @@ class Coarse:
 
     # what a destination asks of it
 
-    def read(self, uri: str, consumer: Consumer, _held: Validators | None, **_: object) -> Answer | Unchanged | Missing:
+    def read(
+        self, uri: str, consumer: EntryConsumer, _held: Validators | None, **_: object
+    ) -> DocumentRead | UnchangedDocument | MissingDocument:
         consumer.begin()
         if uri == "http://h.example/changes":
             head = Document(kind=Kind.CHANGE_LIST_INDEX)
@@ -155,7 +157,7 @@ class Coarse:
         else:
             one = next((one for one in self.lists if one["uri"] == uri), None)
             if one is None:
-                return Missing(uri, 404)
+                return MissingDocument(uri, 404)
             until = None if one["until"] is None else self.moment(one["until"])
             index = (Link(rel="index", href="http://h.example/changes"),)
             head = Document(kind=Kind.CHANGE_LIST, from_=self.moment(one["from"]), until=until, links=index)
@@ -166,7 +168,7 @@ class Coarse:
             self.read_before[uri] = told
         consumer.take(head, told)
         moment = self.moment(self.now)
-        return Answer(
+        return DocumentRead(
             uri=uri, final=uri, document=head, etag=None, last_modified=None, read_at=moment, count=0, octets=0,
             skipped=0, moved_to=None,
         )  # fmt: skip
@@ -187,12 +189,12 @@ class Follower:
     def poll(self) -> None:
         offer = Offer(identity="c", name="set", change_list="http://h.example/changes")
         scope = Scope(frozenset(), any_host=True)
-        reading = Changes(self.source, self.database, scope, silent, 1, offer, self.position).read()  # type: ignore[arg-type]
-        if reading.outcome in (Outcome.GAP, Outcome.MISSING):  # a baseline
+        reading = ChangeListReader(self.source, self.database, scope, silent, 1, offer, self.position).read()  # type: ignore[arg-type]
+        if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING):  # a baseline
             self.held = dict(self.source.state)
             self.position = Position(time=self.source.border())
             return
-        assert reading.outcome is Outcome.READ, reading.reason
+        assert reading.outcome is ReadingOutcome.READ, reading.reason
         with self.database.write() as t:
             pending = list(t.rows("SELECT uri, change FROM temp.changed WHERE pending"))
         for uri, change in pending:

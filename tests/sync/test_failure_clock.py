@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headwater.sync.network.fetch import Fetch, TransportOptions
-from headwater.sync.network.scheduler import Dispatcher, Job, Run
+from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import Options, Report
+from headwater.sync.options import SyncOptions, SyncReport
 from headwater.sync.run import sync
 from headwater.sync.transfer.result_log import backoff_seconds
 from tests.sync.copying import DONE, FAILED, IMPATIENT, go, tree
@@ -19,11 +19,11 @@ from tests.sync.torture import START, Reply, Site, Source
 PATH = "/set/resources/f2.txt"
 
 
-def run(source: Source, dest: Path, seconds: float, **options: object) -> Report:
+def run(source: Source, dest: Path, seconds: float, **options: object) -> SyncReport:
     """One run so many seconds after the first one."""
     now = START + dt.timedelta(days=300, seconds=seconds)
     with Transport(IMPATIENT) as wire:
-        return sync(source.base, dest, Options(**options), transport=wire, now=lambda: now)  # type: ignore[arg-type]
+        return sync(source.base, dest, SyncOptions(**options), transport=wire, now=lambda: now)  # type: ignore[arg-type]
 
 
 def asked(source: Source, dest: Path, seconds: float, **options: object) -> bool:
@@ -159,14 +159,14 @@ def test_no_news_are_a_reason_to_ask_before_retry_after(
     assert tree(dest) == dict(site.files)
 
 
-def job(path: str) -> Job:
-    return Job(Fetch(f"http://h.example/{path}"), Run())
+def job(path: str) -> ScheduledFetch:
+    return ScheduledFetch(Fetch(f"http://h.example/{path}"), FetchBatch())
 
 
 @pytest.mark.parametrize(("status", "rests"), [(429, True), (503, True), (500, False), (408, False)])
 def test_a_host_that_asks_for_rest_is_given_it_for_every_resource(status: int, *, rests: bool) -> None:
     """DST-F1: by 429 and 503 the host speaks for itself, by others for one resource."""
-    queue = Dispatcher(TransportOptions(retries=2, chance=lambda: 0.0, first_backoff_seconds=0.5), 64)
+    queue = RequestScheduler(TransportOptions(retries=2, chance=lambda: 0.0, first_backoff_seconds=0.5), 64)
     first, second = job("first"), job("second")
     assert queue.admit(first) is None
     assert queue.next(100.0, room=True) is first
@@ -182,8 +182,8 @@ def test_a_host_that_asks_for_rest_is_given_it_for_every_resource(status: int, *
 
 def test_another_host_is_asked_meanwhile() -> None:
     """DST-F1: one host's rest holds up no other."""
-    queue = Dispatcher(TransportOptions(retries=2), 64)
-    first, other = job("first"), Job(Fetch("http://other.example/"), Run())
+    queue = RequestScheduler(TransportOptions(retries=2), 64)
+    first, other = job("first"), ScheduledFetch(Fetch("http://other.example/"), FetchBatch())
     assert queue.admit(first) is None
     assert queue.next(100.0, room=True) is first
     assert queue.repeat(first, 503, None, 5.0, 100.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.copy.destination_folder import Home, kept_state
+from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.state import measure
 from headwater.sync.update.plan import consent_for, guard
 from headwater.sync.update.retry_and_forget import forget, held_back
@@ -84,7 +84,7 @@ def test_what_was_forgotten_is_no_measure_any_more(source: Source, site: Site, d
         site.drop(f"f{number}.txt")
     site.publish_changes(0)
     go(source.base, dest)
-    with kept_state(Home(dest)) as database, database.write() as t:
+    with writable_state(DestinationFolder(dest)) as database, database.write() as t:
         assert measure(t, 1) == 5
         forget(t, held_back(t))
         assert measure(t, 1) is None

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from headwater.sync.audit import hash_pool as hashing
-from headwater.sync.audit.hash_pool import Hashed, Wanted, hash_all
+from headwater.sync.audit.hash_pool import HashRequest, HashResult, hash_all
 
 
 @pytest.fixture
-def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[HashRequest]:
     """Fifty files in blocks of three, some with odd names, and what is no file."""
     monkeypatch.setattr(hashing, "_BATCH", 3)
     names = [b"f%d" % number for number in range(50)] + [b"two\nlines", b"\xff\xfe", b"sp ace"]
@@ -24,14 +24,14 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("f1")
     names += [b"folder", b"link", b"missing"]
-    return [Wanted(name, ("sha-256", "md5") if number % 2 else ()) for number, name in enumerate(names)]
+    return [HashRequest(name, ("sha-256", "md5") if number % 2 else ()) for number, name in enumerate(names)]
 
 
-def hashed(root: Path, wanted: list[Wanted], workers: int) -> list[Hashed]:
+def hashed(root: Path, wanted: list[HashRequest], workers: int) -> list[HashResult]:
     return [one for block in hash_all(os.fsencode(root), wanted, workers=workers) for one in block]
 
 
-def test_processes_tell_what_one_tells(tmp_path: Path, wanted: list[Wanted]) -> None:
+def test_processes_tell_what_one_tells(tmp_path: Path, wanted: list[HashRequest]) -> None:
     here = hashed(tmp_path, wanted, 0)
     assert (
         here[1].digests
@@ -45,7 +45,7 @@ def test_processes_tell_what_one_tells(tmp_path: Path, wanted: list[Wanted]) -> 
     "program", ["import sys; sys.exit(1)", "import sys; sys.stdin.buffer.read(1); print('nonsense')", None]
 )
 def test_processes_that_die_cost_nothing(
-    tmp_path: Path, wanted: list[Wanted], monkeypatch: pytest.MonkeyPatch, program: str | None
+    tmp_path: Path, wanted: list[HashRequest], monkeypatch: pytest.MonkeyPatch, program: str | None
 ) -> None:
     here = hashed(tmp_path, wanted, 0)
     if program is None:
@@ -57,7 +57,7 @@ def test_processes_that_die_cost_nothing(
 
 
 def test_nothing_is_forked_while_threads_run(
-    tmp_path: Path, wanted: list[Wanted], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wanted: list[HashRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock that a thread holds at the moment of a fork is held in it for ever."""
 
@@ -75,7 +75,7 @@ def test_nothing_is_forked_while_threads_run(
         thread.join()
 
 
-def test_who_stops_in_the_middle_leaves_no_process(tmp_path: Path, wanted: list[Wanted]) -> None:
+def test_who_stops_in_the_middle_leaves_no_process(tmp_path: Path, wanted: list[HashRequest]) -> None:
     blocks = hash_all(os.fsencode(tmp_path), wanted, workers=1)
     next(blocks)
     before = threading.active_count()

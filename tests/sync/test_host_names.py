@@ -12,7 +12,7 @@ from headwater.sync.copy.file_names import path_of
 from headwater.sync.filters import Scope, bare_host, hosts_of, origin_of
 from headwater.sync.network.fetch import FailureKind, Fetch, TransportOptions
 from headwater.sync.network.scheduler import host_of, site_of, wire_uri
-from headwater.sync.network.transport import Credentials, Transport
+from headwater.sync.network.transport import SignInCredentials, Transport
 from tests.sync.copying import DONE, check, go, tree
 from tests.sync.torture import Site, Source
 
@@ -74,7 +74,7 @@ def test_what_is_no_name_is_a_failure_of_its_own() -> None:
 
 def test_secrets_follow_the_host_and_not_its_spelling(source: Source) -> None:
     port = source.server_address[1]
-    own = Credentials(f"http://{NAME}:{port}/", "Bearer t")
+    own = SignInCredentials(f"http://{NAME}:{port}/", "Bearer t")
     with Transport(TransportOptions(credentials=own, retries=0)) as transport:
         for host in (NAME, WIRE, NAME.upper(), "bucher.localhost", "bcher.localhost"):
             transport.one(Fetch(f"http://{host}:{port}/{len(source.log)}"))

@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 from headwater.cli.audit import command as audit_command
 from headwater.cli.sync import command as sync_command
 from headwater.progress import Notice, Progress
-from headwater.sync.explore import Explored, explore
+from headwater.sync.explore import ExploreReport, explore
 from headwater.sync.faults import UnknownSetName
 from headwater.sync.follow import follow
 from headwater.sync.lists.documents import SMALL_OCTETS
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import Options, Report
+from headwater.sync.options import SyncOptions, SyncReport
 from headwater.sync.run import sync
-from headwater.sync.sets.selection import Wanted, choose, unknown_set
-from headwater.sync.sets.set_names import Candidates, Names, names_of
+from headwater.sync.sets.selection import SetSelection, choose_sets, unknown_set
+from headwater.sync.sets.set_names import NameCandidates, SetNames, names_of
 from tests.sync.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
 from tests.sync.torture import Handler, Reply, Site, Source, document, redirect, reset, url
 
@@ -381,7 +381,7 @@ def test_all_are_read_with_progress_and_in_their_order(source: Source, many: dic
     source.pages["/p01/capabilitylist.xml"] = Reply(page.body + padding.encode())
     events: list[Progress | Notice] = []
     with Transport(IMPATIENT) as wire:
-        report = sync(source.base, dest, Options(), listener=events.append, transport=wire)
+        report = sync(source.base, dest, SyncOptions(), listener=events.append, transport=wire)
     assert [one.name for one in report.sets] == names()
     assert Progress("reading sets", COUNT, COUNT) in events
 
@@ -494,13 +494,13 @@ IDENTITIES = st.lists(
 def test_what_is_chosen_early_is_what_reading_everything_gives(listed: list[str], data: st.DataObject) -> None:
     """Whichever of the addresses turn out to be sets: nobody else ever has the name that decided."""
     said = data.draw(st.sampled_from([*names_of(listed), "a", "rs", "a-2", "a-rs", "zzz"]))
-    chosen = choose(listed, Wanted((said,)))
+    chosen = choose_sets(listed, SetSelection((said,)))
     sets = [uri for uri in listed if data.draw(st.booleans())]
     by_name = dict(zip(names_of(sets), sets, strict=True))
     if chosen is not None and said in by_name:
         assert chosen == {by_name[said]: said}
     if chosen is None and sets == listed and said in by_name:
-        assert Candidates(listed).owner(said) is None
+        assert NameCandidates(listed).owner(said) is None
 
 
 @pytest.mark.parametrize(
@@ -524,32 +524,32 @@ def test_names_fit_a_folder_and_many_alike_are_named_soon() -> None:
     assert len(set(names_of(deep))) == 3
     alike = [f"http://h/caps.xml?set={n}" for n in range(20_000)]
     assert names_of(alike)[-1] == "caps-20000"
-    taken = Names(names_of(alike))
+    taken = SetNames(names_of(alike))
     assert [taken.free("caps") for _ in range(3)] == ["caps-20001", "caps-20002", "caps-20003"]
 
 
 # a look at what is offered
 
 
-def look(url: str, most: int) -> Explored:
+def probe(url: str, most: int) -> ExploreReport:
     with Transport(IMPATIENT) as wire:
         return explore(url, most=most, transport=wire)
 
 
 def test_a_look_at_a_source_of_many_sets_is_bounded(source: Source, many: dict[str, Site]) -> None:
     """So many sets are opened as asked for, and the others are counted; nothing of them is read."""
-    found = look(source.base, 3)
+    found = probe(source.base, 3)
     assert (found.exit_status, found.sets, len(found.tree.children), found.tree.left_out) == (0, COUNT, 3, COUNT - 3)
     assert {path for path in asked(source) if "/p" in path} == {f"/p{n:02}/capabilitylist.xml" for n in range(3)}
     indexed(source)
-    found = look(source.base, 12)
+    found = probe(source.base, 12)
     assert (found.sets, len(found.tree.children), found.tree.left_out) == (COUNT, 12, 4)
     assert [child.name for child in found.tree.children] == names()[:12]
 
 
 @pytest.mark.parametrize("said", ["p15", "{base}/p15/capabilitylist.xml"], ids=["name", "uri"])
 def test_a_look_at_one_set_of_many(said: str, source: Source, many: dict[str, Site]) -> None:
-    wanted = Options(sets=(said.format(base=source.base),))
+    wanted = SyncOptions(sets=(said.format(base=source.base),))
     with Transport(IMPATIENT) as wire:
         found = explore(source.base, wanted, most=1, transport=wire)
     assert ([child.name for child in found.tree.children], found.sets, found.tree.left_out) == (["p15"], COUNT, 0)
@@ -562,7 +562,7 @@ def test_a_look_at_a_set_that_is_not_there(source: Source, many: dict[str, Site]
         Transport(IMPATIENT) as wire,
         pytest.raises(UnknownSetName, match=r"no set p99; the sets are: p00, .*p15 "),
     ):
-        explore(source.base, Options(sets=("p00", "p99")), transport=wire)
+        explore(source.base, SyncOptions(sets=("p00", "p99")), transport=wire)
 
 
 def test_an_audit_does_not_pass_over_a_set_that_is_not_there(source: Source, many: dict[str, Site], dest: Path) -> None:
@@ -690,17 +690,17 @@ def test_one_broken_set_does_not_make_the_others_wait(
     source.pages[f"/p01/{broken}.xml"] = Reply(b"", 403)
     if broken == "capabilitylist":
         describe(source, "p02", "p01", "p00")  # so that it is looked at again
-    polls: list[Report] = []
+    polls: list[SyncReport] = []
     ended = threading.Event()
 
-    def tell(report: Report) -> None:
+    def tell(report: SyncReport) -> None:
         polls.append(report)
         if len(polls) == 20:
             ended.set()
 
     watch = threading.Timer(240, ended.set)
     watch.start()
-    follow(source.base, dest, Options(), 0.1, tell, stop=ended)
+    follow(source.base, dest, SyncOptions(), 0.1, tell, stop=ended)
     watch.cancel()
     assert len(polls) == 20
     assert {one.exit_status for one in polls} == {SOURCE}

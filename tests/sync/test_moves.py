@@ -13,8 +13,8 @@ import pytest
 from headwater import publish_folder
 from headwater.progress import Notice, Progress
 from headwater.sync.faults import AnotherSource
-from headwater.sync.network.transport import Credentials, Transport
-from headwater.sync.options import Options
+from headwater.sync.network.transport import SignInCredentials, Transport
+from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
 from tests.sync.torture import Handler, Page, Reply, Site, Source, at, document, redirect, url
@@ -276,7 +276,9 @@ def behind_a_token(pages: dict[str, Page]) -> dict[str, Page]:
 def go_as(url: str, dest: Path, **options: object) -> Ran:
     """`go` by somebody who has a token for the address given."""
     options |= {"authorization": "Bearer secret"}
-    return go(url, dest, msgspec.structs.replace(IMPATIENT, credentials=Credentials(url, "Bearer secret")), **options)
+    return go(
+        url, dest, msgspec.structs.replace(IMPATIENT, credentials=SignInCredentials(url, "Bearer secret")), **options
+    )
 
 
 @pytest.mark.parametrize("way", ["redirect", "new base URL"])
@@ -472,7 +474,7 @@ def test_killed_while_it_moves(notice: int, source: Source, new: Source, copied:
                 raise Killed
 
     with Transport(IMPATIENT) as wire, pytest.raises(Killed):
-        sync(source.base, dest, Options(), listener=listen, transport=wire)
+        sync(source.base, dest, SyncOptions(), listener=listen, transport=wire)
     assert tree(dest) == BODIES
     assert_taken_along(go(source.base, dest), dest)
     assert_settled(source.base, dest)
@@ -501,7 +503,7 @@ def test_killed_at_any_commit_of_a_move(
         monkeypatch.setattr(Database, "write", cut_off)
         try:
             with Transport(IMPATIENT) as wire:
-                sync(new.base, tmp_path / "cut", Options(moved=True), transport=wire)
+                sync(new.base, tmp_path / "cut", SyncOptions(moved=True), transport=wire)
             break
         except Killed:
             pass

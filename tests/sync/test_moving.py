@@ -12,8 +12,8 @@ from headwater.storage.database import Database, Transaction
 from headwater.sync.lists.position import Position
 from headwater.sync.sets.relocation import (
     LISTED,
-    Agreement,
-    Prefixes,
+    ListAgreement,
+    UriPrefixes,
     agreement,
     prefixes_of,
     rename,
@@ -41,7 +41,7 @@ A, B = "http://a.example/", "https://b.example/"
     ],
 )
 def test_prefixes(old: str, new: str, prefixes: tuple[str, str] | None) -> None:
-    assert prefixes_of(old, new) == (None if prefixes is None else Prefixes(*prefixes))
+    assert prefixes_of(old, new) == (None if prefixes is None else UriPrefixes(*prefixes))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_prefixes(old: str, new: str, prefixes: tuple[str, str] | None) -> None:
     ],
 )
 def test_how_much_has_to_agree(held: int, same: int, open_: int, by_redirect: bool, by_hash: bool, said: bool) -> None:
-    found, offer = Agreement(held, same, open_), Offer(identity=A, name="x")
+    found, offer = ListAgreement(held, same, open_), Offer(identity=A, name="x")
     assert suffices(found, Move(offer)) == by_redirect
     assert suffices(found, None) == by_hash
     assert suffices(found, Move(offer, said=True)) == said
@@ -122,7 +122,7 @@ def test_everything_takes_the_new_beginning(old: str, new: str, database: Databa
         before = held(t, row)
         offer_there(t, *(new + name for name in names))
         found, taken = take_along(t, moved(row), offer_at(new), LISTED)
-        assert (taken, found) == (True, Agreement(7, 7, 0, Prefixes(old, new)))
+        assert (taken, found) == (True, ListAgreement(7, 7, 0, UriPrefixes(old, new)))
         assert held(t, row) == {new + uri[len(old) :]: path for uri, path in before.items()}
         after = one_set(t, row.id)
         assert (after.base, after.offer.identity, after.name) == (new, f"{new}cl.xml", "x")
@@ -195,7 +195,7 @@ def test_other_content_changes_nothing(database: Database) -> None:
         before = held(t, row), one_set(t, row.id)
         offer_there(t, f"{B}a", *(f"{B}x{n}" for n in "abcdef"))
         found, taken = take_along(t, moved(row), offer_at(B), LISTED)
-        assert (taken, found) == (False, Agreement(4, 1, 0, Prefixes(A, B)))
+        assert (taken, found) == (False, ListAgreement(4, 1, 0, UriPrefixes(A, B)))
         assert (held(t, row), one_set(t, row.id)) == before
 
 
@@ -207,7 +207,7 @@ def test_of_many_files_a_part_tells_the_beginning(database: Database, monkeypatc
     with database.write() as t:
         row = hold(t, A, *(f"{A}{n}" for n in range(100)))
         offer_there(t, *(f"{B}{n}" for n in range(60)))
-        assert agreement(t, row, offer_at(B), LISTED) == Agreement(100, 60, 0, Prefixes(A, B))
+        assert agreement(t, row, offer_at(B), LISTED) == ListAgreement(100, 60, 0, UriPrefixes(A, B))
 
 
 def test_a_list_that_is_the_same_only_renames_the_set(database: Database) -> None:

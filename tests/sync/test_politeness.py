@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.sync.network.fetch import Failure, FailureKind, Fetch, TransportOptions
-from headwater.sync.network.scheduler import Dispatcher, Job, Run
+from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure, TransportOptions
+from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
 from headwater.sync.network.throttling import (
     FIRST_LIMIT,
     RETRIED_STATUSES,
@@ -118,16 +118,16 @@ def test_a_bucket_says_how_long_to_wait() -> None:
     assert bucket.take(10.25) == 0.0
 
 
-def lose(queue: Dispatcher, many: int, sent_at: float, lost_at: float) -> None:
+def lose(queue: RequestScheduler, many: int, sent_at: float, lost_at: float) -> None:
     for _ in range(many):
         job = queue.next(sent_at, room=True)
         assert job is not None
-        queue.landed(job, 0, Failure(FailureKind.STALLED, "", passing=True), lost_at)
+        queue.landed(job, 0, FetchFailure(FailureKind.STALLED, "", passing=True), lost_at)
 
 
-def waiting(many: int, *, apart: bool = False) -> tuple[Dispatcher, list[Job]]:
-    queue = Dispatcher(TransportOptions(stall_timeout_seconds=30), 64)
-    jobs = [Job(Fetch(f"http://a/{n}"), Run(), apart=apart) for n in range(many)]
+def waiting(many: int, *, apart: bool = False) -> tuple[RequestScheduler, list[ScheduledFetch]]:
+    queue = RequestScheduler(TransportOptions(stall_timeout_seconds=30), 64)
+    jobs = [ScheduledFetch(Fetch(f"http://a/{n}"), FetchBatch(), apart=apart) for n in range(many)]
     assert [queue.admit(job) for job in jobs] == [None] * many
     return queue, jobs
 
@@ -139,7 +139,7 @@ def test_a_host_that_hangs_is_not_waited_for_once_for_each_resource() -> None:
     assert queue.hopeless(30.0) == []
     lose(queue, 1, 30.0, 60.0)
     assert queue.hopeless(60.0) == jobs[17:]
-    assert not queue.repeat(jobs[16], 0, Failure(FailureKind.STALLED, "", passing=True), None, 60.0)
+    assert not queue.repeat(jobs[16], 0, FetchFailure(FailureKind.STALLED, "", passing=True), None, 60.0)
     assert queue.next(60.0, room=True) is None
     queue.admit(jobs[20])
     assert queue.hopeless(119.0) == [jobs[20]]
@@ -164,7 +164,7 @@ def test_a_document_is_asked_for_even_of_a_silent_host() -> None:
     queue, jobs = waiting(40)
     lose(queue, 16, 0.0, 30.0)
     lose(queue, 1, 30.0, 60.0)
-    document = Job(Fetch("http://a/list"), Run(), apart=True)
+    document = ScheduledFetch(Fetch("http://a/list"), FetchBatch(), apart=True)
     queue.admit(document)
     assert queue.hopeless(60.0) == jobs[17:]
     assert queue.next(60.0, room=False) is document

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from headwater.sync.lists.position import (
     DAY,
+    ChangeListFingerprint,
     Close,
-    Fingerprint,
+    IndexedList,
     Interval,
-    Part,
     Position,
     Style,
     Style10,
@@ -35,21 +35,21 @@ def exact(*times: int | None) -> list[Times]:
 
 
 SELECTIONS = [
-    ("closed before T is skipped", [Part("a", 0, 5), Part("b", 5, None)], 7, ["b"], False),
-    ("until = T is read (AMB-11)", [Part("a", 0, 7), Part("b", 7, None)], 7, ["a", "b"], False),
-    ("unstated is always read", [Part("a"), Part("b", 5, 6)], 9, ["a"], False),
-    ("document order, never sorted (H3)", [Part("z", 0, 9), Part("a", 9, None)], 1, ["z", "a"], False),
-    ("the oldest begins after T", [Part("a", 8, 9), Part("b", 9, None)], 7, ["a", "b"], True),
-    ("from = T is no gap", [Part("a", 7, None)], 7, ["a"], False),
-    ("a hole after T (AMB-23)", [Part("a", 0, 5), Part("b", 9, None)], 7, ["b"], True),
-    ("a hole further on", [Part("a", 0, 8), Part("b", 9, None)], 7, ["a", "b"], True),
-    ("everything is past", [Part("a", 0, 5)], 7, [], False),
-    ("nothing known: everything", [Part("a", 8, 9)], None, ["a"], False),
+    ("closed before T is skipped", [IndexedList("a", 0, 5), IndexedList("b", 5, None)], 7, ["b"], False),
+    ("until = T is read (AMB-11)", [IndexedList("a", 0, 7), IndexedList("b", 7, None)], 7, ["a", "b"], False),
+    ("unstated is always read", [IndexedList("a"), IndexedList("b", 5, 6)], 9, ["a"], False),
+    ("document order, never sorted (H3)", [IndexedList("z", 0, 9), IndexedList("a", 9, None)], 1, ["z", "a"], False),
+    ("the oldest begins after T", [IndexedList("a", 8, 9), IndexedList("b", 9, None)], 7, ["a", "b"], True),
+    ("from = T is no gap", [IndexedList("a", 7, None)], 7, ["a"], False),
+    ("a hole after T (AMB-23)", [IndexedList("a", 0, 5), IndexedList("b", 9, None)], 7, ["b"], True),
+    ("a hole further on", [IndexedList("a", 0, 8), IndexedList("b", 9, None)], 7, ["a", "b"], True),
+    ("everything is past", [IndexedList("a", 0, 5)], 7, [], False),
+    ("nothing known: everything", [IndexedList("a", 8, 9)], None, ["a"], False),
 ]
 
 
 @pytest.mark.parametrize(("what", "parts", "since", "uris", "gap"), SELECTIONS)
-def test_select(what: str, parts: list[Part], since: int | None, uris: list[str], gap: bool) -> None:
+def test_select(what: str, parts: list[IndexedList], since: int | None, uris: list[str], gap: bool) -> None:
     selection = select(parts, None, since)
     assert [part.uri for part in selection.parts] == uris, what
     assert selection.gap is gap, what
@@ -174,7 +174,7 @@ class Log:
         seen = [Times(t, t) for t in self.times[:count]]
         marks = [mark_of(name, "updated") for name in self.names[:count]]
         uri = "list" if known else f"list{count}"
-        fingerprint = Fingerprint(self.position, uri, 0)
+        fingerprint = ChangeListFingerprint(self.position, uri, 0)
         for number in range(count):
             fingerprint.see(self.names[number], "updated", self.times[number], None, None)
         intervals, _ = effective(seen, Style.DATETIME, 0, None, 10_000)

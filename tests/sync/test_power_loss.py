@@ -11,7 +11,7 @@ import pytest
 
 from headwater.sync.copy import crash_recovery as ledger
 from headwater.sync.copy import file_tree as flushing
-from headwater.sync.update import applier as execution
+from headwater.sync.update import applier as applier
 from tests.disk import EVERYTHING, Disk, Loss
 from tests.sync.copying import DONE, check, go, is_clean, tree
 from tests.sync.torture import Site, Source, at, url
@@ -72,7 +72,7 @@ def recorded(
     disk = Disk(ground)
     with disk.recording(monkeypatch), monkeypatch.context() as patch:
         patch.setattr(ledger, "boot_id", lambda: "before")
-        for user in (ledger, execution):
+        for user in (ledger, applier):
             patch.setattr(user, "flush", lambda _root: disk.synced(EVERYTHING))
         for step in range(3):
             if step:
@@ -126,7 +126,7 @@ def test_files_of_a_run_that_was_never_flushed_are_hashed_unless_the_machine_sta
     site = filled(source, kind)
     with monkeypatch.context() as killed:
         killed.setattr(ledger, "boot_id", lambda: boot)
-        killed.setattr(ledger.Ledger, "end", lambda _self, _number: None)
+        killed.setattr(ledger.CrashRecovery, "end", lambda _self, _number: None)
         assert go(source.base, dest).status == DONE
     damage(dest / "d1" / "f1")
     site.put("d1/f1", site.files["d1/f1"])  # told as updated, and what it was: 304 without a digest
@@ -210,7 +210,7 @@ def test_what_was_deleted_and_is_back_after_a_power_loss_is_removed(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(execution, "flush", kill)
+        patch.setattr(applier, "flush", kill)
         with pytest.raises(Killed):
             go(source.base, dest)
     assert not (dest / "d0" / "f2").exists()

@@ -8,13 +8,13 @@ import pytest
 
 from headwater.sync.network import response as reception
 from headwater.sync.network.fetch import Fetch
-from headwater.sync.network.response import SMALL_OCTETS, Reception
+from headwater.sync.network.response import SMALL_OCTETS, ResponseReceiver
 
 BIG = b"x" * (SMALL_OCTETS + 1)
 
 
-def receiving(into: Path) -> Reception:
-    one = Reception()
+def receiving(into: Path) -> ResponseReceiver:
+    one = ResponseReceiver()
     one.begin(Fetch("http://127.0.0.1/big", into=str(into), max_octets=1 << 30))
     for line in (b"HTTP/1.1 200 OK\r\n", b"Content-Type: text/plain\r\n", b"\r\n"):
         one.line(line)

@@ -12,7 +12,7 @@ from headwater.errors import SourceFault
 from headwater.sync.audit.auditor import audit
 from headwater.sync.network.internal_addresses import AddressGuard, Level, level_of, proxy_places
 from headwater.sync.network.transport import FailureKind, Fetch, Transport, TransportOptions
-from headwater.sync.options import Options
+from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport
 from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
 from tests.sync.torture import START, Reply, Site, Source, at, document, ln, redirect, sha, url
@@ -414,7 +414,7 @@ def test_no_document_leads_inside(source: Source, inside: Source, site: Site, de
 
 def test_the_command_knows_its_source(source: Source) -> None:
     """The bound goes by the address that the user gives; hosts that he allows may be anywhere."""
-    options = Options(allow_hosts=("CDN.example:8080", "[fd00::1]:80", "fd00::2"))
+    options = SyncOptions(allow_hosts=("CDN.example:8080", "[fd00::1]:80", "fd00::2"))
     with open_transport(source.base, options, None) as wire:
         assert wire.options.source == source.base
         assert wire.options.named_hosts == ("cdn.example", "fd00::1", "fd00::2")

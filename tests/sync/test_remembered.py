@@ -13,8 +13,8 @@ import pytest
 
 from headwater.cli import run
 from headwater.storage.database import Database
-from headwater.sync.copy.destination_folder import Home, kept_state
-from headwater.sync.copy_status import survey
+from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
+from headwater.sync.copy_status import copy_status
 from headwater.sync.state import SCHEMA
 from tests.sync.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
 from tests.sync.torture import Reply, Site, Source, url
@@ -136,7 +136,7 @@ def test_a_run_that_came_to_nothing_is_told_with_its_first_time(
 
 def test_a_copy_whose_first_run_has_not_ended(source: Source, site: Site, dest: Path, ask: Asked) -> None:
     go(source.base, dest)
-    with kept_state(Home(dest)) as database, database.write() as t:
+    with writable_state(DestinationFolder(dest)) as database, database.write() as t:
         t.run("DELETE FROM set_history")
         t.run("DELETE FROM facts WHERE name = 'last run'")
     status, told = ask("status", dest)
@@ -275,7 +275,7 @@ def test_while_a_run_is_at_work_it_is_told_and_nothing_is_changed(
 ) -> None:
     source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
     go(source.base, dest)
-    home = Home(dest)
+    home = DestinationFolder(dest)
     home.prepare()
     try:
         (dest / ".headwater" / "tmp" / "1-0").write_bytes(b"half")
@@ -329,7 +329,7 @@ def test_a_person_is_told_what_matters_and_no_terminal_is_steered(
 ) -> None:
     source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
     go(source.base, dest)
-    with kept_state(Home(dest)) as database, database.write() as t:
+    with writable_state(DestinationFolder(dest)) as database, database.write() as t:
         t.run("UPDATE failures SET reason = 'red \x1b[31m'")
     assert run(["status", str(dest)]) == FAILED
     out = capsys.readouterr().out
@@ -345,9 +345,9 @@ def test_a_person_is_told_what_matters_and_no_terminal_is_steered(
 
 def test_a_dry_run_leaves_no_trace_in_what_is_told(source: Source, site: Site, dest: Path) -> None:
     go(source.base, dest)
-    before = survey(dest).last_run
+    before = copy_status(dest).last_run
     go(source.base, dest, dry_run=True)
-    assert survey(dest).last_run == before
+    assert copy_status(dest).last_run == before
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

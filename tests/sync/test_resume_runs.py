@@ -21,7 +21,7 @@ from headwater.errors import Interrupted
 from headwater.storage.database import Database
 from headwater.storage.schema import Durability
 from headwater.sync.network.transport import Transport, TransportOptions
-from headwater.sync.options import Options
+from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync
 from headwater.sync.state import SCHEMA
 from headwater.sync.transfer import partial_downloads as parts
@@ -125,7 +125,7 @@ def test_a_stopped_run_leaves_what_has_come(source: Source, big: tuple[Site, Ran
     ranged.then = hang
     options = TransportOptions(stopped=lambda: stop.is_set() and any_part(dest) >= CUT)
     with Transport(options) as wire, pytest.raises(Interrupted):
-        sync(source.base, dest, Options(), transport=wire)
+        sync(source.base, dest, SyncOptions(), transport=wire)
     goes_on.set()
     assert the_part(dest).stat().st_size == CUT
     heal(ranged)
@@ -365,7 +365,7 @@ def test_a_stop_in_the_middle_of_a_file_from_our_own_server(tmp_path: Path) -> N
             sleep=lambda seconds: passed.__setitem__(0, passed[0] + seconds),
         )
         with Transport(options) as wire, pytest.raises(Interrupted):
-            sync(server.url, dest, Options(), transport=wire)
+            sync(server.url, dest, SyncOptions(), transport=wire)
         kept = the_part(dest).stat().st_size
         assert go(server.url, dest).status == DONE
         told = [(one.status, one.octets) for one in server.served if "big.bin" in one.target]

@@ -329,7 +329,7 @@ def test_a_client_certificate_is_shown_to_its_origin_alone(authorities, capsys) 
     made, mine = one.issue(("IP:127.0.0.1",)), one.issue(("DNS:anna",), file="anna")
     seen: list[tuple[str, bool]] = []
 
-    def look(name: str, sent: bytes):
+    def probe(name: str, sent: bytes):
         def behave(_request: Request, connection: socket.socket) -> bytes:
             assert isinstance(connection, ssl.SSLSocket)
             seen.append((name, connection.getpeercert(binary_form=True) is not None))
@@ -339,9 +339,9 @@ def test_a_client_certificate_is_shown_to_its_origin_alone(authorities, capsys) 
 
     page = answer(b"<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'/>")
     with scripted({}, context(made, one)) as other, scripted({}, context(made, one)) as own:
-        other.script["/x.xml"] = look("other", page)
-        own.script["/x.xml"] = look("own", answer(b"", "302 Found", Location=f"{other.base}/x.xml"))
-        own.script["/y.xml"] = look("own", page)
+        other.script["/x.xml"] = probe("other", page)
+        own.script["/x.xml"] = probe("own", answer(b"", "302 Found", Location=f"{other.base}/x.xml"))
+        own.script["/y.xml"] = probe("own", page)
         options = ["--ca", str(one.own.certificate), "--cert", str(mine.certificate), "--key", str(mine.key)]
         for name in ("x.xml", "y.xml"):
             assert cli.run(["inspect", *options, f"{own.base}/{name}"]) == DONE, capsys.readouterr()

@@ -17,8 +17,8 @@ from headwater.cli import run
 from headwater.errors import Interrupted
 from headwater.progress import Done
 from headwater.storage.database import Transaction
-from headwater.sync.copy.destination_folder import Home, kept_state
-from headwater.sync.options import Options
+from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
+from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, USAGE, go
 from tests.sync.torture import Reply, Site, Source
@@ -249,7 +249,7 @@ def test_changes_of_a_run_that_was_cut_short_are_told_by_the_next(
 ) -> None:
     if how == "killed":
         go(source.base, dest)
-        with kept_state(Home(dest)) as database, database.write() as t:
+        with writable_state(DestinationFolder(dest)) as database, database.write() as t:
             t.run("DELETE FROM facts WHERE name = 'changes not told'")
             t.run("UPDATE runs SET ended_at = NULL")
     else:
@@ -272,7 +272,7 @@ def test_changes_that_come_while_the_command_works_are_not_lost(
         t.run("UPDATE facts SET value = 'later' WHERE name = 'changes not told'")
 
     report = sync(source.base, dest)
-    with kept_state(Home(dest)) as database, database.write() as t:
+    with writable_state(DestinationFolder(dest)) as database, database.write() as t:
         marks(t)
     from headwater.cli.hook import Hook
 
@@ -299,7 +299,7 @@ def test_a_service_tells_the_command_after_each_look_that_changed_something(
     """Also when the command fails the service goes on."""
     import headwater.sync.follow
 
-    def three_looks(url: str, dest: Path, options: Options, _seconds: float, tell: Any, **more: Any) -> int:
+    def three_looks(url: str, dest: Path, options: SyncOptions, _seconds: float, tell: Any, **more: Any) -> int:
         del more["longest"]
         for _ in range(2):
             tell(sync(url, dest, options, **more))
@@ -330,21 +330,21 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
     now, shown = [0.0], list[str]()
     monkeypatch.setattr(face, "_Wrong", partial(face._Wrong, lambda: now[0]))
 
-    def looks(url: str, dest: Path, options: Options, _seconds: float, tell: Any, **more: Any) -> int:
-        def look() -> None:
+    def probe_many(url: str, dest: Path, options: SyncOptions, _seconds: float, tell: Any, **more: Any) -> int:
+        def probe() -> None:
             tell(sync(url, dest, options))
             out = capsys.readouterr().out
             shown.append(out.split(";")[0])
 
         for now[0] in (0.0, 10.0, 59.0, 61.0, 170.0, 190.0):
-            look()
+            probe()
         source.pages["/set/resources/f2.txt"] = Reply(b"gone", 404)
         site.publish_changes(0, entries=[site.change(90, "updated", "f2.txt", b"other")])
-        look()
+        probe()
         return 0
 
     source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
-    monkeypatch.setattr(headwater.sync.follow, "follow", looks)
+    monkeypatch.setattr(headwater.sync.follow, "follow", probe_many)
     assert run(["sync", "--follow", "1", *(["-q"] if quiet else []), source.base, str(dest)]) == DONE
     first = "set: 4 created, 1 failed"
     assert shown == [first, "", "", "set: 1 failed", "", "set: 1 failed", "set: 2 failed"]

@@ -12,7 +12,7 @@ from headwater import SyncOptions, cli
 from headwater.cli.access import Bandwidth
 from headwater.errors import Exit, Interrupted, UsageFault
 from headwater.sync.network.fetch import Fetch, TransportOptions
-from headwater.sync.network.throttling import Throttle
+from headwater.sync.network.throttling import BandwidthLimit
 from headwater.sync.network.transport import Transport
 from tests.sync.copying import DONE, tree
 from tests.sync.scripted_server import answer, scripted
@@ -53,7 +53,7 @@ def test_a_program_gives_octets() -> None:
 
 
 def test_a_bucket_fills_with_time_and_holds_a_tenth_of_a_second() -> None:
-    throttle = Throttle(1000)
+    throttle = BandwidthLimit(1000)
     assert throttle.fill(50.0)
     assert throttle.take(300)  # overdrawn by 200
     assert not throttle.take(1)

@@ -537,9 +537,9 @@ def test_dry_run_writes_nothing(source: Source, site: Site, dest: Path) -> None:
 
 
 def test_a_second_run_is_locked_out(source: Source, site: Site, dest: Path) -> None:
-    from headwater.sync.copy.destination_folder import Home
+    from headwater.sync.copy.destination_folder import DestinationFolder
 
-    home = Home(dest)
+    home = DestinationFolder(dest)
     home.prepare()
     try:
         assert go(source.base, dest).status == STORE

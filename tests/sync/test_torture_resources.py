@@ -327,9 +327,9 @@ def test_a_token_stays_with_its_origin(source: Source, site: Site, dest: Path) -
     with Source() as other:
         other.pages["/x"] = Reply(BODY)
         source.pages[PATH] = redirect(f"{other.base}/x")
-        from headwater.sync.network.transport import Credentials, TransportOptions
+        from headwater.sync.network.transport import SignInCredentials, TransportOptions
 
-        options = TransportOptions(retries=0, credentials=Credentials(source.base, "Bearer secret"))
+        options = TransportOptions(retries=0, credentials=SignInCredentials(source.base, "Bearer secret"))
         assert go(source.base, dest, options, any_host=True).status == DONE
         assert other.requests() == ["/x"]
         assert all("Authorization" not in headers for _, headers in other.log)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import Interrupted
-from headwater.sync.options import Options
+from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync
-from headwater.sync.sets.polling import Wishes, fresh_seconds
+from headwater.sync.sets.polling import PollingHints, fresh_seconds
 from tests.sync.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
 from tests.sync.torture import Reply, Site, Source, document, redirect, url
 
@@ -178,13 +178,13 @@ def test_an_audit_leaves_out_what_the_last_run_left_out(source: Source, site: Si
 # what the source wishes (DST-C6)
 
 
-def run_with(wishes: Wishes, source: Source, dest: Path) -> object:
-    return sync(source.base, dest, Options(), wishes=wishes)
+def run_with(hints: PollingHints, source: Source, dest: Path) -> object:
+    return sync(source.base, dest, SyncOptions(), hints=hints)
 
 
 def test_a_document_s_retry_after_is_carried(source: Source, site: Site, dest: Path) -> None:
     """DST-C6: in the report, and also when a fault is raised."""
-    first = Wishes()
+    first = PollingHints()
     run_with(first, source, dest)
     assert (first.retry_after_seconds, first.max_age_seconds) == (None, None)
     source.pages["/set/changelist.xml"] = Reply(b"", 503, {"Retry-After": "3600"})
@@ -193,7 +193,7 @@ def test_a_document_s_retry_after_is_carried(source: Source, site: Site, dest: P
     everything = Reply(b"", 503, {"Retry-After": "1800"})
     for path in ("/", "/.well-known/resourcesync", "/robots.txt"):
         source.pages[path] = everything
-    raised = Wishes()
+    raised = PollingHints()
     assert go(source.base, dest.parent / "other").status == SOURCE
     with pytest.raises(Exception, match="no ResourceSync document"):
         run_with(raised, source, dest.parent / "other")

@@ -19,9 +19,9 @@ import pytest
 
 from headwater.errors import UsageFault
 from headwater.sync.network.transport import (
-    Credentials,
     FailureKind,
     Fetch,
+    SignInCredentials,
     StreamBroken,
     Transport,
     TransportOptions,
@@ -392,13 +392,13 @@ def test_permanent_redirects_are_reported_up_to_the_first_passing_one() -> None:
 
 def test_dst_f10_https_is_never_left_for_http() -> None:
     from headwater.sync.network.scheduler import redirect_target
-    from headwater.sync.network.transport import Failure
+    from headwater.sync.network.transport import FetchFailure
 
-    assert isinstance(redirect_target("https://a/", "http://a/", 0), Failure)
+    assert isinstance(redirect_target("https://a/", "http://a/", 0), FetchFailure)
     assert redirect_target("https://a/", "https://b/", 0) == "https://b/"
     assert redirect_target("http://a/", "https://a/x", 0) == "https://a/x"
     assert redirect_target("HTTPS://a/x/y", "../z", 9) == "HTTPS://a/z"
-    assert isinstance(redirect_target("http://a/", "/b", 10), Failure)
+    assert isinstance(redirect_target("http://a/", "/b", 10), FetchFailure)
 
 
 def test_credentials_go_to_their_origin_only() -> None:
@@ -406,7 +406,9 @@ def test_credentials_go_to_their_origin_only() -> None:
         scripted({"/own": answer()}) as other,
         scripted({"/a": answer(b"", "302 Found", Location=other.base + "/own")}) as own,
     ):
-        settings = options(concurrency=1, credentials=Credentials(own.base.upper() + "/anything", "Bearer secret"))
+        settings = options(
+            concurrency=1, credentials=SignInCredentials(own.base.upper() + "/anything", "Bearer secret")
+        )
         with Transport(settings) as transport:
             transport.one(Fetch(other.base + "/own"))
             transport.one(Fetch(own.base + "/a"))
@@ -519,8 +521,8 @@ def test_a_host_that_is_overloaded_gets_fewer_at_a_time() -> None:
 
     with scripted({"/": four_at_most}) as server:
         with Transport(options(retries=8, first_backoff_seconds=0.02)) as transport:
-            outcomes = list(transport.many(Fetch(server.base + "/") for _ in range(200)))
-        assert [fetched.status for fetched in outcomes] == [200] * 200
+            results = list(transport.many(Fetch(server.base + "/") for _ in range(200)))
+        assert [fetched.status for fetched in results] == [200] * 200
 
 
 def test_concurrency_is_never_exceeded() -> None:
@@ -568,11 +570,11 @@ def test_many_takes_no_more_than_is_asked_for() -> None:
             yield Fetch(base + "/")
 
     with scripted({"/": answer(b"x")}) as server, Transport(options(concurrency=8)) as transport:
-        outcomes = transport.many(feed(server.base))
+        results = transport.many(feed(server.base))
         for _ in range(20):
-            next(outcomes)
+            next(results)
         assert pulled <= 20 + 8
-        outcomes.close()
+        results.close()
         assert transport.one(Fetch(server.base + "/")).ok
 
 
@@ -665,13 +667,13 @@ def test_a_stream_is_not_written_to_a_file(tmp_path) -> None:
 def test_leaving_early_leaves_no_file(tmp_path) -> None:
     with scripted({"/": endless(OK + b"\r\n", BIG), "/s": answer(b"s")}) as server, Transport(options()) as transport:
         fetches = [Fetch(server.base + "/", into=str(tmp_path / "half"), max_octets=1 << 40), Fetch(server.base + "/s")]
-        outcomes = transport.many(fetches)
-        assert next(outcomes).body == b"s"
+        results = transport.many(fetches)
+        assert next(results).body == b"s"
         deadline = time.monotonic() + 60
         while not (tmp_path / "half").exists() and time.monotonic() < deadline:
             transport.one(Fetch(server.base + "/s"))
         assert (tmp_path / "half").exists()
-        outcomes.close()
+        results.close()
         assert os.listdir(tmp_path) == []
 
 

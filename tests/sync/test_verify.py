@@ -14,15 +14,15 @@ from headwater.spec.hashes import Digest, parse_hash
 from headwater.sync.audit.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
 from headwater.sync.filters import Choice, Refusal, Scope, origin_of
 from headwater.sync.follow import next_wait
-from headwater.sync.timestamps import SECOND, http_micros
-from headwater.sync.transfer.attempts import bound, mtime_ns
+from headwater.sync.timestamps import SECOND, http_date_micros
+from headwater.sync.transfer.attempts import mtime_ns, octet_limit
 from headwater.sync.transfer.result_log import backoff_seconds
 from headwater.sync.transfer.verification import (
-    Form,
-    Held,
+    BodyForm,
+    CopyState,
     Judgement,
-    Listed,
-    Same,
+    ListedResource,
+    LocalCopy,
     compare,
     digests_of,
     fits,
@@ -38,32 +38,45 @@ MD5 = "c" * 32
 @pytest.mark.parametrize(
     ("listed", "forms", "modified", "expected"),
     [
-        (Listed(f"sha-256:{A}", 3), {Form.RECEIVED: (3, A)}, None, (Judgement.GOOD, Form.RECEIVED)),
-        (Listed(f"sha-256:{A}", 3), {Form.RECEIVED: (3, B)}, None, (Judgement.DIFFERENT, Form.RECEIVED)),
-        (Listed(f"sha-256:{A}", 4), {Form.RECEIVED: (3, A)}, None, (Judgement.DIFFERENT, Form.RECEIVED)),
+        (ListedResource(f"sha-256:{A}", 3), {BodyForm.RECEIVED: (3, A)}, None, (Judgement.GOOD, BodyForm.RECEIVED)),
         (
-            Listed(f"sha-256:{A}", 3),
-            {Form.RECEIVED: (2, B), Form.DECODED: (3, A)},
+            ListedResource(f"sha-256:{A}", 3),
+            {BodyForm.RECEIVED: (3, B)},
             None,
-            (Judgement.GOOD, Form.DECODED),
-        ),
-        (Listed(), {Form.RECEIVED: (3, A)}, None, (Judgement.GOOD, Form.RECEIVED)),
-        (
-            Listed(f"sha-256:{A}", known_at=0),
-            {Form.RECEIVED: (3, B)},
-            "Thu, 01 Jan 1970 00:00:01 GMT",
-            (Judgement.NEWER, Form.RECEIVED),
+            (Judgement.DIFFERENT, BodyForm.RECEIVED),
         ),
         (
-            Listed(f"sha-256:{A}", known_at=1_500_000),
-            {Form.RECEIVED: (3, B)},
+            ListedResource(f"sha-256:{A}", 4),
+            {BodyForm.RECEIVED: (3, A)},
+            None,
+            (Judgement.DIFFERENT, BodyForm.RECEIVED),
+        ),
+        (
+            ListedResource(f"sha-256:{A}", 3),
+            {BodyForm.RECEIVED: (2, B), BodyForm.DECODED: (3, A)},
+            None,
+            (Judgement.GOOD, BodyForm.DECODED),
+        ),
+        (ListedResource(), {BodyForm.RECEIVED: (3, A)}, None, (Judgement.GOOD, BodyForm.RECEIVED)),
+        (
+            ListedResource(f"sha-256:{A}", known_at=0),
+            {BodyForm.RECEIVED: (3, B)},
             "Thu, 01 Jan 1970 00:00:01 GMT",
-            (Judgement.DIFFERENT, Form.RECEIVED),
+            (Judgement.NEWER, BodyForm.RECEIVED),
+        ),
+        (
+            ListedResource(f"sha-256:{A}", known_at=1_500_000),
+            {BodyForm.RECEIVED: (3, B)},
+            "Thu, 01 Jan 1970 00:00:01 GMT",
+            (Judgement.DIFFERENT, BodyForm.RECEIVED),
         ),
     ],
 )
 def test_judge(
-    listed: Listed, forms: dict[Form, tuple[int, str | None]], modified: str | None, expected: tuple[Judgement, Form]
+    listed: ListedResource,
+    forms: dict[BodyForm, tuple[int, str | None]],
+    modified: str | None,
+    expected: tuple[Judgement, BodyForm],
 ) -> None:
     verdict = judge(listed, strongest_of(listed.hash), forms, modified)
     assert (verdict.judgement, verdict.form) == expected
@@ -72,21 +85,21 @@ def test_judge(
 @pytest.mark.parametrize(
     ("listed", "held", "same"),
     [
-        (Listed(f"sha-256:{A}"), Held(f"sha-256:{A}", 3, None), Same.YES),
-        (Listed(f"sha-256:{A}"), Held(f"sha-256:{B}", 3, None), Same.NO),
-        (Listed(f"md5:{MD5}"), Held(f"sha-256:{A}", 3, None), Same.ASK),
-        (Listed(length=3, lastmod=1), Held(None, 3, 1), Same.YES),
-        (Listed(length=4, lastmod=1), Held(None, 3, 1), Same.NO),
-        (Listed("blake3:ab", 3, 1), Held(None, 3, 1, "blake3:ab"), Same.YES),
-        (Listed("blake3:ab", 3, 1), Held(None, 3, 1, "blake3:cd"), Same.ASK),
-        (Listed("blake3:ab", 4, 1), Held(None, 3, 1, "blake3:cd"), Same.NO),
-        (Listed("blake3:ab", 3, 1), Held(None, 3, 1), Same.YES),
-        (Listed(length=3, lastmod=2), Held(None, 3, 1), Same.ASK),
-        (Listed(lastmod=1), Held(None, 3, 1), Same.ASK),
-        (Listed(), Held(None, 3, 1), Same.ASK),
+        (ListedResource(f"sha-256:{A}"), LocalCopy(f"sha-256:{A}", 3, None), CopyState.YES),
+        (ListedResource(f"sha-256:{A}"), LocalCopy(f"sha-256:{B}", 3, None), CopyState.NO),
+        (ListedResource(f"md5:{MD5}"), LocalCopy(f"sha-256:{A}", 3, None), CopyState.ASK),
+        (ListedResource(length=3, lastmod=1), LocalCopy(None, 3, 1), CopyState.YES),
+        (ListedResource(length=4, lastmod=1), LocalCopy(None, 3, 1), CopyState.NO),
+        (ListedResource("blake3:ab", 3, 1), LocalCopy(None, 3, 1, "blake3:ab"), CopyState.YES),
+        (ListedResource("blake3:ab", 3, 1), LocalCopy(None, 3, 1, "blake3:cd"), CopyState.ASK),
+        (ListedResource("blake3:ab", 4, 1), LocalCopy(None, 3, 1, "blake3:cd"), CopyState.NO),
+        (ListedResource("blake3:ab", 3, 1), LocalCopy(None, 3, 1), CopyState.YES),
+        (ListedResource(length=3, lastmod=2), LocalCopy(None, 3, 1), CopyState.ASK),
+        (ListedResource(lastmod=1), LocalCopy(None, 3, 1), CopyState.ASK),
+        (ListedResource(), LocalCopy(None, 3, 1), CopyState.ASK),
     ],
 )
-def test_compare(listed: Listed, held: Held, same: Same) -> None:
+def test_compare(listed: ListedResource, held: LocalCopy, same: CopyState) -> None:
     assert compare(listed, held) is same
 
 
@@ -146,8 +159,8 @@ def test_what_fits_at_once_is_good(body: bytes, came: bytes, length: int | None)
     """The quick way says of no octets that they fit of which the judgement does not say that they are good."""
     digest = Digest("sha-256", hashlib.sha256(body).hexdigest())
     found = hashlib.sha256(came).hexdigest()
-    listed = Listed(f"sha-256:{digest.hex}", length)
-    verdict = judge(listed, digest, {Form.RECEIVED: (len(came), found)}, None)
+    listed = ListedResource(f"sha-256:{digest.hex}", length)
+    verdict = judge(listed, digest, {BodyForm.RECEIVED: (len(came), found)}, None)
     assert fits(digest, length, len(came), found) == (verdict.judgement is Judgement.GOOD)
 
 
@@ -164,7 +177,7 @@ def test_what_fits_at_once_is_good(body: bytes, came: bytes, length: int | None)
     ],
 )
 def test_http_dates(text: str, seconds: int | None) -> None:
-    assert http_micros(text) == (None if seconds is None else seconds * SECOND)
+    assert http_date_micros(text) == (None if seconds is None else seconds * SECOND)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +224,9 @@ def test_waiting() -> None:
 
 def test_backoff_and_bounds() -> None:
     assert [backoff_seconds(tries) for tries in (1, 2, 3, 99)] == [60, 120, 240, 86_400]
-    assert bound(None, 7) == 7
-    assert bound(10, 1 << 40) == 64 << 20
-    assert bound(1 << 30, 1 << 40) == 4 << 30
+    assert octet_limit(None, 7) == 7
+    assert octet_limit(10, 1 << 40) == 64 << 20
+    assert octet_limit(1 << 30, 1 << 40) == 4 << 30
     assert mtime_ns(-1, None) is None
     assert mtime_ns(1, None) == 1000
 

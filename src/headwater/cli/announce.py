@@ -95,9 +95,9 @@ def _tls(ca: str | None) -> ssl.SSLContext:
     """TLS that believes whom a destination would believe, too."""
     import ssl
 
-    from headwater.sync.network.ca_bundle import trusted_authorities
+    from headwater.sync.network.ca_bundle import ca_bundle
 
-    known = trusted_authorities(ca)
+    known = ca_bundle(ca)
     context = ssl.create_default_context(cafile=known.file, capath=known.folder)
     if ca is not None:
         try:

@@ -41,9 +41,9 @@ def command(
     meanwhile.
     """
     from headwater.sync.audit.auditor import audit
-    from headwater.sync.options import Options
+    from headwater.sync.options import SyncOptions
 
-    options = Options(**said(wanted))
+    options = SyncOptions(**said(wanted))
     with listening() as listener:
         report = audit(url, dest, options, listener=listener)
     if as_json:

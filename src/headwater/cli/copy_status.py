@@ -12,7 +12,7 @@ import click
 from headwater.cli.face import counted, human_octets, human_seconds, printable, show_some
 
 if TYPE_CHECKING:
-    from headwater.sync.copy_status import CopyStatus, Failure, SetStatus
+    from headwater.sync.copy_status import CopyStatus, FailedResource, SetStatus
 
 _EXAMPLES = 3
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
@@ -98,7 +98,7 @@ def _show_examples(lines: Sequence[str], count: int) -> None:
     show_some(lines, _EXAMPLES, count=count, indent="    ", rest=" (--json lists them)")
 
 
-def _failure(failure: Failure, now: dt.datetime) -> str:
+def _failure(failure: FailedResource, now: dt.datetime) -> str:
     tries = f"{failure.tries:,} {'try' if failure.tries == 1 else 'tries'} since {_at(failure.since)}"
     waits = failure.waits_until
     again = f"not again before {_at(waits)}, as asked" if waits is not None and waits > now else "tried by the next run"

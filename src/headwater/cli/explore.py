@@ -10,7 +10,7 @@ from headwater.cli.access import asks_a_source, said
 from headwater.cli.face import human_octets, json_document, json_option, listening, printable
 
 if TYPE_CHECKING:
-    from headwater.sync.explore import Node
+    from headwater.sync.explore import ExploreNode
 
 
 @click.command(name="explore")
@@ -30,9 +30,9 @@ def command(url: str, sets: tuple[str, ...], most: int, parts: int, as_json: boo
     Reads documents only. Exit status 1: something that is offered cannot be read.
     """
     from headwater.sync.explore import explore
-    from headwater.sync.options import Options
+    from headwater.sync.options import SyncOptions
 
-    options = Options(sets=sets, **said(wanted))
+    options = SyncOptions(sets=sets, **said(wanted))
     with listening() as listener:
         found = explore(url, options, parts=parts, most=most, listener=listener)
     if as_json:
@@ -42,7 +42,7 @@ def command(url: str, sets: tuple[str, ...], most: int, parts: int, as_json: boo
     return found.exit_status
 
 
-def _show(node: Node, lead: str, below: str) -> None:
+def _show(node: ExploreNode, lead: str, below: str) -> None:
     name = f" {printable(node.name)}" if node.name else ""
     click.echo(f"{lead}{node.title}{name}  {printable(node.uri)}")
     for line in _details(node):
@@ -56,7 +56,7 @@ def _show(node: Node, lead: str, below: str) -> None:
         click.echo(f"{below}└─ … and {node.left_out:,} more {what} opens more)")
 
 
-def _details(node: Node) -> list[str]:
+def _details(node: ExploreNode) -> list[str]:
     if node.fault is not None:
         return [f"cannot be read: {printable(node.fault)}"]
     times = [f"{name} {value}" for name, value in _times(node) if value]
@@ -70,5 +70,5 @@ def _details(node: Node) -> list[str]:
     return lines
 
 
-def _times(node: Node) -> list[tuple[str, str | None]]:
+def _times(node: ExploreNode) -> list[tuple[str, str | None]]:
     return [("at", node.at), ("completed", node.completed), ("from", node.from_), ("until", node.until)]

@@ -46,11 +46,11 @@ def command(
     """
     if bool(names) == bool(uris or failed or held_back):
         raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
-    from headwater.sync.copy.destination_folder import Home, kept_state
+    from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
     from headwater.sync.update import retry_and_forget as remembered
 
     done = remembered.Forgotten()
-    with kept_state(Home(copy.absolute())) as database:
+    with writable_state(DestinationFolder(copy.absolute())) as database:
         try:
             with database.write() as t:
                 if names:

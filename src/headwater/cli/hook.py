@@ -12,7 +12,7 @@ from headwater.cli.face import complain
 from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.sync.options import Report
+    from headwater.sync.options import SyncReport
 
 _STANDARD_ERROR = 2
 
@@ -36,7 +36,7 @@ class Hook:
         if not self._words:
             raise UsageFault("--exec names no command")
 
-    def tell(self, report: Report, destination: Path) -> bool:
+    def tell(self, report: SyncReport, destination: Path) -> bool:
         """Run the command with the report as JSON, if there are changes to be told; False when it has failed.
 
         What it writes goes to standard error. Only when it has succeeded the changes count as told.
@@ -61,11 +61,11 @@ class Hook:
 
 
 def _remember(mark: str, destination: Path) -> None:
-    from headwater.sync.copy.destination_folder import Home, kept_state
+    from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
     from headwater.sync.run_history import keep_told
 
     try:
-        with kept_state(Home(destination.absolute())) as database, database.write() as t:
+        with writable_state(DestinationFolder(destination.absolute())) as database, database.write() as t:
             keep_told(t, mark)
     except StoreFault:
         return  # another run is at work already, or the disk is full: then it is told once more

@@ -87,11 +87,11 @@ def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, Iterable[b
     from headwater.sync.faults import Unreachable
     from headwater.sync.lists.sign_in_faults import sign_in_refused
     from headwater.sync.network.transport import Fetch
-    from headwater.sync.options import Options
+    from headwater.sync.options import SyncOptions
     from headwater.sync.run import open_transport
 
     with (
-        open_transport(uri, Options(**said(wanted)), None) as transport,
+        open_transport(uri, SyncOptions(**said(wanted)), None) as transport,
         transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as answer,
     ):
         if answer.failure is not None:

@@ -22,11 +22,11 @@ def command(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
     `sync --follow` waits longer after each failure. This ends both waits. Nothing is transferred by it: the next run
     does it, and a service that follows with its next look.
     """
-    from headwater.sync.copy.destination_folder import Home, kept_state
+    from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
     from headwater.sync.state import fact
     from headwater.sync.update.retry_and_forget import make_due
 
-    with kept_state(Home(copy.absolute())) as database, database.write() as t:
+    with writable_state(DestinationFolder(copy.absolute())) as database, database.write() as t:
         due = make_due(t, uris)
         source = fact(t, "url")
     if as_json:

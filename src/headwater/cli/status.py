@@ -86,10 +86,10 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
 def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> int:
     """Tell how a copy stands, once or again and again; returns the exit status of the last time."""
     from headwater.cli.copy_status import show
-    from headwater.sync.copy_status import survey
+    from headwater.sync.copy_status import copy_status
 
     while True:
-        status = survey(place, names, max_age=max_age)
+        status = copy_status(place, names, max_age=max_age)
         if as_json:
             (json_document if watch is None else json_line)(status)
             sys.stdout.flush()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headwater.cli.hook import Hook
     from headwater.cli.telling import Teller
     from headwater.progress import Done
-    from headwater.sync.options import Options, Report, SetReport
+    from headwater.sync.options import SetReport, SyncOptions, SyncReport
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 3_600.0
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
@@ -153,7 +153,7 @@ class _Voice:
             more = f": {printable(done.reason or octets)}" if done.reason or octets else ""
             click.echo(f"{done.action} {printable(done.path)}{more}", err=self.as_json)
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: SyncReport) -> None:
         """Tell the result; of a quiet run only when something is wrong."""
         if self.as_json:
             json_document(report)
@@ -161,25 +161,25 @@ class _Voice:
         elif report.exit_status or not self.quiet:
             _show(report)
 
-    def told_on(self, report: Report) -> bool:
+    def told_on(self, report: SyncReport) -> bool:
         """Tell the command of `--exec`; False when that has failed."""
         return self._hook is None or report.dry_run or self._hook.tell(report, self._dest)
 
 
-def _options(wanted: dict[str, Any], *, patient: bool) -> Options:
-    """What the options of the command line come to: most have the names of `Options`."""
-    from headwater.sync.options import Options
+def _options(wanted: dict[str, Any], *, patient: bool) -> SyncOptions:
+    """What the options of the command line come to: most have the names of `SyncOptions`."""
+    from headwater.sync.options import SyncOptions
 
-    return Options(**said(wanted), patient=patient)
+    return SyncOptions(**said(wanted), patient=patient)
 
 
-def _follow(url: str, dest: Path, options: Options, seconds: float, longest: float | None, voice: _Voice) -> int:
+def _follow(url: str, dest: Path, options: SyncOptions, seconds: float, longest: float | None, voice: _Voice) -> int:
     from headwater.sync.follow import follow
 
     wrong = _Wrong()
     with voice.listening() as teller:
 
-        def tell(report: Report) -> None:
+        def tell(report: SyncReport) -> None:
             teller.close(report.exit_status)
             if voice.as_json:
                 json_line(report)
@@ -191,7 +191,7 @@ def _follow(url: str, dest: Path, options: Options, seconds: float, longest: flo
         return follow(url, dest, options, seconds, tell, listener=teller, each=voice.each, longest=longest)
 
 
-def _is_news(report: Report) -> bool:
+def _is_news(report: SyncReport) -> bool:
     return any(report.total(name) for name in ("created", "updated", "deleted"))
 
 
@@ -203,7 +203,7 @@ class _Wrong:
         self._told: list[object] = []
         self._due_at = self._pause = 0.0
 
-    def is_to_be_told(self, report: Report) -> bool:
+    def is_to_be_told(self, report: SyncReport) -> bool:
         wrong = [_wrong_of(one) for one in report.sets if one.exit_status] + [*report.faults]
         if not report.exit_status:
             self._told = []
@@ -220,7 +220,7 @@ def _wrong_of(one: SetReport) -> object:
     return one.name, one.fault, counts, [(failed.uri, failed.reason) for failed in one.failures]
 
 
-def _show(report: Report) -> None:
+def _show(report: SyncReport) -> None:
     telling = report.sets
     if len(telling) > _MOST_SETS:
         telling = [one for one in telling if _is_telling(one)][:_MOST_SETS]

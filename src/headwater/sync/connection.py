@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from headwater.errors import UsageFault
 from headwater.spec.uris import comparable_host, resolve
-from headwater.sync.network.authentication import FIELD_NAME, Credentials
+from headwater.sync.network.authentication import FIELD_NAME, SignInCredentials
 
 if TYPE_CHECKING:
-    from headwater.sync.options import Options
+    from headwater.sync.options import SyncOptions
 
 CUSTOMARY_NAMES = ("resourcesync.xml", "capabilitylist.xml", "resourcelist.xml", "sitemap.xml", "sitemap_index.xml")
 """Names by which tools write such documents; no rule of the standard leads to them."""
@@ -57,7 +57,7 @@ _OURS = frozenset({
 _PROXIES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
 
 
-def credentials_of(url: str, options: Options) -> Credentials | None:
+def credentials_of(url: str, options: SyncOptions) -> SignInCredentials | None:
     """What is sent to the origin of `url` and to no other; None: nothing. Raises UsageFault."""
     for name, value in options.headers:
         _check_header(name, value)
@@ -72,7 +72,7 @@ def credentials_of(url: str, options: Options) -> Credentials | None:
             raise UsageFault("the client certificate or its key cannot be read", where=path)
     if authorization is None and not options.headers and options.cert is None:
         return None
-    return Credentials(url, authorization, options.headers, options.cert, options.key)
+    return SignInCredentials(url, authorization, options.headers, options.cert, options.key)
 
 
 def checked_proxy(proxy: str | None) -> str | None:
@@ -89,7 +89,7 @@ def checked_proxy(proxy: str | None) -> str | None:
     return proxy
 
 
-def _authorization(options: Options) -> str | None:
+def _authorization(options: SyncOptions) -> str | None:
     if options.user is None:
         if options.password is not None:
             raise UsageFault("a password goes with a user")

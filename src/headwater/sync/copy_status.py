@@ -12,10 +12,10 @@ import msgspec
 from headwater.errors import Exit
 from headwater.spec.moments import from_optional
 from headwater.storage.database import Transaction
-from headwater.sync.copy.destination_folder import Home, seen_state
-from headwater.sync.copy.file_tree import shown
-from headwater.sync.lists.refused_entries import refused_of
-from headwater.sync.options import SetReport, gravest
+from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
+from headwater.sync.copy.file_tree import printable_path
+from headwater.sync.lists.refused_entries import refused_entries
+from headwater.sync.options import SetReport, gravest_status
 from headwater.sync.run import utcnow
 from headwater.sync.run_history import LastRun, last_run, set_history
 from headwater.sync.sets.selection import pick
@@ -26,7 +26,7 @@ _MOST = 1_000
 """Failures, and deletions held back, that are listed of one set."""
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class FailedResource(msgspec.Struct, frozen=True, kw_only=True):
     """One transfer that failed. `waits_until`: the source asked, by `Retry-After`, not to be asked again before.
 
     `follow_at`: when a service that follows tries it again; a run of its own tries whatever does not wait.
@@ -41,7 +41,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     follow_at: dt.datetime
 
 
-class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
+class HeldBackDeletion(msgspec.Struct, frozen=True, kw_only=True):
     """One deletion that was held back; `deleted_at` is what the source says of it, if it says anything."""
 
     uri: str
@@ -75,8 +75,8 @@ class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
     newer_than_listed: int
     held_back: int
     refusals: tuple[str, ...]
-    failures: tuple[Failure, ...]
-    deletions: tuple[HeldBack, ...]
+    failures: tuple[FailedResource, ...]
+    deletions: tuple[HeldBackDeletion, ...]
     lists_are_cut: bool
     last: SetReport | None
     exit_status: int
@@ -116,7 +116,7 @@ class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
     exit_status: int
 
 
-def survey(
+def copy_status(
     destination: Path | str,
     wanted: tuple[str, ...] = (),
     *,
@@ -132,7 +132,7 @@ def survey(
     """
     root = Path(os.path.abspath(destination))
     moment = now()
-    with seen_state(Home(root)) as database, database.read() as t:
+    with readable_state(DestinationFolder(root)) as database, database.read() as t:
         rows = sets(t)
         rows = pick(rows, wanted, str(root)) if wanted else rows
         told = tuple(_set_status(t, row, moment) for row in rows)
@@ -163,7 +163,7 @@ def _verdict(run: LastRun | None, told: tuple[SetStatus, ...]) -> int:
         statuses.append(Exit.UNDETERMINED)
     elif run.fault is not None or run.exit_status == Exit.SOURCE:
         statuses.append(run.exit_status)
-    return gravest(statuses)
+    return gravest_status(statuses)
 
 
 def _too_old(told: tuple[SetStatus, ...], max_age: float | None) -> int:
@@ -180,7 +180,7 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
     ) or (0, 0)
     failed = int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (row.id,)))
     held_back = int(t.value(HELD_BACK, (row.id,)))
-    refused = refused_of(t, row.id)
+    refused = refused_entries(t, row.id)
     unconfirmed = int(t.value(UNCONFIRMED, (row.id,)))
     position = from_optional(row.position.time) if row.position else None
     sound_at = from_optional(history.sound_at) if history else None
@@ -216,18 +216,18 @@ def _set_verdict(last: SetReport | None, failed: int, held_back: int) -> int:
     if last is None:
         return int(Exit.UNDETERMINED)
     if last.exit_status != Exit.TRANSFERS_FAILED:
-        return gravest([last.exit_status, Exit.TRANSFERS_FAILED if failed else Exit.DONE])
+        return gravest_status([last.exit_status, Exit.TRANSFERS_FAILED if failed else Exit.DONE])
     still = failed or held_back or not (last.failed or last.held_back)
     return int(Exit.TRANSFERS_FAILED if still else Exit.DONE)
 
 
-def _failures(t: Transaction, set_id: int) -> tuple[Failure, ...]:
+def _failures(t: Transaction, set_id: int) -> tuple[FailedResource, ...]:
     query = (
         "SELECT uri, reason, tries, first_at, last_at, wait_until, next_at FROM failures WHERE set_id = ?"
         " ORDER BY first_at, uri LIMIT ?"
     )
     return tuple(
-        Failure(
+        FailedResource(
             uri=uri,
             reason=reason,
             tries=tries,
@@ -240,13 +240,13 @@ def _failures(t: Transaction, set_id: int) -> tuple[Failure, ...]:
     )
 
 
-def _deletions(t: Transaction, set_id: int) -> tuple[HeldBack, ...]:
+def _deletions(t: Transaction, set_id: int) -> tuple[HeldBackDeletion, ...]:
     query = (
         "SELECT uri, path, nullif(doomed_at, 0) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL"
         " AND path IS NOT NULL ORDER BY path LIMIT ?"
     )
     return tuple(
-        HeldBack(uri=uri, path=shown(path), deleted_at=from_optional(at))
+        HeldBackDeletion(uri=uri, path=printable_path(path), deleted_at=from_optional(at))
         for uri, path, at in t.rows(query, (set_id, _MOST))
     )
 

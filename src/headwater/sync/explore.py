@@ -13,18 +13,18 @@ from headwater.spec.datetimes import format_datetime
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
 from headwater.sync.connection import starting_uri
-from headwater.sync.lists.documents import Answer, Documents, Missing
+from headwater.sync.lists.documents import DocumentRead, Documents, MissingDocument
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import Options
+from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport, utcnow
-from headwater.sync.sets.discovery import Discovery, Found
-from headwater.sync.sets.selection import MOST_SETS, Wanted, unknown_set
+from headwater.sync.sets.discovery import DiscoveredSets, Discovery
+from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
 from headwater.sync.state import Offer
 
 _MOST_PARTS = 100_000
 
 
-class Lapse(msgspec.Struct, frozen=True):
+class ExploreWarning(msgspec.Struct, frozen=True):
     """One kind of lapse of a document."""
 
     rule: str
@@ -32,7 +32,7 @@ class Lapse(msgspec.Struct, frozen=True):
     count: int
 
 
-class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ExploreNode(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One document of the source, and what it leads to."""
 
     uri: str
@@ -48,37 +48,37 @@ class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
     from_: str | None = msgspec.field(default=None, name="from")
     until: str | None = None
     fault: str | None = None
-    warnings: list[Lapse] = []
+    warnings: list[ExploreWarning] = []
     left_out: int = 0
-    children: list[Node] = []
+    children: list[ExploreNode] = []
 
 
-class Explored(msgspec.Struct, kw_only=True):
+class ExploreReport(msgspec.Struct, kw_only=True):
     """What was found. `exit_status` 1: something cannot be read."""
 
     source: str
     sets: int
-    tree: Node
+    tree: ExploreNode
     requests: int = 0
     exit_status: int = Exit.DONE
 
 
 def explore(
     url: str,
-    options: Options | None = None,
+    options: SyncOptions | None = None,
     *,
     parts: int = 10,
     most: int = 100,
     listener: Listener = silent,
     transport: Transport | None = None,
     now: Callable[[], dt.datetime] = utcnow,
-) -> Explored:
+) -> ExploreReport:
     """Walk what the source behind `url` offers, downwards: of sets the first `most`, of an index the first `parts`.
 
     Reads documents as streams, never resources. Raises SourceFault when there is no ResourceSync, and UsageFault when a
     set that is wanted is not there.
     """
-    options = options or Options()
+    options = options or SyncOptions()
     url = starting_uri(url)
     faults: list[str] = []
 
@@ -88,7 +88,7 @@ def explore(
 
     with open_transport(url, options, transport) as wire:
         documents = Documents(wire, listen, now=now)
-        wanted = Wanted(options.sets)
+        wanted = SetSelection(options.sets)
         found = Discovery(documents, sitemap=True, wanted=wanted, most=MOST_SETS if options.sets else most).find(url)
         offers = _wanted(found, options.sets)
         walk = _Walk(documents, parts, faults)
@@ -103,16 +103,16 @@ def explore(
         elif len(sets) == 1:
             tree = sets[0]
         else:
-            tree = Node(uri=found.final, title="source", children=sets)
+            tree = ExploreNode(uri=found.final, title="source", children=sets)
         for where, what in found.faults:
-            tree.children.append(Node(uri=where, title="Capability List", fault=what))
+            tree.children.append(ExploreNode(uri=where, title="Capability List", fault=what))
             faults.append(what)
     status = Exit.FINDINGS if faults else Exit.DONE
     count = len(found.offers) + found.left_out if found.listed is None else len(found.listed)
-    return Explored(source=url, sets=count, tree=tree, requests=documents.requests, exit_status=int(status))
+    return ExploreReport(source=url, sets=count, tree=tree, requests=documents.requests, exit_status=int(status))
 
 
-def _wanted(found: Found, sets: tuple[str, ...]) -> list[Offer]:
+def _wanted(found: DiscoveredSets, sets: tuple[str, ...]) -> list[Offer]:
     if not sets:
         return list(found.offers)
     told = {said for offer in found.offers for said in (offer.name, offer.identity)}
@@ -127,7 +127,7 @@ class _Walk:
         self._parts = parts
         self._faults = faults
 
-    def set(self, offer: Offer) -> Node:
+    def set(self, offer: Offer) -> ExploreNode:
         """One set with its capabilities."""
         capabilities = [
             *([("resourcelist", offer.resource_list)] if offer.resource_list else []),
@@ -143,22 +143,22 @@ class _Walk:
         node.name = offer.name
         return node
 
-    def capability(self, name: str, uri: str) -> Node:
+    def capability(self, name: str, uri: str) -> ExploreNode:
         """One capability: a list, or an index with its first documents."""
         node = self.document(uri, name, open_parts=True)
         node.capability = name
         return node
 
-    def document(self, uri: str, title: str, *, open_parts: bool = False) -> Node:
+    def document(self, uri: str, title: str, *, open_parts: bool = False) -> ExploreNode:
         """One document, read to its end."""
         tally = _Tally(self._parts if open_parts else 0)
         try:
             answer = self._documents.read(uri, tally)
         except SourceFault as fault:
             return self._failed(uri, title, str(fault))
-        if isinstance(answer, Missing):
+        if isinstance(answer, MissingDocument):
             return self._failed(uri, title, f"HTTP status {answer.status}")
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, DocumentRead):
             return self._failed(uri, title, "answered with 304 unasked")
         node = _node(uri, answer, tally)
         if open_parts and RULES[answer.document.kind].root is Root.SITEMAPINDEX:
@@ -166,9 +166,9 @@ class _Walk:
             node.left_out = max(tally.count - len(tally.parts), 0)
         return node
 
-    def _failed(self, uri: str, title: str, what: str) -> Node:
+    def _failed(self, uri: str, title: str, what: str) -> ExploreNode:
         self._faults.append(f"{uri}: {what}")
-        return Node(uri=uri, title=title, fault=what)
+        return ExploreNode(uri=uri, title=title, fault=what)
 
 
 class _Tally:
@@ -192,10 +192,10 @@ class _Tally:
                 self.octets = (self.octets or 0) + entry.length
 
 
-def _node(uri: str, answer: Answer, tally: _Tally) -> Node:
+def _node(uri: str, answer: DocumentRead, tally: _Tally) -> ExploreNode:
     document = answer.document
     lists = document.kind in (Kind.RESOURCE_LIST, Kind.SITEMAP)
-    return Node(
+    return ExploreNode(
         uri=uri,
         title=RULES[document.kind].title,
         kind=document.kind.value,
@@ -206,7 +206,7 @@ def _node(uri: str, answer: Answer, tally: _Tally) -> Node:
         completed=_text(document.completed),
         from_=_text(document.from_),
         until=_text(document.until),
-        warnings=[Lapse(rule, message, count) for rule, message, count in answer.warnings],
+        warnings=[ExploreWarning(rule, message, count) for rule, message, count in answer.warnings],
     )
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from headwater.errors import Exit, Interrupted, SourceFault
 from headwater.progress import Done, Listener, Notice, ignored, silent
-from headwater.sync.options import Options, Report
+from headwater.sync.options import SyncOptions, SyncReport
 from headwater.sync.run import sync
-from headwater.sync.sets.polling import Wishes
+from headwater.sync.sets.polling import PollingHints
 
 LONGEST_SECONDS = 86_400.0
 JITTER = 0.1
@@ -54,9 +54,9 @@ def next_wait(
 def follow(
     url: str,
     destination: Path | str,
-    options: Options,
+    options: SyncOptions,
     seconds: float,
-    tell: Callable[[Report], None],
+    tell: Callable[[SyncReport], None],
     *,
     listener: Listener = silent,
     each: Callable[[Done], None] = ignored,
@@ -74,10 +74,10 @@ def follow(
     quiet = failures = 0
     try:
         while not ended.is_set():
-            wishes = Wishes()
+            hints = PollingHints()
             try:
                 report = sync(
-                    url, destination, options, listener=listener, each=each, stopped=ended.is_set, wishes=wishes
+                    url, destination, options, listener=listener, each=each, stopped=ended.is_set, hints=hints
                 )
             except SourceFault as fault:
                 listener(Notice(fault.rule or fault.code, f"{fault.what}; it is tried again", fault.where))
@@ -91,8 +91,8 @@ def follow(
                 seconds,
                 max(quiet, failures),
                 failed=failures > 0,
-                retry_after=wishes.retry_after_seconds,
-                max_age=wishes.max_age_seconds,
+                retry_after=hints.retry_after_seconds,
+                max_age=hints.max_age_seconds,
                 longest=longest,
                 chance=random.random(),
             )
@@ -105,7 +105,7 @@ def follow(
     return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE
 
 
-def _is_in_vain(report: Report) -> bool:
+def _is_in_vain(report: SyncReport) -> bool:
     """Whether a fault of the source has kept every set: one broken set of thousands makes none of the others wait."""
     return report.exit_status == Exit.SOURCE and all(one.exit_status == Exit.SOURCE for one in report.sets)
 

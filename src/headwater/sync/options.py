@@ -11,7 +11,7 @@ from headwater.errors import Exit, UsageFault
 from headwater.sync.filters import Choice, hosts_of, selection
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to synchronise. The defaults are what the command does without options.
 
     Raises UsageFault for a value that the command would refuse.
@@ -87,7 +87,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Keep each failure's own retry clock, as a service that follows does (DST-F6)."""
 
     def __post_init__(self) -> None:
-        checked(self)
+        check_options(self)
         selection(self.include, self.exclude)
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return f"SyncOptions({', '.join(told)})"
 
 
-class Action(msgspec.Struct, frozen=True):
+class PlannedAction(msgspec.Struct, frozen=True):
     """One line of a plan."""
 
     action: str
@@ -105,7 +105,7 @@ class Action(msgspec.Struct, frozen=True):
     path: str
 
 
-class Failed(msgspec.Struct, frozen=True):
+class FailedTransfer(msgspec.Struct, frozen=True):
     """One remembered failure. `waits_until`: the source asked, by `Retry-After`, not to be asked again before."""
 
     uri: str
@@ -139,13 +139,13 @@ class SetReport(msgspec.Struct, kw_only=True):
     position: str | None = None
     complete: bool = True
     fault: str | None = None
-    failures: list[Failed] = []
-    plan: list[Action] = []
+    failures: list[FailedTransfer] = []
+    plan: list[PlannedAction] = []
     plan_is_cut: bool = False
     exit_status: int = Exit.DONE
 
 
-class Report(msgspec.Struct, kw_only=True):
+class SyncReport(msgspec.Struct, kw_only=True):
     """What a run did. `exit_status` is that of the command."""
 
     source: str
@@ -179,7 +179,7 @@ class Report(msgspec.Struct, kw_only=True):
 _GRAVEST = (Exit.STORE, Exit.SOURCE, Exit.UNDETERMINED, Exit.TRANSFERS_FAILED, Exit.DONE)
 
 
-def gravest(statuses: list[int]) -> int:
+def gravest_status(statuses: list[int]) -> int:
     """The exit status that counts when several apply."""
     return next((int(status) for status in _GRAVEST if status in statuses), int(Exit.DONE))
 
@@ -201,7 +201,7 @@ _ABOVE_ZERO = frozenset({"rate", "bwlimit"})
 _WORDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 
-def checked(options: msgspec.Struct) -> None:
+def check_options(options: msgspec.Struct) -> None:
     """Hold each field to its type and its bounds; a list where a tuple is meant becomes one. Raises UsageFault."""
     for field in msgspec.structs.fields(options):
         value = getattr(options, field.name)
@@ -242,7 +242,7 @@ DIALECT = 2
 """Of patterns: 1 were globs whose `*` crossed `/`."""
 
 
-def signature_of(options: Options) -> str:
+def signature_of(options: SyncOptions) -> str:
     """What is chosen of the resources of a set, as it is remembered."""
     chosen = (options.include, options.exclude, options.allow_hosts, options.any_host)
     if options.include or options.exclude:  # a copy that was made when patterns meant something else is compared anew
@@ -250,7 +250,7 @@ def signature_of(options: Options) -> str:
     return msgspec.json.encode((*chosen, options.skip_hosts) if options.skip_hosts else chosen).decode()
 
 
-class Chosen(msgspec.Struct, frozen=True, array_like=True):
+class RememberedChoice(msgspec.Struct, frozen=True, array_like=True):
     """What `signature_of` has written down."""
 
     include: tuple[str, ...]
@@ -267,6 +267,6 @@ class Chosen(msgspec.Struct, frozen=True, array_like=True):
         return Choice(self.include, self.exclude, hosts_of(self.skip_hosts))
 
 
-def chosen_of(signature: str) -> Chosen:
+def choice_of_signature(signature: str) -> RememberedChoice:
     """What was chosen of the resources of a set when it was last brought up to date."""
-    return msgspec.json.decode(signature, type=Chosen)
+    return msgspec.json.decode(signature, type=RememberedChoice)

@@ -14,23 +14,23 @@ from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
 from headwater.sync.connection import checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.backup import backup_of
-from headwater.sync.copy.crash_recovery import Ledger
-from headwater.sync.copy.destination_folder import Home, borrowed_state, own_state
+from headwater.sync.copy.crash_recovery import CrashRecovery
+from headwater.sync.copy.destination_folder import DestinationFolder, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
-from headwater.sync.copy.file_tree import Tree
+from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.filters import Scope, bare_host, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import scope_origins
 from headwater.sync.network.transport import Transport, TransportOptions
-from headwater.sync.options import Options, Report, SetReport, gravest
-from headwater.sync.run_context import Kit
+from headwater.sync.options import SetReport, SyncOptions, SyncReport, gravest_status
+from headwater.sync.run_context import RunContext
 from headwater.sync.run_history import keep_fault, keep_report
-from headwater.sync.sets.polling import Wishes, asked_first, polled_by
-from headwater.sync.sets.registry import Roster
+from headwater.sync.sets.polling import PollingHints, asked_first, polled_by
+from headwater.sync.sets.registry import SetRegistry
 from headwater.sync.state import FOLDER, IN_PUBLIC, TEMPORARY, SetRow, fact, keep_fact, sets
 from headwater.sync.timestamps import micros
 from headwater.sync.transfer.partial_downloads import sweep
-from headwater.sync.update.set_sync import OneSet
+from headwater.sync.update.set_sync import SetSync
 
 _AHEAD = 128  # sets whose first requests are sent at a time
 
@@ -43,37 +43,37 @@ def utcnow() -> dt.datetime:
 def sync(
     url: str,
     destination: Path | str,
-    options: Options | None = None,
+    options: SyncOptions | None = None,
     *,
     listener: Listener = silent,
     each: Callable[[Done], None] = ignored,
     transport: Transport | None = None,
     now: Callable[[], dt.datetime] = utcnow,
     stopped: Callable[[], bool] | None = None,
-    wishes: Wishes | None = None,
-) -> Report:
+    hints: PollingHints | None = None,
+) -> SyncReport:
     """Bring the copy in `destination` up to date with the source behind `url`.
 
     Faults of the source and failed transfers are in the report (`exit_status`); a fault that leaves nothing to report
     on is raised as a HeadwaterError: no ResourceSync there (SourceFault), a wrong call (UsageFault), our own disk or
     another run on the same folder (StoreFault). Killed at any moment, the next call continues; so it does after this
-    one was `stopped`, which ends it with Interrupted. `each` hears of every resource that was dealt with. `wishes`
+    one was `stopped`, which ends it with Interrupted. `each` hears of every resource that was dealt with. `hints`
     learns how long the source does not want to be asked again, also when a fault is raised.
     """
-    options = options or Options()
+    options = options or SyncOptions()
     began = time.monotonic()
     root = Path(os.path.abspath(destination))
     url = starting_uri(url)
-    wishes = wishes or Wishes()
+    hints = hints or PollingHints()
     if options.base is not None:
         base_folder(options.base)
-    state = borrowed_state if options.dry_run else own_state
-    with open_transport(url, options, transport, stopped) as wire, state(Home(root)) as database:
-        wire.heard = wishes.hear
+    state = state_copy if options.dry_run else locked_state
+    with open_transport(url, options, transport, stopped) as wire, state(DestinationFolder(root)) as database:
+        wire.heard = hints.hear
         recall_public(wire, database)
         began_at = micros(now()) or 0
         try:
-            report = _Run(url, root, options, listener, each, wire, database, now, wishes).go()
+            report = _Run(url, root, options, listener, each, wire, database, now, hints).go()
         except HeadwaterError as fault:
             if not options.dry_run:
                 keep_fault(database, began_at, micros(now()) or 0, fault)
@@ -89,7 +89,7 @@ def sync(
 
 @contextlib.contextmanager
 def open_transport(
-    url: str, options: Options, given: Transport | None, stopped: Callable[[], bool] | None = None
+    url: str, options: SyncOptions, given: Transport | None, stopped: Callable[[], bool] | None = None
 ) -> Iterator[Transport]:
     """The transport given, or one made as the options say."""
     if given is not None:
@@ -124,15 +124,15 @@ class _Run:
         self,
         url: str,
         root: Path,
-        options: Options,
+        options: SyncOptions,
         listener: Listener,
         each: Callable[[Done], None],
         transport: Transport,
         database: Database,
         now: Callable[[], dt.datetime],
-        wishes: Wishes,
+        hints: PollingHints,
     ) -> None:
-        self._wishes = wishes
+        self._hints = hints
         self._url = url
         self._root = root
         self._options = options
@@ -143,18 +143,18 @@ class _Run:
         self._now = now
         self._documents = Documents(transport, listener, now=now)
         self._scopes: dict[int, Scope] = {}
-        self._report = Report(source=url, destination=str(root), dry_run=options.dry_run)
+        self._report = SyncReport(source=url, destination=str(root), dry_run=options.dry_run)
         self._backup = backup_of(options.backup_dir, root, now())
-        self._roster = Roster(url, root, options, listener, database, self._documents)
+        self._registry = SetRegistry(url, root, options, listener, database, self._documents)
 
-    def go(self) -> Report:
+    def go(self) -> SyncReport:
         with self._database.write() as t:
             t.run(TEMPORARY)
         fresh = _is_empty(self._root)
-        rows = self._roster.rows()
+        rows = self._registry.rows()
         statuses: list[int] = []
         with self._tree() as tree:
-            ledger = Ledger(self._database, self._root, self._now)
+            ledger = CrashRecovery(self._database, self._root, self._now)
             number = 0 if self._options.dry_run or tree is None else ledger.begin(tree)
             if number:
                 sweep(self._database, str(self._root / FOLDER / "tmp"), micros(self._now()) or 0)
@@ -162,35 +162,35 @@ class _Run:
                 if done % _AHEAD == 0:
                     self._ask_ahead(rows[done : done + _AHEAD])
                     self._documents.progress("sets", done, len(rows))
-                kit = self._kit(tree, number, adopt=not fresh)
-                statuses.append(self._one(kit, row).exit_status)
+                context = self._context(tree, number, adopt=not fresh)
+                statuses.append(self._one(context, row).exit_status)
             if number:
                 ledger.end(number)
-        self._roster.conclude()
-        self._report.faults += self._roster.faults
+        self._registry.conclude()
+        self._report.faults += self._registry.faults
         if self._report.faults:
             statuses.append(Exit.SOURCE)
-        self._wishes.poll(self._polled(rows))
-        self._report.retry_after_seconds = self._wishes.retry_after_seconds
-        self._report.max_age_seconds = self._wishes.max_age_seconds
+        self._hints.poll(self._polled(rows))
+        self._report.retry_after_seconds = self._hints.retry_after_seconds
+        self._report.max_age_seconds = self._hints.max_age_seconds
         self._report.requests = self._documents.requests
         self._report.document_octets = self._documents.octets
         if self._backup is not None and self._backup.count:
             self._report.backup, self._report.backed_up = str(self._backup.root), self._backup.count
-        self._report.exit_status = gravest(statuses)
+        self._report.exit_status = gravest_status(statuses)
         return self._report
 
     # one set after another
 
-    def _one(self, kit: Kit, row: SetRow) -> SetReport:
-        row = self._roster.with_fresh_offer(row)
-        report = OneSet(kit, row, self._scope(row)).run()
+    def _one(self, context: RunContext, row: SetRow) -> SetReport:
+        row = self._registry.with_fresh_offer(row)
+        report = SetSync(context, row, self._scope(row)).run()
         self._report.sets.append(report)
         return report
 
     def _scope(self, row: SetRow) -> Scope:
         moved = self._documents.moved
-        own = (self._url, self._roster.final, row.offer.capability_list)
+        own = (self._url, self._registry.final, row.offer.capability_list)
         origins = scope_origins(*own, *(moved.get(uri) for uri in own if uri))
         return Scope(origins, hosts_of(self._options.allow_hosts), self._options.any_host)
 
@@ -208,8 +208,8 @@ class _Run:
             now = {row.id: row for row in sets(t)}
         return [uri for row in rows if (uri := polled_by(now[row.id])) is not None]
 
-    def _kit(self, tree: Tree | None, number: int, *, adopt: bool) -> Kit:
-        return Kit(
+    def _context(self, tree: FileTree | None, number: int, *, adopt: bool) -> RunContext:
+        return RunContext(
             documents=self._documents,
             transport=self._transport,
             database=self._database,
@@ -226,15 +226,15 @@ class _Run:
         )
 
     @contextlib.contextmanager
-    def _tree(self) -> Iterator[Tree | None]:
+    def _tree(self) -> Iterator[FileTree | None]:
         if self._options.dry_run:
             if not self._root.is_dir():
                 yield None
                 return
-            with Tree(self._root, None) as tree:
+            with FileTree(self._root, None) as tree:
                 yield tree
             return
-        with Tree(self._root, self._root / FOLDER / "tmp", self._backup) as tree:
+        with FileTree(self._root, self._root / FOLDER / "tmp", self._backup) as tree:
             yield tree
 
 
@@ -247,4 +247,4 @@ def _is_empty(root: Path) -> bool:
         return True
 
 
-__all__ = ["Options", "Report", "SetReport", "sync"]
+__all__ = ["SetReport", "SyncOptions", "SyncReport", "sync"]

@@ -8,22 +8,22 @@ import msgspec
 
 from headwater.progress import Done, Listener
 from headwater.storage.database import Database
-from headwater.sync.copy.file_tree import Tree
+from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.documents import Documents
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import Options
+from headwater.sync.options import SyncOptions
 
 
-class Kit(msgspec.Struct, kw_only=True):
+class RunContext(msgspec.Struct, kw_only=True):
     """One for each run. `tree` is None where a dry run has no folder to look at; `now` is in microseconds."""
 
     documents: Documents
     transport: Transport
     database: Database
-    tree: Tree | None
+    tree: FileTree | None
     temp: str
     run: int
-    options: Options
+    options: SyncOptions
     source: str
     destination: str
     listener: Listener

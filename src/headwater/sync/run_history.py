@@ -9,7 +9,7 @@ import msgspec
 from headwater.errors import HeadwaterError
 from headwater.storage.database import Database, Transaction
 from headwater.storage.faults import DatabaseFault
-from headwater.sync.options import Report, SetReport
+from headwater.sync.options import SetReport, SyncReport
 from headwater.sync.state import fact, keep_fact
 
 _LAST_RUN, _UNTOLD = "last run", "changes not told"
@@ -44,7 +44,7 @@ def last_run(t: Transaction) -> LastRun | None:
     return None if kept is None else msgspec.json.decode(kept, type=LastRun)
 
 
-def keep_report(t: Transaction, began_at: int, now: int, report: Report) -> None:
+def keep_report(t: Transaction, began_at: int, now: int, report: SyncReport) -> None:
     """Remember what a run has done, and put into its report whether anybody is to be told of changes."""
     numbers: dict[str, int] = dict(t.rows("SELECT name, id FROM sets"))
     _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=report.exit_status))

@@ -345,7 +345,7 @@ def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]],
     return int(transaction.value("SELECT last_insert_rowid()"))
 
 
-class Intent(msgspec.Struct, frozen=True):
+class FileIntent(msgspec.Struct, frozen=True):
     """A note of a run that did not come to say what became of these files."""
 
     number: int
@@ -354,10 +354,10 @@ class Intent(msgspec.Struct, frozen=True):
     removal: bool
 
 
-def intents(transaction: Transaction) -> list[Intent]:
+def intents(transaction: Transaction) -> list[FileIntent]:
     """The notes that are left."""
     rows = transaction.rows("SELECT id, set_id, rows, removal FROM intents ORDER BY id")
     return [
-        Intent(row[0], row[1], msgspec.msgpack.decode(row[2], type=list[tuple[str, bytes]]), bool(row[3]))
+        FileIntent(row[0], row[1], msgspec.msgpack.decode(row[2], type=list[tuple[str, bytes]]), bool(row[3]))
         for row in rows
     ]

@@ -24,7 +24,7 @@ def last_micros(moment: dt.datetime) -> int:
     return to_microseconds(moment)
 
 
-def text(number: int | None) -> str | None:
+def format_micros(number: int | None) -> str | None:
     """The number as the standard writes it, or None."""
     at = from_optional(number)
     return None if at is None else format_datetime(at)
@@ -43,7 +43,7 @@ _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 
 
 @lru_cache(maxsize=1024)
-def http_micros(value: str | None) -> int | None:
+def http_date_micros(value: str | None) -> int | None:
     """An HTTP date as a number, or None when it is absent or no date."""
     if not value:
         return None
@@ -63,7 +63,7 @@ def http_micros(value: str | None) -> int | None:
         return None
 
 
-def telling(headers: Mapping[str, str]) -> str | None:
+def strong_last_modified(headers: Mapping[str, str]) -> str | None:
     """The `Last-Modified` of an answer, where it tells this state from a later one (DST-C1; RFC 9110, 8.8.2.2).
 
     It is precise to a second: what was modified in the second of the answer, or just before, may be so once more. An
@@ -72,5 +72,5 @@ def telling(headers: Mapping[str, str]) -> str | None:
     value = headers.get("last-modified")
     if value is None or headers.get("etag"):
         return value
-    modified, answered = http_micros(value), http_micros(headers.get("date"))
+    modified, answered = http_date_micros(value), http_date_micros(headers.get("date"))
     return value if modified is not None and answered is not None and answered - modified >= 2 * SECOND else None

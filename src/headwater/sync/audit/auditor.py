@@ -21,21 +21,21 @@ from headwater.sync.audit import comparison, inventory
 from headwater.sync.audit import expected_files as expectation
 from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy
 from headwater.sync.connection import starting_uri
-from headwater.sync.copy.destination_folder import Home, borrowed_state
+from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
-from headwater.sync.copy.file_tree import Tree
+from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import scope_origins
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import Options, chosen_of
+from headwater.sync.options import SyncOptions, choice_of_signature
 from headwater.sync.run import open_transport, recall_public, utcnow
-from headwater.sync.sets.discovery import Discovery, Found
-from headwater.sync.sets.list_comparison import likeness
+from headwater.sync.sets.discovery import DiscoveredSets, Discovery
+from headwater.sync.sets.list_comparison import compare_lists
 from headwater.sync.sets.moved_sets import Alike, another_source, is_of_another, match, may_be_moved, redirects_of
 from headwater.sync.sets.selection import unknown_set, wanted_of
-from headwater.sync.sets.set_names import Names
+from headwater.sync.sets.set_names import SetNames
 from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, moved_documents, sets
 from headwater.sync.update.base_detection import fitting_base
 from headwater.sync.update.path_conflicts import first_base
@@ -44,7 +44,7 @@ from headwater.sync.update.path_conflicts import first_base
 def audit(
     url: str,
     destination: Path | str,
-    options: Options | None = None,
+    options: SyncOptions | None = None,
     *,
     listener: Listener = silent,
     transport: Transport | None = None,
@@ -55,7 +55,7 @@ def audit(
     Raises UsageFault when there is no such folder or the options cannot be, SourceFault when the source cannot be read
     at all, StoreFault when the copy cannot, and Undetermined when there is no Resource List to compare with.
     """
-    options = options or Options()
+    options = options or SyncOptions()
     began = time.monotonic()
     root = Path(os.path.abspath(destination))
     url = starting_uri(url)
@@ -67,8 +67,8 @@ def audit(
             where=str(root),
             advice="Name the folder of a copy; `headwater sync URL DEST` makes one.",
         )
-    home = Home(root)
-    with home.at_rest(), open_transport(url, options, transport) as wire, borrowed_state(home) as database:
+    home = DestinationFolder(root)
+    with home.at_rest(), open_transport(url, options, transport) as wire, state_copy(home) as database:
         recall_public(wire, database)
         documents = Documents(wire, listener, now=now)
         report = _Audit(url, root, options, listener, documents, database).go()
@@ -81,7 +81,7 @@ class _Audit:
         self,
         url: str,
         root: Path,
-        options: Options,
+        options: SyncOptions,
         listener: Listener,
         documents: Documents,
         database: Database,
@@ -119,7 +119,7 @@ class _Audit:
 
     def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
         result = SetAudit(name=row.name, folder=row.folder)
-        expected = expectation.Expectation(
+        expected = expectation.ExpectedFiles(
             self._documents,
             self._database,
             self._listener,
@@ -129,7 +129,7 @@ class _Audit:
             self._base,
             result,
         )
-        comparison.Comparison(self._database, self._listener, row, expected, held, result).run(others)
+        comparison.SetComparison(self._database, self._listener, row, expected, held, result).run(others)
         return result
 
     def _base(self, t: Transaction, row: SetRow) -> str:
@@ -138,16 +138,16 @@ class _Audit:
             return base_folder(self._options.base)
         default = first_base(t, "listed", row.offer.capability_list) or ""
         prefix = row.folder.encode() + b"/" if row.folder else b""
-        with Tree(Path(os.fsdecode(self._root)), None) as tree:
+        with FileTree(Path(os.fsdecode(self._root)), None) as tree:
             fit = fitting_base(t, "listed", tree, prefix, default)
         return fit.base if fit is not None and not fit.below else default
 
-    def _rows(self, known: list[SetRow], found: Found) -> list[SetRow]:
+    def _rows(self, known: list[SetRow], found: DiscoveredSets) -> list[SetRow]:
         offers = found.offers
         matches = match(known, offers, redirects_of(self._documents), self._alike(known, found))
         several = found.several or len(known) > 1
         rows = []
-        names = Names(row.name for row in known)
+        names = SetNames(row.name for row in known)
         with self._database.write() as t:
             if is_of_another(known, found.listed or [offer.identity for offer in offers], matches):
                 raise another_source(fact(t, "url"), known, self._url, Path(os.fsdecode(self._root)))
@@ -169,11 +169,11 @@ class _Audit:
             raise unknown_set(unknown, [row.name for row in rows], self._url)
         return [row for row in rows if row.name in wanted or row.offer.identity in wanted]
 
-    def _alike(self, known: list[SetRow], found: Found) -> Alike | None:
+    def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
         with self._database.write() as t:
             url = None if fact(t, "url") == self._url else self._url
         may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
-        return likeness(self._documents, self._database, self._url, found.final) if may else None
+        return compare_lists(self._documents, self._database, self._url, found.final) if may else None
 
     def _not_offered(self, row: SetRow) -> SetAudit | None:
         """The verdict on a set that is held and not offered now; None where the user asked for another."""
@@ -193,14 +193,14 @@ class _Audit:
         skipped = hosts_of(self._options.skip_hosts)
         if not row.scope:
             return Choice(skip_hosts=skipped)
-        choice = chosen_of(row.scope).choice
+        choice = choice_of_signature(row.scope).choice
         return msgspec.structs.replace(choice, skip_hosts=choice.skip_hosts | skipped)
 
     def _scope(self, row: SetRow) -> Scope:
         """The hosts that the last run has let in, and those that are let in here."""
         hosts, any_host = self._options.allow_hosts, self._options.any_host
         if row.scope:
-            chosen = chosen_of(row.scope)
+            chosen = choice_of_signature(row.scope)
             hosts, any_host = (*chosen.allow_hosts, *hosts), chosen.any_host or any_host
         moved = self._documents.moved
         own = (self._url, self._final, row.offer.capability_list)

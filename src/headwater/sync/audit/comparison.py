@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headwater.errors import SourceFault, Undetermined
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Row
-from headwater.sync.audit.expected_files import Expectation
+from headwater.sync.audit.expected_files import ExpectedFiles
 from headwater.sync.audit.findings import (
     CHANGED,
     DIFFERENT,
@@ -32,7 +32,7 @@ _EXTRA = (
 )
 
 
-class Comparison:
+class SetComparison:
     """Compares one set. Call `run` once; the verdict is in `result`."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Comparison:
         database: Database,
         listener: Listener,
         row: SetRow,
-        expectation: Expectation,
+        expectation: ExpectedFiles,
         inventory: Inventory,
         result: SetAudit,
     ) -> None:

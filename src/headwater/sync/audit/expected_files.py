@@ -14,16 +14,16 @@ from headwater.storage.database import Database, Transaction
 from headwater.sync.audit.findings import SetAudit
 from headwater.sync.faults import NothingToCompare
 from headwater.sync.filters import Choice, Scope
-from headwater.sync.lists.change_lists import Changes, Outcome, Reading
+from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.position import Position
-from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_of
-from headwater.sync.lists.resource_lists import Listing, Snapshot
+from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_entries
+from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
 from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.state import Offer, SetRow, one_set
-from headwater.sync.timestamps import text
+from headwater.sync.timestamps import format_micros
 from headwater.sync.transfer.work_queue import ADD_WORK
-from headwater.sync.update.path_conflicts import Claims
+from headwater.sync.update.path_conflicts import PathConflicts
 from headwater.sync.update.plan import clear
 
 TABLES = """
@@ -34,7 +34,7 @@ CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
-class Expectation:
+class ExpectedFiles:
     """Fills `expected` for one set, and `spared` with what is left out; `doubts` says what could not be read.
 
     `base` says with what the names of a set are made that has none yet.
@@ -60,7 +60,7 @@ class Expectation:
         self._result = result
         self._choice = choice
         self._position = Position()
-        self._claims = Claims(row, choice, "")
+        self._paths = PathConflicts(row, choice, "")
         self.refused = NOTHING_REFUSED
         """What the scope refuses of what should be held."""
 
@@ -71,12 +71,14 @@ class Expectation:
         offer = self._row.offer
         if offer.resource_list is None:
             raise NothingToCompare("the set has no Resource List", where=offer.identity, rule="DST-Q")
-        listing = Listing(self._documents, self._database, self._scope, self._listener, sitemap=offer.is_sitemap)
+        listing = ResourceListReader(
+            self._documents, self._database, self._scope, self._listener, sitemap=offer.is_sitemap
+        )
         snapshot = listing.read(offer.resource_list)
-        if not isinstance(snapshot, Snapshot):
+        if not isinstance(snapshot, ResourceListRead):
             raise NothingToCompare("there is no Resource List to compare with", where=offer.resource_list, rule="DST-Q")
         self._take_along()
-        self._result.at = text(snapshot.at)
+        self._result.at = format_micros(snapshot.at)
         if not snapshot.complete or not snapshot.settled:
             self.doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")
         with self._database.write() as t:
@@ -85,15 +87,15 @@ class Expectation:
                 "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
                 " FROM temp.listed WHERE NOT refused"
             )
-            self._claims = self._claims_of(t)
+            self._paths = self._claims_of(t)
             _, left_out = keep_listed(
-                t, self._row.id, snapshot.at, self._claims.takes_refused, complete=True, skipped=snapshot.skipped
+                t, self._row.id, snapshot.at, self._paths.takes_refused, complete=True, skipped=snapshot.skipped
             )
         self._result.left_out = left_out
         if offer.change_list is not None:
             self._expect_changes(offer, snapshot.at)
         with self._database.write() as t:
-            self.refused = refused_of(t, self._row.id)
+            self.refused = refused_entries(t, self._row.id)
         self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
 
     def _take_along(self) -> None:
@@ -107,7 +109,7 @@ class Expectation:
 
     def _expect_changes(self, offer: Offer, since: int | None) -> None:
         reading = self._changes(offer, Position(time=since))
-        if reading.outcome in (Outcome.GAP, Outcome.MISSING, Outcome.BROKEN):
+        if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING, ReadingOutcome.BROKEN):
             self.doubts.append("changes after the Resource List's `at` cannot all be read")
         with self._database.write() as t:
             t.run(
@@ -118,13 +120,15 @@ class Expectation:
                 "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
                 " FROM temp.changed WHERE pending AND change != 'deleted'"
             )
-            takes = self._claims.takes_refused
+            takes = self._paths.takes_refused
             self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
 
-    def _changes(self, offer: Offer, position: Position) -> Reading:
+    def _changes(self, offer: Offer, position: Position) -> ChangeListReading:
         with self._database.write() as t:
             t.run("DELETE FROM documents WHERE set_id = ?", (self._row.id,))
-        changes = Changes(self._documents, self._database, self._scope, self._listener, self._row.id, offer, position)
+        changes = ChangeListReader(
+            self._documents, self._database, self._scope, self._listener, self._row.id, offer, position
+        )
         reading = changes.read()
         self._position = reading.position
         return reading
@@ -134,34 +138,34 @@ class Expectation:
         offer, before = self._row.offer, self._position
         if offer.change_list is None:
             return False
-        return self._changes(offer, before).outcome is Outcome.READ and self._position != before
+        return self._changes(offer, before).outcome is ReadingOutcome.READ and self._position != before
 
-    def _claims_of(self, t: Transaction) -> Claims:
+    def _claims_of(self, t: Transaction) -> PathConflicts:
         base = self._row.base
         if base is None:
             base = self._base(t, self._row)
-        return Claims(self._row, self._choice, base)
+        return PathConflicts(self._row, self._choice, base)
 
     def name(self) -> None:
         """The path of everything expected: as recorded, else by the rule."""
         with self._database.write() as t:
             clear(t)
-            claims = self._claims
+            paths = self._paths
             t.run(
                 "UPDATE temp.expected SET (path, newer) = (SELECT r.path, r.newer FROM resources r"
                 " WHERE r.set_id = ? AND r.uri = expected.uri)",
                 (self._row.id,),
             )
             unnamed = t.rows("SELECT uri FROM temp.expected WHERE path IS NULL")
-            t.many(ADD_WORK, ((uri, uri, claims.path(uri), *[None] * 12) for (uri,) in unnamed))
-            claims.settle(t)
+            t.many(ADD_WORK, ((uri, uri, paths.path(uri), *[None] * 12) for (uri,) in unnamed))
+            paths.settle(t)
             t.run(
                 "UPDATE temp.expected SET path = (SELECT w.path FROM temp.work w WHERE w.uri = expected.uri)"
                 " WHERE path IS NULL"
             )
             t.run("DELETE FROM temp.spared")
             if not self._choice.takes_all:
-                self._leave_out(t, claims)
+                self._leave_out(t, paths)
             t.run(
                 "INSERT OR IGNORE INTO temp.spared(path) SELECT r.path FROM resources r JOIN refusals f"
                 " ON f.set_id = r.set_id AND f.uri = r.uri WHERE r.set_id = ? AND r.path IS NOT NULL",
@@ -169,11 +173,11 @@ class Expectation:
             )
             t.run("CREATE INDEX IF NOT EXISTS temp.expected_path ON expected(path)")
 
-    def _leave_out(self, t: Transaction, claims: Claims) -> None:
+    def _leave_out(self, t: Transaction, paths: PathConflicts) -> None:
         """What the filters of the last run leave out is neither expected nor, where a file is held, one too many."""
         held = "SELECT uri, path FROM resources WHERE set_id = ? AND path IS NOT NULL"
-        spared = {uri: path for uri, path in t.rows(held, (self._row.id,)) if not claims.takes(uri, path)}
-        left = {uri: path for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not claims.takes(uri, path)}
+        spared = {uri: path for uri, path in t.rows(held, (self._row.id,)) if not paths.takes(uri, path)}
+        left = {uri: path for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not paths.takes(uri, path)}
         t.many("INSERT OR IGNORE INTO temp.spared(path) VALUES (?)", ((path,) for path in (spared | left).values()))
         t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in left))
         self._result.left_out += len(spared | left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater.errors import Exit
-from headwater.sync.options import gravest
+from headwater.sync.options import gravest_status
 from headwater.sync.timestamps import SECOND
 from headwater.sync.transfer.verification import digests_of
 
@@ -113,5 +113,5 @@ def judge_copy(report: AuditReport, *, whole: bool) -> None:
     statuses = [int(_STATUSES[one.verdict]) for one in report.sets]
     if not whole or not statuses:
         statuses.append(int(Exit.UNDETERMINED))
-    report.exit_status = int(Exit.FINDINGS) if Exit.FINDINGS in statuses else gravest(statuses)
+    report.exit_status = int(Exit.FINDINGS) if Exit.FINDINGS in statuses else gravest_status(statuses)
     report.verdict = next(name for name, status in _STATUSES.items() if status == report.exit_status)

@@ -28,14 +28,14 @@ _AHEAD = 4
 _PROGRAM = hash_program.__file__
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class HashRequest(msgspec.Struct, frozen=True, gc=False):
     """One file to hash: its path relative to the root, and the algorithms."""
 
     path: bytes
     algorithms: tuple[str, ...]
 
 
-class Hashed(msgspec.Struct, frozen=True, gc=False):
+class HashResult(msgspec.Struct, frozen=True, gc=False):
     """One file that was hashed; `size` None: there is no plain file to be read."""
 
     path: bytes
@@ -44,18 +44,18 @@ class Hashed(msgspec.Struct, frozen=True, gc=False):
     digests: str = ""
 
 
-def hash_all(root: bytes, wanted: Iterable[Wanted], *, workers: int) -> Generator[list[Hashed], None, None]:
+def hash_all(root: bytes, wanted: Iterable[HashRequest], *, workers: int) -> Generator[list[HashResult], None, None]:
     """Hash files below `root` and yield the results in blocks, in any order; `workers` 0: in this process."""
     blocks = _blocks(wanted)
     if workers < 1:
         for block in blocks:
             yield _hash_block(root, block)
         return
-    processes = [_Process(root) for _ in range(workers)]
+    processes = [_HashProcess(root) for _ in range(workers)]
     free = deque(processes)
     try:
         with ThreadPoolExecutor(workers, thread_name_prefix="hashing") as threads:
-            flying: deque[Future[list[Hashed]]] = deque()
+            flying: deque[Future[list[HashResult]]] = deque()
             for block in blocks:
                 flying.append(threads.submit(_hash_elsewhere, free, block))
                 if len(flying) >= workers * _AHEAD:
@@ -67,7 +67,7 @@ def hash_all(root: bytes, wanted: Iterable[Wanted], *, workers: int) -> Generato
             process.end()
 
 
-def _hash_elsewhere(free: deque[_Process], block: list[Wanted]) -> list[Hashed]:
+def _hash_elsewhere(free: deque[_HashProcess], block: list[HashRequest]) -> list[HashResult]:
     """Have a process hash the block: there are as many as threads, so one is free."""
     process = free.popleft()
     try:
@@ -76,7 +76,7 @@ def _hash_elsewhere(free: deque[_Process], block: list[Wanted]) -> list[Hashed]:
         free.append(process)
 
 
-class _Process:
+class _HashProcess:
     """A process that hashes blocks. Where it cannot be started, or has died, its blocks are hashed here."""
 
     def __init__(self, root: bytes) -> None:
@@ -88,7 +88,7 @@ class _Process:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
             )
 
-    def hash(self, block: list[Wanted]) -> list[Hashed]:
+    def hash(self, block: list[HashRequest]) -> list[HashResult]:
         if self._popen is not None:
             assert self._popen.stdin is not None
             assert self._popen.stdout is not None
@@ -108,8 +108,8 @@ class _Process:
         self._popen.wait()
 
 
-def _blocks(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
-    block: list[Wanted] = []
+def _blocks(wanted: Iterable[HashRequest]) -> Iterator[list[HashRequest]]:
+    block: list[HashRequest] = []
     for one in wanted:
         block.append(one)
         if len(block) >= _BATCH:
@@ -119,19 +119,19 @@ def _blocks(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
         yield block
 
 
-def _hash_block(root: bytes, block: list[Wanted]) -> list[Hashed]:
+def _hash_block(root: bytes, block: list[HashRequest]) -> list[HashResult]:
     return _told(block, hash_files(root, _asked(block)))
 
 
-def _asked(block: list[Wanted]) -> list[tuple[bytes, tuple[str, ...]]]:
+def _asked(block: list[HashRequest]) -> list[tuple[bytes, tuple[str, ...]]]:
     """A block as `hash_files` takes it."""
     return [(one.path, tuple([HASHLIB[name] for name in one.algorithms])) for one in block]
 
 
-def _told(block: list[Wanted], hashed: list[tuple[bytes, int | None, int, tuple[str, ...]]]) -> list[Hashed]:
+def _told(block: list[HashRequest], hashed: list[tuple[bytes, int | None, int, tuple[str, ...]]]) -> list[HashResult]:
     """What `hash_files` gave for a block, with the digests as a `hash` attribute writes them."""
     return [
-        Hashed(
+        HashResult(
             path,
             size,
             mtime_ns,

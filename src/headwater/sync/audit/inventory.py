@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from headwater.progress import Listener, Progress
 from headwater.storage.database import Database, Row, Transaction
 from headwater.storage.machine import processors
-from headwater.sync.audit.hash_pool import PARALLEL_FROM, Hashed, Wanted, hash_all
+from headwater.sync.audit.hash_pool import PARALLEL_FROM, HashRequest, HashResult, hash_all
 from headwater.sync.state import FOLDER
 from headwater.sync.transfer.verification import digests_of
 
@@ -37,8 +37,8 @@ class Inventory:
         self._root = root
         self._database = database
         self._listener = listener
-        self._ahead: Iterator[list[Hashed]] = iter(())
-        self._blocks: list[list[Hashed]] = []
+        self._ahead: Iterator[list[HashResult]] = iter(())
+        self._blocks: list[list[HashResult]] = []
         self._thread: threading.Thread | None = None
         with database.write() as t:
             count = int(t.value("SELECT count(*) FROM resources WHERE path IS NOT NULL"))
@@ -49,11 +49,11 @@ class Inventory:
             self._thread = threading.Thread(target=self._drain, args=(first, self._ahead), daemon=True)
             self._thread.start()
 
-    def _held(self) -> Iterator[Wanted]:
+    def _held(self) -> Iterator[HashRequest]:
         for _, path, listed in _by_pages(self._database.read, _HELD, 0):
-            yield Wanted(path, tuple(digest.algorithm for digest in digests_of(listed)))
+            yield HashRequest(path, tuple(digest.algorithm for digest in digests_of(listed)))
 
-    def _drain(self, first: list[Hashed] | None, rest: Iterator[list[Hashed]]) -> None:
+    def _drain(self, first: list[HashResult] | None, rest: Iterator[list[HashResult]]) -> None:
         if first is not None:
             self._blocks.append(first)
         self._blocks.extend(rest)
@@ -79,13 +79,13 @@ class Inventory:
             )
         self._keep(hash_all(self._root, self._unhashed(), workers=_workers(count)))
 
-    def _unhashed(self) -> Iterator[Wanted]:
+    def _unhashed(self) -> Iterator[HashRequest]:
         for _, path, listed, digests in _by_pages(self._database.write, _EXPECTED, ""):
             algorithms = tuple(digest.algorithm for digest in digests_of(listed))
             if digests is None or any(f"{name}:" not in digests for name in algorithms):
-                yield Wanted(path, algorithms)
+                yield HashRequest(path, algorithms)
 
-    def _keep(self, blocks: Iterator[list[Hashed]]) -> None:
+    def _keep(self, blocks: Iterator[list[HashResult]]) -> None:
         done = 0
         for block in blocks:
             with self._database.write() as t:

@@ -127,20 +127,22 @@ def _copy(folder: int, name: bytes, kept_in: int, free: bytes) -> bool:
         return True
     from shutil import copyfileobj  # with every archive format it knows: the start of each run would pay for it
 
-    aside = f".headwater-tmp-{os.urandom(8).hex()}"
+    unconfirmed = f".headwater-tmp-{os.urandom(8).hex()}"
     try:
         with (
             os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as source,
-            os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=kept_in), "wb") as target,
+            os.fdopen(
+                os.open(unconfirmed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=kept_in), "wb"
+            ) as target,
         ):
             copyfileobj(source, target, 1 << 20)
             target.flush()
             os.utime(target.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
             os.fsync(target.fileno())
-        os.rename(aside, free, src_dir_fd=kept_in, dst_dir_fd=kept_in)
+        os.rename(unconfirmed, free, src_dir_fd=kept_in, dst_dir_fd=kept_in)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(aside, dir_fd=kept_in)
+            os.unlink(unconfirmed, dir_fd=kept_in)
         raise
     os.fsync(kept_in)
     return True

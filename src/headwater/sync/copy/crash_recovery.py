@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headwater.storage.database import Database, Transaction
-from headwater.sync.copy.file_tree import Tree, boot_id, flush
-from headwater.sync.copy.local_files import digest_of_path, remember_damage
+from headwater.sync.copy.file_tree import FileTree, boot_id, flush
+from headwater.sync.copy.local_files import digest_of_path, record_damage
 from headwater.sync.state import intents
 from headwater.sync.timestamps import micros
 
 
-class Ledger:
+class CrashRecovery:
     """The runs of one copy: each begins and ends here."""
 
     def __init__(self, database: Database, root: Path, now: Callable[[], dt.datetime]) -> None:
@@ -25,7 +25,7 @@ class Ledger:
         self._root = root
         self._now = now
 
-    def begin(self, tree: Tree) -> int:
+    def begin(self, tree: FileTree) -> int:
         """Note that a run begins. What an earlier one wrote is trusted unless the machine has been restarted since.
 
         Files are not synced one by one. As long as the machine has not gone down, the kernel has them; when it has,
@@ -46,7 +46,7 @@ class Ledger:
             t.run("INSERT INTO runs(began_at, boot, durable) VALUES (?, ?, 0)", (now, boot))
             return int(t.value("SELECT max(id) FROM runs"))
 
-    def _recover(self, tree: Tree, *, power_was_lost: bool) -> None:
+    def _recover(self, tree: FileTree, *, power_was_lost: bool) -> None:
         """Find out what a run did between a file and its row: what lies there now is what the row says.
 
         After a power loss a file that was removed may be back.
@@ -63,7 +63,7 @@ class Ledger:
                         _recover_file(t, tree, intent.set_id, uri, path)
                 t.run("DELETE FROM intents WHERE id = ?", (intent.number,))
 
-    def _check_again(self, tree: Tree, number: int, now: int) -> None:
+    def _check_again(self, tree: FileTree, number: int, now: int) -> None:
         """Hash what a run before a power loss wrote; what is not as recorded is fetched again."""
         query = (
             "SELECT id, set_id, uri, path, digest FROM resources WHERE run = ? AND id > ? AND path IS NOT NULL"
@@ -76,7 +76,7 @@ class Ledger:
                 for key, set_id, uri, path, digest in rows:
                     algorithm, _, wanted = (digest or "").partition(":")
                     if not wanted or digest_of_path(tree, path, algorithm) != wanted:
-                        remember_damage(t, set_id, key, uri, now)
+                        record_damage(t, set_id, key, uri, now)
             if not rows:
                 return
             last = rows[-1][0]
@@ -98,7 +98,7 @@ def _is_claimed(t: Transaction, path: bytes) -> bool:
     return t.one("SELECT 1 FROM resources WHERE path = ?", (path,)) is not None
 
 
-def _recover_file(t: Transaction, tree: Tree, set_id: int, uri: str, path: bytes) -> None:
+def _recover_file(t: Transaction, tree: FileTree, set_id: int, uri: str, path: bytes) -> None:
     found, digest = tree.stat(path), digest_of_path(tree, path, "sha-256")
     row = t.one("SELECT id, uri, digest, size, mtime_ns FROM resources WHERE path = ?", (path,))
     if found is None or digest is None:

@@ -20,7 +20,7 @@ _VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user vers
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
-class Home:
+class DestinationFolder:
     """The folder DEST and its `.headwater`: made, locked against a second run, and its state opened."""
 
     def __init__(self, root: Path) -> None:
@@ -101,7 +101,7 @@ class Home:
 
 
 @contextlib.contextmanager
-def own_state(home: Home) -> Iterator[Database]:
+def locked_state(home: DestinationFolder) -> Iterator[Database]:
     """The state for a run, which holds the lock meanwhile. Of a first run that came to nothing no trace is left."""
     try:
         home.prepare()
@@ -128,7 +128,7 @@ def _holds_nothing(database: Database) -> bool:
 
 
 @contextlib.contextmanager
-def kept_state(home: Home) -> Iterator[Database]:
+def writable_state(home: DestinationFolder) -> Iterator[Database]:
     """The state of a copy that is there, for changing what it remembers; no run can begin meanwhile.
 
     Raises NoCopy, and DestinationLocked while a run is at work.
@@ -148,7 +148,7 @@ def kept_state(home: Home) -> Iterator[Database]:
 
 
 @contextlib.contextmanager
-def seen_state(home: Home) -> Iterator[Database]:
+def readable_state(home: DestinationFolder) -> Iterator[Database]:
     """The state of a copy that is there, for reading only, also while a run is at work. Raises NoCopy.
 
     What an older version has written, or what this user may not write to, is read from a private copy.
@@ -156,11 +156,11 @@ def seen_state(home: Home) -> Iterator[Database]:
     _is_copy(home)
     path = home.folder / "state.sqlite"
     writable = os.access(path, os.W_OK) and os.access(home.folder, os.W_OK)
-    with home.open() if writable and _is_current(path) else borrowed_state(home) as database:
+    with home.open() if writable and _is_current(path) else state_copy(home) as database:
         yield database
 
 
-def _is_copy(home: Home) -> None:
+def _is_copy(home: DestinationFolder) -> None:
     if not (home.folder / "state.sqlite").is_file():
         raise NoCopy("this folder is no copy", where=str(home.root))
 
@@ -176,7 +176,7 @@ def _is_current(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def borrowed_state(home: Home) -> Iterator[Database]:
+def state_copy(home: DestinationFolder) -> Iterator[Database]:
     """A private copy of the state, or an empty one: for those that may change nothing (`--dry-run`, audit)."""
     from shutil import copyfile
     from tempfile import TemporaryDirectory

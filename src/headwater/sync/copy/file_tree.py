@@ -29,11 +29,11 @@ _IN_THE_WAY = frozenset(
 )  # fmt: skip
 
 
-class InTheWay(Exception):
+class PathOccupied(Exception):
     """One file cannot have its place: a folder, a link or a name that this file system does not allow."""
 
 
-class Tree:
+class FileTree:
     """The copy's folder, written to by relative octet paths. `backup` keeps what is replaced or removed."""
 
     def __init__(self, root: Path, temp: Path | None, backup: Backup | None = None) -> None:
@@ -43,7 +43,7 @@ class Tree:
         self._folders: OrderedDict[bytes, int] = OrderedDict()
         self._backup = backup
 
-    def __enter__(self) -> Tree:
+    def __enter__(self) -> FileTree:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -123,7 +123,9 @@ class Tree:
             pass
         except OSError as cause:
             if cause.errno not in (errno.EISDIR, errno.EPERM, errno.ELOOP):
-                raise DestinationUnusable(f"cannot remove a file: {cause.strerror}", where=shown(path)) from cause
+                raise DestinationUnusable(
+                    f"cannot remove a file: {cause.strerror}", where=printable_path(path)
+                ) from cause
         self._prune(folder)
 
     def stat(self, path: bytes) -> os.stat_result | None:
@@ -189,15 +191,15 @@ class Tree:
 
 def _fault(cause: OSError, path: bytes) -> Exception:
     if cause.errno in _IN_THE_WAY:
-        return InTheWay(f"{cause.strerror}: something is in the way of this name")
+        return PathOccupied(f"{cause.strerror}: something is in the way of this name")
     return _unusable(cause, path)
 
 
 def _unusable(cause: OSError, path: bytes) -> DestinationUnusable:
-    return DestinationUnusable(f"cannot write to the copy: {cause.strerror}", where=shown(path))
+    return DestinationUnusable(f"cannot write to the copy: {cause.strerror}", where=printable_path(path))
 
 
-def shown(path: bytes) -> str:
+def printable_path(path: bytes) -> str:
     """A relative path as text."""
     return path.decode("utf-8", "backslashreplace")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.spec.hashes import HASHLIB
 from headwater.storage.database import Database, Transaction
-from headwater.sync.copy.file_tree import Tree
+from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.hash_worker import digests_of
 
 HASHERS: dict[str, Callable[..., Any]] = {name: getattr(hashlib, ours) for name, ours in HASHLIB.items()}
@@ -39,10 +39,10 @@ def digests_of_descriptor(descriptor: int, algorithms: tuple[str, ...]) -> tuple
     return digests_of(descriptor, [HASHERS[name] for name in algorithms])
 
 
-class HeldFiles:
+class LocalFiles:
     """What the disk says of files that the state knows; without a folder, none of them is there."""
 
-    def __init__(self, tree: Tree | None) -> None:
+    def __init__(self, tree: FileTree | None) -> None:
         self._tree = tree
 
     def intact(self, path: bytes, size: int, mtime_ns: int) -> bool:
@@ -55,7 +55,7 @@ class HeldFiles:
         return None if self._tree is None else digest_of_path(self._tree, path, algorithm)
 
 
-def look_for_damage(database: Database, files: HeldFiles, set_id: int, now: int) -> None:
+def find_damage(database: Database, files: LocalFiles, set_id: int, now: int) -> None:
     """Hash every held file of a set, and remember what is missing or different, so that it is fetched again."""
     last = 0
     while True:
@@ -73,15 +73,15 @@ def look_for_damage(database: Database, files: HeldFiles, set_id: int, now: int)
             for key, uri, path, digest in rows:
                 algorithm, _, wanted = (digest or "sha-256:").partition(":")
                 if not wanted or files.digest_of(path, algorithm) != wanted:
-                    remember_damage(t, set_id, key, uri, now)
+                    record_damage(t, set_id, key, uri, now)
 
 
-def digest_of_path(tree: Tree, path: bytes, algorithm: str) -> str | None:
+def digest_of_path(tree: FileTree, path: bytes, algorithm: str) -> str | None:
     """The hex digest of a held file; None when there is none to be read."""
     return digest_of_file(lambda: tree.open(path), algorithm)
 
 
-def remember_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> None:
+def record_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> None:
     """Remember a held file as failed, so that it is fetched again with what was listed of it."""
     t.run(
         "INSERT OR IGNORE INTO failures(set_id, uri, loc, reason, status, tries, first_at, last_at, next_at, lastmod,"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.sync.lists.documents import Answer
+from headwater.sync.lists.documents import DocumentRead
 from headwater.sync.lists.position import (
+    ChangeListFingerprint,
     Close,
-    Fingerprint,
     Interval,
     Position,
     Style,
@@ -18,11 +18,11 @@ from headwater.sync.lists.position import (
     told_again,
     unprocessed,
 )
-from headwater.sync.lists.staging import Staging
+from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.timestamps import last_micros, micros
 
 
-class Passage(msgspec.Struct, frozen=True):
+class Evaluation(msgspec.Struct, frozen=True):
     """The times of all entries, which of them are pending, the position once those are done, and what was odd.
 
     `newest_first`: of two entries of one resource the first one is the later. `disordered`: some time goes backwards.
@@ -36,7 +36,7 @@ class Passage(msgspec.Struct, frozen=True):
     disordered: bool = False
 
 
-def passage(answer: Answer, staged: Staging, start: Position, reached: Position) -> Passage:
+def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, reached: Position) -> Evaluation:
     """Judge one list by the position with which the reading began; `reached` is what the lists before it have brought.
 
     `backwards` of the new position counts the polls in which the source's times have gone back (DST-F12).
@@ -53,7 +53,7 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
         remarks.append(("RS-CL-05", "the changes are listed newest first: their times decide"))
     if odd:
         remarks.append(("DST-C9", f"{len(odd)} changes have a time that cannot be right"))
-    rewritten = staged.print.rewritten if times else Fingerprint(start, answer.uri, from_).rewritten
+    rewritten = staged.print.rewritten if times else ChangeListFingerprint(start, answer.uri, from_).rewritten
     if rewritten:
         remarks.append(("DST-C4", "the Change List was rewritten"))
     if style is Style.NONE and times:
@@ -92,7 +92,7 @@ def passage(answer: Answer, staged: Staging, start: Position, reached: Position)
         backwards=backwards,
         rewound=start.rewound or gone,
     )
-    return Passage(intervals, pending, position, remarks, step < 0, bool(odd))
+    return Evaluation(intervals, pending, position, remarks, step < 0, bool(odd))
 
 
 def _are_forgotten(start: Position, intervals: list[Interval], marks: list[str]) -> bool:

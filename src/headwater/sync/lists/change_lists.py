@@ -1,6 +1,6 @@
 """Reads the Change Lists that can hold changes after the position, into the staging table, oldest first (DST-C).
 
-What is to be done of a list, and how far it brings us, `passage` decides. Lists are read in document order; the first
+What is to be done of a list, and how far it brings us, `evaluate` decides. Lists are read in document order; the first
 one that cannot be read ends the reading there, so that the position never moves past what was not seen. Lists may
 overlap: each of them is judged by the position with which the reading began, and what two of them tell is done once.
 """
@@ -19,11 +19,11 @@ from headwater.storage.database import Database
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import unusable
-from headwater.sync.lists.change_list_evaluation import passage
-from headwater.sync.lists.documents import Answer, Documents, Missing, Unchanged
-from headwater.sync.lists.entries import Intake
-from headwater.sync.lists.position import Interval, Part, Position, is_gap, select
-from headwater.sync.lists.staging import Expected, Staging, fold, set_apart
+from headwater.sync.lists.change_list_evaluation import evaluate
+from headwater.sync.lists.documents import DocumentRead, Documents, MissingDocument, UnchangedDocument
+from headwater.sync.lists.entries import EntryFilter
+from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, select
+from headwater.sync.lists.staging import ChangeListStaging, FailedChange, fold, set_apart
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.state import Offer, validators
 from headwater.sync.timestamps import micros
@@ -43,7 +43,7 @@ _BACKWARDS_POLLS = 3
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 
 
-class Outcome(Enum):
+class ReadingOutcome(Enum):
     """How the reading of a set's Change Lists has ended."""
 
     UNCHANGED = "unchanged"
@@ -53,10 +53,10 @@ class Outcome(Enum):
     BROKEN = "broken"
 
 
-class Reading(msgspec.Struct, kw_only=True):
+class ChangeListReading(msgspec.Struct, kw_only=True):
     """What reading has brought: the outcome, the position once everything pending is done, and what to remember."""
 
-    outcome: Outcome
+    outcome: ReadingOutcome
     position: Position
     documents: list[tuple[str, str | None, str | None]] = []
     reason: str = ""
@@ -75,7 +75,7 @@ class Reading(msgspec.Struct, kw_only=True):
     max_age: int | None = None
 
 
-class Changes:
+class ChangeListReader:
     """Reads one set's changes after a position into `temp.changed`."""
 
     def __init__(
@@ -94,36 +94,36 @@ class Changes:
         self._listener = listener
         self._set_id = set_id
         self._offer = offer
-        self._intake = Intake(scope)
+        self._intake = EntryFilter(scope)
         self._visited: set[str] = set()
         self._indexes: set[str] = set()
-        self._reading = Reading(outcome=Outcome.UNCHANGED, position=position)
+        self._reading = ChangeListReading(outcome=ReadingOutcome.UNCHANGED, position=position)
         self._start = position
         self._lists = 0
         self._numbers: dict[str, int] = {}
         self._listed: list[str] = []
         self._pending = False
-        self._failing: dict[str, Expected] = {}
+        self._failing: dict[str, FailedChange] = {}
 
-    def read(self) -> Reading:
+    def read(self) -> ChangeListReading:
         """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
         with self._database.write() as t:
             t.run("DELETE FROM temp.changed")
             t.run("DROP INDEX IF EXISTS temp.changed_uri")
-            self._failing = {row[0]: Expected(*row[1:]) for row in t.rows(_FAILING, (self._set_id,))}
+            self._failing = {row[0]: FailedChange(*row[1:]) for row in t.rows(_FAILING, (self._set_id,))}
         top = self._offer.change_list
         position = self._start
         if position.open and position.list_uri:
             self._follow(position.list_uri, known=True)
-            if self._reading.outcome is not Outcome.MISSING or top in (None, position.list_uri):
+            if self._reading.outcome is not ReadingOutcome.MISSING or top in (None, position.list_uri):
                 return self._finish()
-            self._reading.outcome = Outcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
+            self._reading.outcome = ReadingOutcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
             self._start = msgspec.structs.replace(position, list_uri=top)  # where it may go on under another address
         if top is not None:
             self._follow(top, known=False)
         return self._finish()
 
-    def _finish(self) -> Reading:
+    def _finish(self) -> ChangeListReading:
         reading = self._reading
         with self._database.write() as t:
             fold(t, [self._numbers[uri] for uri in self._listed if uri in self._numbers], self._lists)
@@ -139,7 +139,7 @@ class Changes:
         answer, staged = self._fetch(uri, "the Change List is gone")
         if answer is None:
             return False
-        if isinstance(answer, Unchanged):
+        if isinstance(answer, UnchangedDocument):
             return self._unchanged(uri)
         if answer.document.kind is Kind.CHANGE_LIST_INDEX:
             self._indexes.update((answer.uri, answer.final))
@@ -154,11 +154,11 @@ class Changes:
         self._list(answer, staged)
         return self._successor(answer)
 
-    def _fetch(self, uri: str, gone: str) -> tuple[Answer | Unchanged | None, Staging]:
+    def _fetch(self, uri: str, gone: str) -> tuple[DocumentRead | UnchangedDocument | None, ChangeListStaging]:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
         with self._database.write() as t:
             held = validators(t, self._set_id, uri)
-        staged = Staging(
+        staged = ChangeListStaging(
             self._database, self._intake, self._listener, self._start, self._lists, uri, self._failing,
             whole=self._pending,
         )  # fmt: skip
@@ -167,10 +167,10 @@ class Changes:
         except SourceFault as fault:
             self._broken(uri, fault)
             return None, staged
-        if isinstance(answer, Answer):
+        if isinstance(answer, DocumentRead):
             self._reading.skipped.append((uri, answer.skipped))
-        if isinstance(answer, Missing):
-            self._reading.outcome = Outcome.MISSING
+        if isinstance(answer, MissingDocument):
+            self._reading.outcome = ReadingOutcome.MISSING
             self._reading.reason = f"{gone}: HTTP status {answer.status}"
             self._documents.warn("DST-C5", self._reading.reason, uri)
             return None, staged
@@ -188,12 +188,12 @@ class Changes:
         return True
 
     def _broken(self, uri: str, fault: SourceFault) -> bool:
-        self._reading.outcome = Outcome.BROKEN
+        self._reading.outcome = ReadingOutcome.BROKEN
         self._reading.fault = fault
         self._reading.reason = f"{uri}: {fault.what}"
         return False
 
-    def _moved(self, answer: Answer, *, known: bool) -> bool:
+    def _moved(self, answer: DocumentRead, *, known: bool) -> bool:
         """A list that begins after the position: its index, or the Capability List's word, may reach further back."""
         from_ = micros(answer.document.from_)
         index = answer.document.link("index")
@@ -203,9 +203,9 @@ class Changes:
             if way and way not in {*self._visited, answer.uri} and self._scope.refusal(way) is None:
                 if self._follow(way, known=False) and self._read_so_far() != read:
                     return True
-                if self._reading.outcome in (Outcome.GAP, Outcome.BROKEN):
+                if self._reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.BROKEN):
                     return False
-        self._reading.outcome = Outcome.GAP
+        self._reading.outcome = ReadingOutcome.GAP
         self._reading.earliest = from_
         self._reading.reason = "the oldest Change List begins after the position"
         return False
@@ -214,18 +214,18 @@ class Changes:
         """Grows with every document that is read; not with one that is unchanged."""
         return self._lists, len(self._reading.documents)
 
-    def _index(self, answer: Answer, staged: Staging, depth: int = 1) -> bool:
+    def _index(self, answer: DocumentRead, staged: ChangeListStaging, depth: int = 1) -> bool:
         parts = staged.parts
         reading = self._reading
         selection = select(parts, micros(answer.document.from_), reading.position.time)
         chosen = select(parts, None, self._start.time).parts
         known = [part.from_ for part in parts if part.from_ is not None]
         if selection.gap:
-            reading.outcome = Outcome.GAP
+            reading.outcome = ReadingOutcome.GAP
             reading.earliest = min(known) if known else micros(answer.document.from_)
             reading.reason = "the Change Lists leave out changes after the position"
             return False
-        reading.outcome = Outcome.READ
+        reading.outcome = ReadingOutcome.READ
         for number, part in enumerate(chosen):
             self._listed.append(part.uri)
             if not self._part(part, depth):
@@ -234,7 +234,7 @@ class Changes:
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         return True
 
-    def _hold_before(self, unread: Sequence[Part]) -> None:
+    def _hold_before(self, unread: Sequence[IndexedList]) -> None:
         """Lists were not read: the position stays before the first change that they may hold."""
         reading, start = self._reading, self._start
         begins = [part.from_ for part in unread]
@@ -247,7 +247,7 @@ class Changes:
         else:
             reading.position = Position(time=min(known))
 
-    def _part(self, part: Part, depth: int) -> bool:
+    def _part(self, part: IndexedList, depth: int) -> bool:
         uri = part.uri
         if uri in self._indexes:
             return self._broken(uri, WrongDocument("an index lists itself", where=uri, rule="AMB-65"))
@@ -257,7 +257,7 @@ class Changes:
         answer, staged = self._fetch(uri, f"{uri} is in the index, and missing")
         if answer is None:
             return False
-        if isinstance(answer, Unchanged):
+        if isinstance(answer, UnchangedDocument):
             return True
         if answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
             self._indexes.update((answer.uri, answer.final))
@@ -272,14 +272,14 @@ class Changes:
             and own_from > part.from_
             and is_gap(own_from, self._reading.position.time)
         ):
-            self._reading.outcome = Outcome.GAP
+            self._reading.outcome = ReadingOutcome.GAP
             self._reading.earliest = own_from
             self._reading.reason = "a Change List begins later than its index says"
             return False
         self._list(answer, staged)
         return True
 
-    def _successor(self, answer: Answer) -> bool:
+    def _successor(self, answer: DocumentRead) -> bool:
         """After a closed list: `index`, else `up`, to the list that begins after its `until` (RS-DST-08, DST-C2)."""
         reading = self._reading
         if answer.document.until is None:
@@ -301,28 +301,28 @@ class Changes:
         with self._database.write() as t:
             held = validators(t, self._set_id, capability_list)
         try:
-            look = self._documents.look(capability_list, validators=held)
+            probe = self._documents.probe(capability_list, validators=held)
         except SourceFault as fault:
             self._broken(capability_list, fault)
             return None
-        if look.document is None and (look.status == 200 or look.status in RETRIED_STATUSES):
-            why = f"the Capability List cannot be read: {unusable(look)}"
+        if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
+            why = f"the Capability List cannot be read: {unusable(probe)}"
             self._broken(capability_list, Unreachable(why, where=capability_list, rule="DST-C2"))
             return None
-        if look.status == 304 or look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
+        if probe.status == 304 or probe.document is None or probe.document.kind is not Kind.CAPABILITY_LIST:
             return self._offer.change_list
-        self._reading.documents.append((capability_list, look.etag, look.last_modified))
-        named = next((entry.loc for entry in look.entries if entry.capability == "changelist"), None)
+        self._reading.documents.append((capability_list, probe.etag, probe.last_modified))
+        named = next((entry.loc for entry in probe.entries if entry.capability == "changelist"), None)
         if named is not None:
             self._offer = msgspec.structs.replace(self._offer, change_list=named)
         return named
 
     # one list
 
-    def _list(self, answer: Answer, staged: Staging) -> None:
+    def _list(self, answer: DocumentRead, staged: ChangeListStaging) -> None:
         """Mark the entries of one list that are to be done, and move the provisional position over it (5.2)."""
         reading = self._reading
-        passed = passage(answer, staged, self._start, reading.position)
+        passed = evaluate(answer, staged, self._start, reading.position)
         for rule, remark in passed.remarks:
             self._documents.warn(rule, remark, answer.final)
         self._mark(passed.intervals, staged, {*passed.pending, *staged.corrected})
@@ -333,16 +333,16 @@ class Changes:
             self._doubt_deletions(staged)
         reading.position = passed.position
         if passed.position.backwards >= _BACKWARDS_POLLS:
-            reading.outcome, reading.reason = Outcome.GAP, "the source's times have gone backwards"
+            reading.outcome, reading.reason = ReadingOutcome.GAP, "the source's times have gone backwards"
             return
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
-        reading.outcome = Outcome.READ
+        reading.outcome = ReadingOutcome.READ
         reading.list_count += 1
         self._numbers[answer.uri] = self._lists
         reading.max_age = answer.max_age
         self._lists += 1
 
-    def _doubt_deletions(self, staged: Staging) -> None:
+    def _doubt_deletions(self, staged: ChangeListStaging) -> None:
         """Of changes out of order a deletion counts only if none after it by time says that the resource is there.
 
         Else the source is asked for it: a deletion too few is mended by the next list, one too many is a loss (AMB-35).
@@ -359,7 +359,7 @@ class Changes:
                     others = [(self._lists, n) for n, _ in told if n != max(alive)[1]]
                     t.many("DELETE FROM temp.changed WHERE list = ? AND ordinal = ?", others)
 
-    def _mark(self, intervals: list[Interval], staged: Staging, pending: set[int]) -> None:
+    def _mark(self, intervals: list[Interval], staged: ChangeListStaging, pending: set[int]) -> None:
         """Give the staged entries of a list their times, and say which of them are to be done."""
         with self._database.write() as t:
             t.many(

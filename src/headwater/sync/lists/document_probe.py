@@ -13,7 +13,7 @@ from headwater.spec.records import Document, Entry
 from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, SignInRefused
 from headwater.sync.lists.sign_in_faults import sign_in_refused
 from headwater.sync.network.transport import Fetched, StreamBroken, StreamedAnswer
-from headwater.sync.timestamps import telling
+from headwater.sync.timestamps import strong_last_modified
 
 PAGE_OCTETS = 1 << 20
 """How much of a page that is no ResourceSync document is kept to look for links."""
@@ -21,7 +21,7 @@ PAGE_OCTETS = 1 << 20
 _NAMESPACE = b"http://www.sitemaps.org/schemas/sitemap/"
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """What is at an address: a document (with its first entries), or a page with its links."""
 
     uri: str
@@ -38,7 +38,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     refused: SignInRefused | None = None
 
 
-def look_at(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Look:
+def probe_document(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Probe:
     """What an answer is; `chunks` are its body, which is read as far as needed."""
     document: Document | None = None
     entries: list[Entry] = []
@@ -48,7 +48,7 @@ def look_at(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes],
             document, entries, body, fault = _glance(answer.uri, chunks, most)
         except StreamBroken as broken:
             fault = broken
-    return Look(
+    return Probe(
         uri=uri,
         final=answer.uri,
         status=answer.status,
@@ -59,7 +59,7 @@ def look_at(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes],
         fault=fault,
         moved_to=answer.moved_to,
         etag=answer.headers.get("etag"),
-        last_modified=telling(answer.headers),
+        last_modified=strong_last_modified(answer.headers),
         refused=sign_in_refused(uri, answer),
     )
 
@@ -100,26 +100,26 @@ def may_pass(fault: SourceFault) -> bool:
     return fault.passing if isinstance(fault, StreamBroken) else isinstance(fault, NotXml)
 
 
-def is_torn(look: Look) -> bool:
+def is_torn(probe: Probe) -> bool:
     """Whether something is there that began as a document and broke off, or an answer that was cut short."""
-    fault = look.fault
-    return fault is not None and may_pass(fault) and (isinstance(fault, StreamBroken) or _NAMESPACE in look.body)
+    fault = probe.fault
+    return fault is not None and may_pass(fault) and (isinstance(fault, StreamBroken) or _NAMESPACE in probe.body)
 
 
-def nothing_found(url: str, faults: list[SourceFault], plain: str | None, description: Look | None) -> SourceFault:
+def nothing_found(url: str, faults: list[SourceFault], plain: str | None, description: Probe | None) -> SourceFault:
     """What all ways from `url` have come to; `plain` is a Sitemap, and `description` the description, that was seen."""
     if plain is not None:
         return PlainSitemap("only a plain Sitemap was found, no ResourceSync", where=plain, rule="DST-A3")
     if description is not None and not description.entries:
         return NothingToCopy("the Source Description lists no set", where=description.uri)
-    telling = [fault for fault in faults if type(fault) is not SourceFault]
-    documents = [fault for fault in telling if fault.code.startswith("HW-DOC") and fault.code != "HW-DOC-07"]
+    recognised = [fault for fault in faults if type(fault) is not SourceFault]
+    documents = [fault for fault in recognised if fault.code.startswith("HW-DOC") and fault.code != "HW-DOC-07"]
     for kind in (NothingToCopy, SignInRefused):
-        if found := next((fault for fault in telling if isinstance(fault, kind)), None):
+        if found := next((fault for fault in recognised if isinstance(fault, kind)), None):
             return found
-    answered = len(telling) < len(faults) or documents
-    if telling and not answered:
-        return telling[0]
+    answered = len(recognised) < len(faults) or documents
+    if recognised and not answered:
+        return recognised[0]
     reasons, where = _reasons(faults)
     return NotResourceSync(f"no ResourceSync document was found: {reasons}", where=where or url, rule="DST-A2")
 

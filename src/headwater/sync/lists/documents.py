@@ -22,14 +22,14 @@ from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.sync.faults import RedirectRefused, Unreachable, cause_of
 from headwater.sync.filters import Origin, origin_of
-from headwater.sync.lists.document_probe import Look as Look
-from headwater.sync.lists.document_probe import is_torn, look_at, may_pass
+from headwater.sync.lists.document_probe import Probe as Probe
+from headwater.sync.lists.document_probe import is_torn, may_pass, probe_document
 from headwater.sync.lists.sign_in_faults import sign_in_refused
 from headwater.sync.network.fetch import Objection
 from headwater.sync.network.throttling import backoff_seconds
-from headwater.sync.network.transport import Failure, FailureKind, Fetch, Fetched, StreamedAnswer, Transport
+from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
 from headwater.sync.state import Validators
-from headwater.sync.timestamps import http_micros, telling
+from headwater.sync.timestamps import http_date_micros, strong_last_modified
 
 LARGEST_DOCUMENT = 4 << 30
 """Octets of one document. The standard says 50 MB; the reader streams, so larger ones do no harm."""
@@ -48,11 +48,11 @@ _OF_A_HOST = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT, FailureKind.ST
 _TRIES = 3
 _UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
 
-Asked = tuple[str, Validators | None, Objection | None]
+ConditionalRequest = tuple[str, Validators | None, Objection | None]
 """A conditional request: for what, with which validators, and what is said of its redirects."""
 
 
-class Consumer(Protocol):
+class EntryConsumer(Protocol):
     """Takes the entries of one document as they come. `begin` is called again when the document is read again."""
 
     def begin(self) -> None:
@@ -64,7 +64,7 @@ class Consumer(Protocol):
         ...
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
     """One document that was read to its end."""
 
     uri: str
@@ -88,13 +88,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     max_age: int | None = None
 
 
-class Unchanged(msgspec.Struct, frozen=True):
+class UnchangedDocument(msgspec.Struct, frozen=True):
     """The source says that the document is what it was (304)."""
 
     uri: str
 
 
-class Missing(msgspec.Struct, frozen=True):
+class MissingDocument(msgspec.Struct, frozen=True):
     """The source has no such document (404, 410)."""
 
     uri: str
@@ -148,12 +148,12 @@ class Documents:
     def read(
         self,
         uri: str,
-        consumer: Consumer,
+        consumer: EntryConsumer,
         validators: Validators | None = None,
         *,
         fresh: bool = False,
         objection: Objection | None = None,
-    ) -> Answer | Unchanged | Missing:
+    ) -> DocumentRead | UnchangedDocument | MissingDocument:
         """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read.
 
         `objection`: what the scope says of it and of every redirect (DST-S12).
@@ -181,8 +181,14 @@ class Documents:
         return True
 
     def _read(
-        self, uri: str, consumer: Consumer, validators: Validators | None, objection: Objection | None, *, fresh: bool
-    ) -> Answer | Unchanged | Missing:
+        self,
+        uri: str,
+        consumer: EntryConsumer,
+        validators: Validators | None,
+        objection: Objection | None,
+        *,
+        fresh: bool,
+    ) -> DocumentRead | UnchangedDocument | MissingDocument:
         held = None if fresh else validators
         with self._answer(uri, _headers(held, fresh=fresh), held, objection) as (answer, chunks):
             if answer.failure is not None and answer.failure.kind is FailureKind.REDIRECT_REFUSED:
@@ -190,9 +196,9 @@ class Documents:
             if answer.failure is not None:
                 raise _unanswered(uri, answer.failure)
             if answer.status == 304 and held is not None and held.headers():
-                return Unchanged(uri)
+                return UnchangedDocument(uri)
             if answer.status in _GONE:
-                return Missing(uri, answer.status)
+                return MissingDocument(uri, answer.status)
             if refused := sign_in_refused(uri, answer):
                 raise refused
             if answer.status != 200:
@@ -208,13 +214,13 @@ class Documents:
             for warned in reader.warnings:
                 times = f" ({warned.count} times)" if warned.count > 1 else ""
                 self.warn(warned.rule, warned.message + times, answer.uri)
-            return Answer(
+            return DocumentRead(
                 uri=uri,
                 final=answer.uri,
                 document=document,
                 etag=answer.headers.get("etag"),
-                last_modified=telling(answer.headers),
-                read_at=from_optional(http_micros(answer.headers.get("date"))) or self._now(),
+                last_modified=strong_last_modified(answer.headers),
+                read_at=from_optional(http_date_micros(answer.headers.get("date"))) or self._now(),
                 count=reader.entry_count,
                 skipped=reader.skipped_count,
                 octets=answer.octets,
@@ -244,7 +250,7 @@ class Documents:
         with self._transport.stream(fetch) as answer:
             yield answer, answer
 
-    def ask_ahead(self, asked: Sequence[Asked]) -> None:
+    def ask_ahead(self, asked: Sequence[ConditionalRequest]) -> None:
         """Ask many at a time for small documents that will be asked for in just this way in a moment.
 
         What has not been wanted within seconds, or until the next call, is forgotten and asked for anew.
@@ -255,7 +261,7 @@ class Documents:
             if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE
         }
 
-    def _feed(self, reader: Reader, chunks: Iterable[bytes], final: str, consumer: Consumer) -> str:
+    def _feed(self, reader: Reader, chunks: Iterable[bytes], final: str, consumer: EntryConsumer) -> str:
         """Read a body to its end; returns a digest of its octets."""
         waiting: list[Entry] = []
         digest = blake2b(digest_size=16)
@@ -276,37 +282,37 @@ class Documents:
             consumer.take(reader.document, rest)
         return digest.hexdigest()
 
-    def look(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Look:
+    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
         """Fetch whatever is at an address and say what it is (DST-A1). Raises Unreachable when nothing answers."""
         moved = self.moved.get(uri)
         try:
-            look = self._look_there(uri, most_entries, validators)
+            probe = self._look_there(uri, most_entries, validators)
         except Unreachable:
             if moved is None:
                 raise
-            look = None
-        if moved is not None and (look is None or look.status in _GONE):
-            look = msgspec.structs.replace(self._look_there(moved, most_entries, validators), uri=uri, moved_to=moved)
-        assert look is not None
-        return self._noted(look)
+            probe = None
+        if moved is not None and (probe is None or probe.status in _GONE):
+            probe = msgspec.structs.replace(self._look_there(moved, most_entries, validators), uri=uri, moved_to=moved)
+        assert probe is not None
+        return self._noted(probe)
 
-    def _look_there(self, uri: str, most_entries: int, validators: Validators | None) -> Look:
+    def _look_there(self, uri: str, most_entries: int, validators: Validators | None) -> Probe:
         for attempt in count(1):
             with self._answer(uri, _headers(validators, fresh=attempt > 1), validators) as (answer, chunks):
                 if answer.failure is not None:
                     raise _unanswered(uri, answer.failure)
-                look = look_at(uri, answer, chunks, most_entries)
-            if not (is_torn(look) and self._rested(attempt)):
-                return look
+                probe = probe_document(uri, answer, chunks, most_entries)
+            if not (is_torn(probe) and self._rested(attempt)):
+                return probe
         raise AssertionError("unreachable")
 
-    def _noted(self, look: Look) -> Look:
-        if look.moved_to is not None and (look.document is not None or look.status == 304):
-            self.moved[look.uri] = look.moved_to
-        return look
+    def _noted(self, probe: Probe) -> Probe:
+        if probe.moved_to is not None and (probe.document is not None or probe.status == 304):
+            self.moved[probe.uri] = probe.moved_to
+        return probe
 
-    def looks(self, asked: Iterable[tuple[str, Validators | None]]) -> Iterator[Look | SourceFault]:
-        """`look` at many addresses, many at a time: what is there, or why nothing answers, in their order.
+    def probe_many(self, asked: Iterable[tuple[str, Validators | None]]) -> Iterator[Probe | SourceFault]:
+        """`probe` at many addresses, many at a time: what is there, or why nothing answers, in their order.
 
         What is not as small as a Capability List is looked at by itself, in its turn.
         """
@@ -315,13 +321,13 @@ class Documents:
             answers = self._together([(uri, held, None) for uri, held in batch])
             for (uri, held), (_, answer) in zip(batch, answers, strict=True):
                 too_large = answer.failure is not None and answer.failure.kind is FailureKind.TOO_LARGE
-                found: Look | None = None
+                found: Probe | None = None
                 if answer.failure is None:
-                    found = look_at(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
+                    found = probe_document(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
                 moved = uri in self.moved and (found is None or found.status in _GONE)
                 if too_large or moved or (found is not None and is_torn(found)):
                     try:
-                        yield self.look(uri, validators=held)
+                        yield self.probe(uri, validators=held)
                     except SourceFault as fault:
                         yield fault
                 elif found is not None:
@@ -329,7 +335,7 @@ class Documents:
                 elif answer.failure is not None:
                     yield _unanswered(uri, answer.failure)
 
-    def _together(self, batch: Sequence[Asked]) -> list[tuple[float, Fetched]]:
+    def _together(self, batch: Sequence[ConditionalRequest]) -> list[tuple[float, Fetched]]:
         """The answers to a few small requests, in the order of these, and when each came."""
         self.requests += len(batch)
         fetches = [
@@ -342,7 +348,7 @@ class Documents:
         return sorted(answers, key=lambda came: cast(int, came[1].fetch.key))
 
 
-def _unanswered(uri: str, failure: Failure) -> Unreachable:
+def _unanswered(uri: str, failure: FetchFailure) -> Unreachable:
     cause = failure.text if failure.kind in _OF_A_HOST else None
     return Unreachable(f"cannot be fetched: {failure.text}", where=uri, rule="DST-F1", cause=cause)
 

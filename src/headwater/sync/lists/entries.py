@@ -19,7 +19,7 @@ Staged = tuple[str, str | None, int | None, int | None, str | None, str | None, 
 """uri, loc (None: as uri), lastmod, length, hash, type, encoding, mirrors (JSON), refused (0: it is not)."""
 
 
-class Intake:
+class EntryFilter:
     """Turns entries into rows. Remembers the origins it has judged, so that the usual entry costs a look-up."""
 
     def __init__(self, scope: Scope) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.sync.lists.entries import Intake, Staged
+from headwater.sync.lists.entries import EntryFilter, Staged
 
 _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _LINES = msgspec.json.Encoder()
@@ -23,7 +23,7 @@ class Component(msgspec.Struct, frozen=True, array_like=True):
     digest: str
 
 
-class Done(msgspec.Struct, frozen=True):
+class CompletedBaseline(msgspec.Struct, frozen=True):
     """The list of the last completed baseline: its `at`, the digest of its octets, and its components."""
 
     at: int | None
@@ -31,7 +31,7 @@ class Done(msgspec.Struct, frozen=True):
     components: tuple[Component, ...] = ()
 
 
-def is_done(at: int | None, print_: str, done: Done) -> bool:
+def is_completed(at: int | None, print_: str, done: CompletedBaseline) -> bool:
     """Whether it is the list of that `at` with the same octets: with others it was mended, or `at` means nothing."""
     return at is not None and (at, print_) == (done.at, done.print)
 
@@ -40,7 +40,7 @@ def digest_of(*digests: str) -> str:
     return blake2b("\n".join(digests).encode(), digest_size=16).hexdigest()
 
 
-class Fingerprint:
+class ListFingerprint:
     """Tells one state of an index or a list from another by what it lists, however it came in pieces."""
 
     def __init__(self) -> None:
@@ -60,15 +60,15 @@ class Fingerprint:
         return self._digest.hexdigest()
 
 
-class Again:
+class FingerprintReader:
     """Reads a document only to see whether it is still what it was."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: EntryFilter) -> None:
         self._intake = intake
-        self._print = Fingerprint()
+        self._print = ListFingerprint()
 
     def begin(self) -> None:
-        self._print = Fingerprint()
+        self._print = ListFingerprint()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         if document.kind in _INDEXES:

@@ -238,7 +238,7 @@ def mark_of(uri: str, change: str, hash_text: str | None = None, length: int | N
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-class Fingerprint:
+class ChangeListFingerprint:
     """A digest over the entries of a list so far; `matches` becomes true when the first n are those of a position."""
 
     def __init__(self, position: Position, uri: str, from_: int | None) -> None:
@@ -277,7 +277,7 @@ class Fingerprint:
         return self._digest.hexdigest()
 
 
-class Part(msgspec.Struct, frozen=True):
+class IndexedList(msgspec.Struct, frozen=True):
     """One entry of a Change List Index: a list, and the interval that it states (`until` None: open or unstated)."""
 
     uri: str
@@ -285,24 +285,24 @@ class Part(msgspec.Struct, frozen=True):
     until: int | None = None
 
 
-class Selection(msgspec.Struct, frozen=True):
+class ListSelection(msgspec.Struct, frozen=True):
     """Which lists of an index are to be read, in document order, and whether changes after T are missing (5.1)."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[IndexedList, ...]
     gap: bool
 
 
-def select(parts: Sequence[Part], index_from: int | None, since: int | None) -> Selection:
+def select(parts: Sequence[IndexedList], index_from: int | None, since: int | None) -> ListSelection:
     """Pick every list whose interval can hold changes at or after T (5.1, AMB-11; never sorted: AMB H3)."""
     if since is None:
-        return Selection(tuple(parts), False)
+        return ListSelection(tuple(parts), False)
     chosen = tuple(part for part in parts if part.until is None or not is_past(part.until, since))
     if not parts or any(part.from_ is None for part in parts):
-        return Selection(chosen, is_gap(index_from, since))
-    return Selection(chosen, _torn(chosen, since))
+        return ListSelection(chosen, is_gap(index_from, since))
+    return ListSelection(chosen, _torn(chosen, since))
 
 
-def _torn(chosen: Sequence[Part], since: int) -> bool:
+def _torn(chosen: Sequence[IndexedList], since: int) -> bool:
     """Whether some moment after T is in none of the chosen lists, up to where they end (AMB-23)."""
     reach: int | None = since
     for part in sorted(chosen, key=lambda part: part.from_ or 0):

@@ -23,7 +23,7 @@ Takes = Callable[[str], bool]
 """Whether the user's choice lets a resource in."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedEntries(msgspec.Struct, frozen=True):
     """What is refused of one set by now: how many resources, of which hosts, and why else; and entries skipped.
 
     `hosts` and `reasons` are each told with how many they are and an example; of many hosts those with most.
@@ -62,14 +62,14 @@ class Refused(msgspec.Struct, frozen=True):
         )
 
 
-NOTHING_REFUSED = Refused()
+NOTHING_REFUSED = RefusedEntries()
 
 
 def _resources(count: int) -> str:
     return f"{count:,} resources are" if count != 1 else "1 resource is"
 
 
-def refused_of(t: Transaction, set_id: int) -> Refused:
+def refused_entries(t: Transaction, set_id: int) -> RefusedEntries:
     """What is refused of a set by now."""
     if not any_refused(t, set_id):
         return NOTHING_REFUSED
@@ -85,7 +85,7 @@ def refused_of(t: Transaction, set_id: int) -> Refused:
     hosts = tuple((host, count, uri) for host, count, uri in t.rows(by_host, (set_id, _MOST_HOSTS)))
     counts = list(t.rows(by_reason, (set_id,)))
     skipped = sum(count for reason, count, _, _ in counts if reason == SKIPPED)
-    return Refused(
+    return RefusedEntries(
         refused=sum(count for _, count, _, _ in counts) - skipped,
         skipped=skipped,
         hosts=hosts,
@@ -111,7 +111,7 @@ def keep_listed(
         t.run(f"DELETE FROM refusals WHERE set_id = ?1 AND {_OF_LISTS}", (set_id, at))  # noqa: S608
     else:
         t.run("DELETE FROM refusals WHERE set_id = ? AND uri IN (SELECT uri FROM temp.listed)", (set_id,))
-    found = _Found(takes)
+    found = _Refusals(takes)
     t.many(_KEEP, found.rows(set_id, t.rows("SELECT uri, refused, NULL FROM temp.listed WHERE refused")))
     t.many(_KEEP, [(set_id, uri, None, SKIPPED, count, None) for uri, count in skipped if count])
     return not found.kept and not any(count for _, count in skipped), found.left_out
@@ -127,7 +127,7 @@ def keep_changed(
     """
     t.run("DELETE FROM refusals WHERE set_id = ? AND uri IN (SELECT uri FROM temp.changed WHERE pending)", (set_id,))
     t.run("DELETE FROM refusals WHERE set_id = ? AND uri IN (SELECT uri FROM temp.refused)", (set_id,))
-    found = _Found(takes)
+    found = _Refusals(takes)
     rows = t.rows(
         "SELECT uri, refused, at FROM temp.refused WHERE change != 'deleted'"
         " OR uri IN (SELECT uri FROM resources WHERE set_id = ? AND path IS NOT NULL)",
@@ -139,7 +139,7 @@ def keep_changed(
     return found.left_out
 
 
-class _Found:
+class _Refusals:
     def __init__(self, takes: Takes) -> None:
         self._takes = takes
         self.left_out = self.kept = 0

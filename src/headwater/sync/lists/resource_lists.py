@@ -19,9 +19,16 @@ from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database, Transaction
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.filters import Scope
-from headwater.sync.lists.documents import Answer, Documents, Missing, Unchanged
-from headwater.sync.lists.entries import Intake
-from headwater.sync.lists.fingerprints import Again, Component, Done, Fingerprint, digest_of, is_done
+from headwater.sync.lists.documents import DocumentRead, Documents, MissingDocument, UnchangedDocument
+from headwater.sync.lists.entries import EntryFilter
+from headwater.sync.lists.fingerprints import (
+    CompletedBaseline,
+    Component,
+    FingerprintReader,
+    ListFingerprint,
+    digest_of,
+    is_completed,
+)
 from headwater.sync.lists.position import FUTURE
 from headwater.sync.state import Validators
 from headwater.sync.timestamps import micros
@@ -37,7 +44,7 @@ _INSERT = (
 )
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
     """What a Resource List said, staged in `temp.listed`.
 
     `at`: the earliest `at` of index and components (AMB-24), None when there is none that can be meant. `complete`: all
@@ -67,7 +74,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     sitemap: bool = False
 
 
-class Same(msgspec.Struct, frozen=True):
+class UnchangedList(msgspec.Struct, frozen=True):
     """The list is the one of the last completed baseline, by its validators or by `at` and octets (DST-B1)."""
 
     uri: str
@@ -75,14 +82,14 @@ class Same(msgspec.Struct, frozen=True):
     last_modified: str | None = None
 
 
-class OtherKind(msgspec.Struct, frozen=True):
+class OtherDocument(msgspec.Struct, frozen=True):
     """The document is ResourceSync of another kind (DST-A7)."""
 
     uri: str
     kind: Kind
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _ComponentRead(msgspec.Struct, frozen=True):
     """One component as it was read: what asks for it again, and what tells it from another state."""
 
     uri: str
@@ -96,13 +103,13 @@ class _Read(msgspec.Struct, frozen=True):
         return Component(self.uri, etag, modified, self.digest)
 
 
-class _Wrong(Exception):
+class _WrongKind(Exception):
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind.value)
         self.kind = kind
 
 
-class Listing:
+class ResourceListReader:
     """Reads one set's Resource List into `temp.listed`."""
 
     def __init__(
@@ -132,21 +139,25 @@ class Listing:
         self,
         uri: str,
         validators: Validators | None = None,
-        done: Done | None = None,
+        done: CompletedBaseline | None = None,
         components: tuple[Component, ...] = (),
-    ) -> Snapshot | Same | OtherKind | Missing:
+    ) -> ResourceListRead | UnchangedList | OtherDocument | MissingDocument:
         """Read the list behind `uri`. `done`: the list for which there would be nothing to do (DST-B1).
 
         `components`: those of the index that `validators` are of, which says nothing of what they are by now.
         """
         for reading in range(_READINGS):
             found = self._once(uri, validators)
-            if isinstance(found, Same) and any(map(self._differs, components)):
+            if isinstance(found, UnchangedList) and any(map(self._differs, components)):
                 validators = None
                 found = self._once(uri, None)
-            if done is not None and isinstance(found, Snapshot) and is_done(found.stated_at, found.print, done):
-                return Same(uri, found.etag, found.last_modified)
-            if not isinstance(found, Snapshot) or (found.settled and found.complete):
+            if (
+                done is not None
+                and isinstance(found, ResourceListRead)
+                and is_completed(found.stated_at, found.print, done)
+            ):
+                return UnchangedList(uri, found.etag, found.last_modified)
+            if not isinstance(found, ResourceListRead) or (found.settled and found.complete):
                 return found
             if found.settled:
                 return found  # a component is broken, not in motion: reading all again would not help
@@ -156,29 +167,31 @@ class Listing:
                 validators = None
         return found
 
-    def _once(self, uri: str, validators: Validators | None) -> Snapshot | Same | OtherKind | Missing:
+    def _once(
+        self, uri: str, validators: Validators | None
+    ) -> ResourceListRead | UnchangedList | OtherDocument | MissingDocument:
         with self._database.write() as t:
             t.run("DROP INDEX IF EXISTS temp.listed_uri")
             t.run("DELETE FROM temp.listed")
             t.run("DELETE FROM temp.parts")
-        intake = Intake(self._scope)
-        head = _Head(self._database, intake, self._listener)
+        intake = EntryFilter(self._scope)
+        head = _ListHead(self._database, intake, self._listener)
         try:
             answer = self._documents.read(uri, head, validators, objection=self._scope.objection)
-        except _Wrong as wrong:
-            return OtherKind(uri, wrong.kind)
-        if isinstance(answer, Unchanged):
-            return Same(uri)
-        if isinstance(answer, Missing):
+        except _WrongKind as wrong:
+            return OtherDocument(uri, wrong.kind)
+        if isinstance(answer, UnchangedDocument):
+            return UnchangedList(uri)
+        if isinstance(answer, MissingDocument):
             return answer
         if answer.document.kind not in _LISTS + _INDEXES:
-            return OtherKind(uri, answer.document.kind)
+            return OtherDocument(uri, answer.document.kind)
         self._check_sitemap(answer)
         at = self._believed(answer)
         if answer.document.kind in _LISTS:
             stated = micros(answer.document.at)
             return self._finish(
-                Snapshot(
+                ResourceListRead(
                     uri=uri,
                     at=at,
                     stated_at=stated,
@@ -190,11 +203,11 @@ class Listing:
             )
         return self._components(answer, at, intake, head.fingerprint())
 
-    def _check_sitemap(self, answer: Answer) -> None:
+    def _check_sitemap(self, answer: DocumentRead) -> None:
         if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self._sitemap:
             self._documents.warn("AMB-02", "a Resource List without rs:md: taken as a plain Sitemap", answer.uri)
 
-    def _believed(self, answer: Answer) -> int | None:
+    def _believed(self, answer: DocumentRead) -> int | None:
         """The document's `at`, unless it lies in the future by the source's own clock (AMB-27, DST-C8)."""
         at, clock = micros(answer.document.at), micros(answer.read_at) or 0
         if at is None:
@@ -204,10 +217,12 @@ class Listing:
             return clock
         return at
 
-    def _components(self, index: Answer, at: int | None, intake: Intake, fingerprint: str) -> Snapshot:
+    def _components(
+        self, index: DocumentRead, at: int | None, intake: EntryFilter, fingerprint: str
+    ) -> ResourceListRead:
         faults: list[str] = []
         misfits: list[str] = []
-        read: list[_Read] = []
+        read: list[_ComponentRead] = []
         moments = [at]
         skipped = _skipped(index)
         count = done = 0
@@ -225,7 +240,7 @@ class Listing:
                 continue
             if component.document.kind in _INDEXES:
                 indexes.update((uri, component.final))
-            read.append(_Read(uri, _telling(component), print_, component.digest))
+            read.append(_ComponentRead(uri, _telling(component), print_, component.digest))
             moments.append(self._believed(component))
             skipped += _skipped(component)
             own = micros(component.document.at)
@@ -233,12 +248,12 @@ class Listing:
                 misfits.append(uri)
         if not count:
             faults.append("an index without components")
-        if count and self._changed(_Read(index.uri, _telling(index), fingerprint)):
+        if count and self._changed(_ComponentRead(index.uri, _telling(index), fingerprint)):
             misfits.append(index.uri)
         elif not faults and not misfits:
             misfits.extend(self._changed_components(read))
         known = [moment for moment in moments if moment is not None]
-        snapshot = Snapshot(
+        snapshot = ResourceListRead(
             uri=index.uri,
             at=min(known) if known else None,
             stated_at=micros(index.document.at),
@@ -259,49 +274,53 @@ class Listing:
             row = t.one("SELECT n, uri, at, depth FROM temp.parts WHERE n > ? ORDER BY n LIMIT 1", (done,))
         return None if row is None else (row[0], row[1], row[2], row[3])
 
-    def _component(self, uri: str, depth: int, intake: Intake) -> tuple[Answer, str]:
-        head = _Head(self._database, intake, self._listener, depth)
+    def _component(self, uri: str, depth: int, intake: EntryFilter) -> tuple[DocumentRead, str]:
+        head = _ListHead(self._database, intake, self._listener, depth)
         try:
             answer = self._documents.read(uri, head, objection=self._scope.objection)
-        except _Wrong as wrong:
+        except _WrongKind as wrong:
             raise WrongDocument(f"a component is a {wrong.kind.value}", where=uri, rule="DST-A7") from wrong
-        if isinstance(answer, Missing):
+        if isinstance(answer, MissingDocument):
             raise Unreachable(f"a component is missing: HTTP status {answer.status}", where=uri, rule="DST-B2")
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, DocumentRead):
             raise Unreachable("a component was answered with 304 unasked", where=uri)
         if answer.document.kind not in _LISTS + _INDEXES:
             raise WrongDocument(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
         return answer, head.fingerprint()
 
-    def _changed_components(self, read: list[_Read]) -> list[str]:
+    def _changed_components(self, read: list[_ComponentRead]) -> list[str]:
         """Components that are others by now than when they were read (DST-F13); the last one needs no question."""
         asked = read[:-1]
         if any(one.validators is None for one in asked) and not self._doubt():
             asked = [one for one in asked if one.validators is not None]
         return [one.uri for one in asked if self._changed(one)]
 
-    def _changed(self, before: _Read) -> bool:
+    def _changed(self, before: _ComponentRead) -> bool:
         """Whether a document is another one by now: by its validators, else by what it lists."""
-        again = Again(Intake(self._scope))
+        again = FingerprintReader(EntryFilter(self._scope))
         try:
             answer = self._documents.read(before.uri, again, before.validators, objection=self._scope.objection)
         except SourceFault as fault:
             self._documents.warn(fault.rule or fault.code, f"cannot be read again: {fault.what}", before.uri)
             return True
-        if isinstance(answer, Unchanged):
+        if isinstance(answer, UnchangedDocument):
             return False
-        return isinstance(answer, Missing) or again.fingerprint() != before.fingerprint
+        return isinstance(answer, MissingDocument) or again.fingerprint() != before.fingerprint
 
     def _differs(self, known: Component) -> bool:
         """Whether a component of the last completed baseline has other octets by now, or cannot be read."""
         held = Validators(known.etag, known.last_modified) if known.etag or known.last_modified else None
         try:
-            answer = self._documents.read(known.uri, Again(Intake(self._scope)), held, objection=self._scope.objection)
+            answer = self._documents.read(
+                known.uri, FingerprintReader(EntryFilter(self._scope)), held, objection=self._scope.objection
+            )
         except SourceFault:
             return True  # what is wrong the reading of all tells
-        return not isinstance(answer, Unchanged) and (isinstance(answer, Missing) or answer.digest != known.digest)
+        return not isinstance(answer, UnchangedDocument) and (
+            isinstance(answer, MissingDocument) or answer.digest != known.digest
+        )
 
-    def _finish(self, snapshot: Snapshot) -> Snapshot:
+    def _finish(self, snapshot: ResourceListRead) -> ResourceListRead:
         with self._database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
             total = int(t.value("SELECT count(*) FROM temp.listed"))
@@ -315,25 +334,25 @@ class Listing:
         return msgspec.structs.replace(snapshot, count=total - doubled, duplicates=doubled)
 
 
-def _skipped(answer: Answer) -> tuple[tuple[str, int], ...]:
+def _skipped(answer: DocumentRead) -> tuple[tuple[str, int], ...]:
     return ((answer.uri, answer.skipped),) if answer.skipped else ()
 
 
-def _telling(answer: Answer) -> Validators | None:
+def _telling(answer: DocumentRead) -> Validators | None:
     """What tells this state of a document from every other, if anything does."""
     return Validators(answer.etag, answer.last_modified) if answer.etag or answer.last_modified else None
 
 
-class _Head:
+class _ListHead:
     """Stages the entries of one document: resources of a list, components of an index."""
 
-    def __init__(self, database: Database, intake: Intake, listener: Listener, depth: int = 0) -> None:
+    def __init__(self, database: Database, intake: EntryFilter, listener: Listener, depth: int = 0) -> None:
         self._database = database
         self._intake = intake
         self._listener = listener
         self._depth = depth
         self._start: tuple[int, int] | None = None
-        self._print = Fingerprint()
+        self._print = ListFingerprint()
 
     def begin(self) -> None:
         with self._database.write() as t:
@@ -341,11 +360,11 @@ class _Head:
                 self._start = (_last(t, "listed"), _last(t, "parts"))
             t.run("DELETE FROM temp.listed WHERE n > ?", (self._start[0],))
             t.run("DELETE FROM temp.parts WHERE n > ?", (self._start[1],))
-        self._print = Fingerprint()
+        self._print = ListFingerprint()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         if document.kind not in _LISTS + _INDEXES:
-            raise _Wrong(document.kind)
+            raise _WrongKind(document.kind)
         if document.kind in _INDEXES:
             self._take_parts(document, entries)
             return

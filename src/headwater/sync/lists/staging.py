@@ -13,8 +13,8 @@ from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Change, Document, Entry
 from headwater.storage.database import Database, Row, Transaction
-from headwater.sync.lists.entries import Intake
-from headwater.sync.lists.position import Fingerprint, Part, Position, Style10, Times, is_past, mark_of
+from headwater.sync.lists.entries import EntryFilter
+from headwater.sync.lists.position import ChangeListFingerprint, IndexedList, Position, Style10, Times, is_past, mark_of
 from headwater.sync.timestamps import last_micros, micros
 
 _INSERT = (
@@ -25,7 +25,7 @@ _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
 
 
-class Expected(msgspec.Struct, frozen=True):
+class FailedChange(msgspec.Struct, frozen=True):
     """What a change that could not be done had told of its resource."""
 
     hash: str | None
@@ -33,7 +33,7 @@ class Expected(msgspec.Struct, frozen=True):
     changed_at: int
 
 
-class Staging:
+class ChangeListStaging:
     """Takes one document. Of a Change List every entry has its times and its mark here.
 
     From the first one on that may be new they have rows: with a change that is done again later ones of the same
@@ -43,12 +43,12 @@ class Staging:
     def __init__(
         self,
         database: Database,
-        intake: Intake,
+        intake: EntryFilter,
         listener: Listener,
         position: Position,
         number: int,
         uri: str,
-        failing: Mapping[str, Expected] | None = None,
+        failing: Mapping[str, FailedChange] | None = None,
         *,
         whole: bool = False,
     ) -> None:
@@ -67,11 +67,11 @@ class Staging:
         self._clear()
 
     def _clear(self) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[IndexedList] = []
         self.marks: list[str] = []
         self.rows = array("q")
         self.corrected: list[int] = []
-        self.print = Fingerprint(self._position, self._uri, None)
+        self.print = ChangeListFingerprint(self._position, self._uri, None)
         self.style: Style10 | None = None
         self._lows = array("q")
         self._highs = array("q")
@@ -98,14 +98,14 @@ class Staging:
             raise SourceFault("an index of too many Change Lists", rule="RS-LIM-04")
         for entry in entries:
             until = last_micros(entry.until) if entry.until is not None else None
-            self.parts.append(Part(entry.loc, micros(entry.from_), until))
+            self.parts.append(IndexedList(entry.loc, micros(entry.from_), until))
 
     def _take_changes(self, document: Document, entries: list[Entry]) -> None:
         if self.style is None:
             from_, until = micros(document.from_), micros(document.until)
             self.style = Style10(from_, until)
             self._from = from_
-            self.print = Fingerprint(self._position, self._uri, from_)
+            self.print = ChangeListFingerprint(self._position, self._uri, from_)
         rows = [self._change(entry) for entry in entries]
         with self._database.write() as t:
             t.many(_INSERT, [row for row in rows if row is not None])

@@ -29,7 +29,7 @@ class Presented(StrEnum):
     """There was something, but for another origin than that which was asked at last."""
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class SignInCredentials(msgspec.Struct, frozen=True):
     """What is sent to the origin of the URI `origin`: an `Authorization` header's value, further headers, and the files
     of a client certificate and its key (PEM). Nothing of it is shown by `repr`.
     """

@@ -13,7 +13,7 @@ _MOST_OCTETS = 16 << 20
 _CERTIFICATE = re.compile(rb"-----BEGIN [A-Z0-9 ]*CERTIFICATE-----")
 
 
-class Authorities(NamedTuple):
+class CaBundle(NamedTuple):
     """A file and a folder of certificates; None where there is none (libcurl's own default then holds).
 
     `octets` is the content of a file, in its place.
@@ -24,7 +24,7 @@ class Authorities(NamedTuple):
     octets: bytes | None = None
 
 
-def trusted_authorities(more: str | None = None) -> Authorities:
+def ca_bundle(more: str | None = None) -> CaBundle:
     """The authorities of the environment (`CURL_CA_BUNDLE`, `SSL_CERT_FILE`, `SSL_CERT_DIR`) or of the machine.
 
     Those of the file `more` are believed beside them. Raises UsageFault when it cannot be read.
@@ -35,7 +35,7 @@ def trusted_authorities(more: str | None = None) -> Authorities:
     file = os.environ.get("CURL_CA_BUNDLE") or paths.cafile or _RED_HAT
     folder = paths.capath
     known = file if os.path.isfile(file) else None
-    return Authorities(
+    return CaBundle(
         known, folder if folder and os.path.isdir(folder) else None, None if more is None else _joined(known, more)
     )
 

@@ -15,13 +15,13 @@ from typing import Any
 import pycurl
 
 from headwater.sync.network import scheduler as dispatch
-from headwater.sync.network.authentication import Credentials
-from headwater.sync.network.ca_bundle import Authorities
-from headwater.sync.network.fetch import Failure, FailureKind, TransportOptions
+from headwater.sync.network.authentication import SignInCredentials
+from headwater.sync.network.ca_bundle import CaBundle
+from headwater.sync.network.fetch import FailureKind, FetchFailure, TransportOptions
 from headwater.sync.network.internal_addresses import AddressGuard
-from headwater.sync.network.response import Reception
-from headwater.sync.network.scheduler import Job, host_of
-from headwater.sync.network.throttling import Throttle
+from headwater.sync.network.response import ResponseReceiver
+from headwater.sync.network.scheduler import ScheduledFetch, host_of
+from headwater.sync.network.throttling import BandwidthLimit
 
 SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
 RECEIVE_OCTETS = 128 * 1024
@@ -70,19 +70,23 @@ class _Socket(socket.socket):
         self.close()
 
 
-class Handle:
+class EasyHandle:
     """One easy handle with its reception, used for one request after another."""
 
     __slots__ = ("barred", "certified", "curl", "exact", "guard", "job", "method", "plain", "reception", "throttle")
 
     def __init__(
-        self, reception: Reception, options: TransportOptions, guard: AddressGuard, throttle: Throttle | None = None
+        self,
+        reception: ResponseReceiver,
+        options: TransportOptions,
+        guard: AddressGuard,
+        throttle: BandwidthLimit | None = None,
     ) -> None:
         self.reception = reception
         self.throttle = throttle
         self.guard = guard
         self.barred: str | None = None
-        self.job: Job | None = None
+        self.job: ScheduledFetch | None = None
         self._renew(options)
 
     def _renew(self, options: TransportOptions) -> None:
@@ -135,7 +139,7 @@ class Handle:
             self.exact = True  # for good: pycurl cannot unset the option, so the handle says its target from now on
             self.curl.setopt(pycurl.REQUEST_TARGET, dispatch.request_target(uri))
 
-    def identify(self, credentials: Credentials | None, options: TransportOptions) -> None:
+    def identify(self, credentials: SignInCredentials | None, options: TransportOptions) -> None:
         """Show a client certificate, or none: libcurl cannot forget one, so that the handle is exchanged then."""
         if credentials is None or credentials.certificate is None:
             if self.certified:
@@ -164,7 +168,7 @@ class Handle:
         self.plain = lines == PLAIN_HEADERS
         self.curl.setopt(pycurl.HTTPHEADER, lines)
 
-    def trust(self, authorities: Authorities) -> None:
+    def trust(self, authorities: CaBundle) -> None:
         """The authorities whose certificates are believed."""
         if authorities.octets is not None:
             self.curl.setopt(pycurl.CAINFO_BLOB, authorities.octets)
@@ -181,23 +185,23 @@ class Handle:
             return False
         return True
 
-    def judge(self, code: int, text: str) -> Failure | None:
+    def judge(self, code: int, text: str) -> FetchFailure | None:
         """What libcurl's result and the reception's own objections make of a transfer; None: it is complete."""
         reception = self.reception
         if reception.failure is not None:
             return reception.failure
         if code == pycurl.E_OK and reception.status == 0:
-            return Failure(FailureKind.PROTOCOL, "the answer is not HTTP")
+            return FetchFailure(FailureKind.PROTOCOL, "the answer is not HTTP")
         if code == pycurl.E_OK or (reception.cut and code == pycurl.E_WRITE_ERROR):
             return None
         if self.barred is not None and code == pycurl.E_COULDNT_CONNECT:
-            return Failure(FailureKind.ADDRESS_REFUSED, self.barred)
+            return FetchFailure(FailureKind.ADDRESS_REFUSED, self.barred)
         text = _WAITED.sub("", text)
         if code == pycurl.E_OPERATION_TIMEDOUT:
             connected = self.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
-            return Failure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
+            return FetchFailure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
         kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, False))
-        return Failure(kind, _USERINFO.sub("***@", text) or f"error {code} of libcurl", passing)
+        return FetchFailure(kind, _USERINFO.sub("***@", text) or f"error {code} of libcurl", passing)
 
 
 def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:
@@ -221,18 +225,18 @@ def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:
     yield pycurl.NOPROXY, excepted if excepted.strip() == "*" else f"{excepted},{_LOOPBACK}".lstrip(",")
 
 
-class Multi:
+class MultiHandle:
     """The transfers that are under way. Adding one may raise CurlError: it cannot be sent as it is."""
 
     def __init__(self, most: int) -> None:
         self._multi: Any = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, most)
 
-    def add(self, handle: Handle) -> None:
+    def add(self, handle: EasyHandle) -> None:
         """Begin a transfer."""
         self._multi.add_handle(handle.curl)
 
-    def remove(self, handle: Handle) -> None:
+    def remove(self, handle: EasyHandle) -> None:
         """Take a transfer off, whether it is complete or not."""
         self._multi.remove_handle(handle.curl)
 
@@ -240,9 +244,9 @@ class Multi:
         """Send and receive what can be without waiting."""
         self._multi.perform()
 
-    def finished(self) -> Sequence[tuple[Handle, int, str]]:
+    def finished(self) -> Sequence[tuple[EasyHandle, int, str]]:
         """The transfers that have ended since the last time: libcurl's result of each, and its words for people."""
-        ended: list[tuple[Handle, int, str]] = []
+        ended: list[tuple[EasyHandle, int, str]] = []
         left = 1
         while left:
             left, complete, failed = self._multi.info_read()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headwater.sync.network.authentication import Credentials, Presented
+from headwater.sync.network.authentication import Presented, SignInCredentials
 from headwater.sync.network.internal_addresses import Level, level_of
 from headwater.version import __version__
 
 if TYPE_CHECKING:
-    from headwater.sync.network.range_requests import Keeper
+    from headwater.sync.network.range_requests import PartStore
 
 
 class FailureKind(StrEnum):
@@ -33,7 +33,7 @@ class FailureKind(StrEnum):
     STORE = "store"
 
 
-class Failure(msgspec.Struct, frozen=True):
+class FetchFailure(msgspec.Struct, frozen=True):
     """One failure: its kind, and a sentence for people. `passing`: another try may succeed."""
 
     kind: FailureKind
@@ -62,7 +62,7 @@ class Fetch(msgspec.Struct, frozen=True):
     holds_small: bool = False
     algorithms: tuple[str, ...] = ()
     max_octets: int = 64 * 1024 * 1024
-    keeper: Keeper | None = None
+    keeper: PartStore | None = None
     key: object = None
     objection: Objection | None = None
 
@@ -86,7 +86,7 @@ class Fetched(msgspec.Struct):
     digests: dict[str, str] = {}
     body: bytes = b""
     held: bool = False
-    failure: Failure | None = None
+    failure: FetchFailure | None = None
     retry_after_seconds: float | None = None
     moved_to: str | None = None
     presented: Presented = Presented.NOTHING
@@ -121,7 +121,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     first_backoff_seconds: float = 0.5
     longest_wait_seconds: float = 60.0
     user_agent: str = f"headwater/{__version__} (ResourceSync destination)"
-    credentials: Credentials | None = None
+    credentials: SignInCredentials | None = None
     authorities: str | None = None
     proxy: str | None = None
     source: str | None = None

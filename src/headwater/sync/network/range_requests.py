@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from headwater.sync.timestamps import http_micros
+from headwater.sync.timestamps import http_date_micros
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -34,7 +34,7 @@ _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})\Z", re.IGNORECASE)
 _STRONG_TAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"\Z')
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredPart(msgspec.Struct, frozen=True):
     """The beginning of a body, as an earlier run has left it in the file `path`.
 
     `site` is the only one that may send the rest; empty: any may, because what comes of it can be verified.
@@ -47,10 +47,10 @@ class Kept(msgspec.Struct, frozen=True):
     site: str = ""
 
 
-class Keeper(Protocol):
+class PartStore(Protocol):
     """Remembers beginnings of bodies over runs; what it does not want is kept for the time of one fetch only."""
 
-    def kept(self, fetch: Fetch) -> Kept | None:
+    def kept(self, fetch: Fetch) -> StoredPart | None:
         """What there is of this body."""
         ...
 
@@ -59,7 +59,7 @@ class Keeper(Protocol):
         ...
 
 
-class Part:
+class PartialBody:
     """The beginning of a body and the digests of it, on its way from one try to the next."""
 
     __slots__ = ("gained", "hashers", "lasting", "octets", "path", "rounds", "site", "total", "validator")
@@ -144,13 +144,13 @@ def strong_validator(headers: Mapping[str, str]) -> str | None:
     if tag:
         return tag if _STRONG_TAG.match(tag) else None
     modified = headers.get("last-modified", "")
-    at, answered = http_micros(modified), http_micros(headers.get("date"))
+    at, answered = http_date_micros(modified), http_date_micros(headers.get("date"))
     if at is None or answered is None or answered - at < _STRONG_AFTER_MICROS or not modified.isprintable():
         return None
     return modified
 
 
-def misfit(part: Part, headers: Mapping[str, str], site: str) -> str | None:
+def misfit(part: PartialBody, headers: Mapping[str, str], site: str) -> str | None:
     """Why a 206 from `site` is not the rest of `part`; None when it is, or the beginning of the rest.
 
     A server that does not know `If-Range` sends the rest of whatever it has by now. Where that cannot be verified the

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headwater.sync.network.authentication import FIELD_NAME, Credentials, Presented
+from headwater.sync.network.authentication import FIELD_NAME, Presented, SignInCredentials
 from headwater.sync.network.curl_handles import PLAIN_HEADERS
-from headwater.sync.network.scheduler import Job, site_of
+from headwater.sync.network.scheduler import ScheduledFetch, site_of
 
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
@@ -12,15 +12,15 @@ SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 class RequestHeaders:
     """Makes the lines of requests for who has these credentials, or none."""
 
-    def __init__(self, credentials: Credentials | None) -> None:
+    def __init__(self, credentials: SignInCredentials | None) -> None:
         self._credentials = credentials
         self._trusted = site_of(credentials.origin) if credentials else None
 
-    def are_plain(self, job: Job) -> bool:
+    def are_plain(self, job: ScheduledFetch) -> bool:
         """Whether a request needs no other lines than all do."""
         return not job.fetch.headers and job.site != self._trusted and job.part is None
 
-    def lines(self, job: Job) -> list[bytes]:
+    def lines(self, job: ScheduledFetch) -> list[bytes]:
         """The lines. A header of the fetch that is a secret does not follow a redirect to another origin either.
 
         Raises ValueError for a header that cannot be sent.
@@ -37,11 +37,11 @@ class RequestHeaders:
         own = self.credentials_for(job)
         return lines if own is None else lines + own.lines(names)
 
-    def credentials_for(self, job: Job) -> Credentials | None:
+    def credentials_for(self, job: ScheduledFetch) -> SignInCredentials | None:
         """What may be shown to the origin that is asked now."""
         return self._credentials if job.site == self._trusted else None
 
-    def presented(self, job: Job) -> Presented:
+    def presented(self, job: ScheduledFetch) -> Presented:
         """What the last request said of who asks."""
         if self._credentials is None:
             return Presented.NOTHING

@@ -16,8 +16,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headwater.spec.hashes import HASHLIB
-from headwater.sync.network.fetch import Failure, FailureKind, Fetch
-from headwater.sync.network.range_requests import Part, end_of, misfit, strong_validator
+from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure
+from headwater.sync.network.range_requests import PartialBody, end_of, misfit, strong_validator
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -102,7 +102,7 @@ def _final_status(line: bytes) -> int:
 _known_status = lru_cache(maxsize=64)(_final_status)
 
 
-class Reception:
+class ResponseReceiver:
     """Receives one answer after another: `begin`, the callbacks `line` and `body`, then `complete` or `discard`."""
 
     delivering = False
@@ -114,9 +114,9 @@ class Reception:
         self.raised: BaseException | None = None
         self._descriptor = -1
         self._unfinished: str | None = None
-        self._part: Part | None = None
+        self._part: PartialBody | None = None
 
-    def begin(self, fetch: Fetch, part: Part | None = None, site: str = "") -> None:
+    def begin(self, fetch: Fetch, part: PartialBody | None = None, site: str = "") -> None:
         """Be ready for the answer of `site` to `fetch`, of which the rest after `part` is asked for."""
         self.fetch = fetch
         self.lines.clear()
@@ -124,7 +124,7 @@ class Reception:
         self.octets = 0
         self.cut = False
         self.held = False
-        self.failure: Failure | None = None
+        self.failure: FetchFailure | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
         self._bound = min(SMALL_OCTETS, fetch.max_octets)
@@ -166,13 +166,13 @@ class Reception:
             return self.octets <= ERROR_BODY_OCTETS
         if self._end and self.octets > self._end:
             self.misfit = "more than the part that was announced"
-            self.failure = Failure(FailureKind.PROTOCOL, self.misfit)
+            self.failure = FetchFailure(FailureKind.PROTOCOL, self.misfit)
             return False
         declared = self.headers.get("content-length", "")
         most = self.fetch.max_octets
         if self.octets > most or (declared.isdecimal() and len(declared) < 20 and int(declared) > most):
             said = f"{declared} octets declared" if declared else f"more than {most} octets received"
-            self.failure = Failure(FailureKind.TOO_LARGE, f"{said}, {most} allowed")
+            self.failure = FetchFailure(FailureKind.TOO_LARGE, f"{said}, {most} allowed")
             return False
         if self.fetch.into is not None and self.hashers is None:
             self._begin_file(self.fetch.into)
@@ -192,7 +192,7 @@ class Reception:
         if self.fetch.keeper is not None and total is not None and total >= LASTING_OCTETS:
             lasting = self.fetch.keeper.begun(self.fetch, validator, total, self._site)
         self._create(lasting or into)
-        self._part = Part(lasting or into, 0, validator, total, lasting=lasting is not None, site=self._site)
+        self._part = PartialBody(lasting or into, 0, validator, total, lasting=lasting is not None, site=self._site)
 
     def _take_up(self) -> bool:
         """A 2xx answers the request for the rest: go on with the part, or begin anew; False when it is not usable."""
@@ -207,7 +207,7 @@ class Reception:
             self._end, part.total = end_of(self.headers)
             if part.total > self.fetch.max_octets:
                 said = f"{part.total} octets declared, {self.fetch.max_octets} allowed"
-                self.failure = Failure(FailureKind.TOO_LARGE, said)
+                self.failure = FetchFailure(FailureKind.TOO_LARGE, said)
                 part.remove()
                 return False
             try:
@@ -216,7 +216,7 @@ class Reception:
                 self.misfit = str(error)
         if self.misfit is not None:
             part.remove()
-            self.failure = Failure(FailureKind.PROTOCOL, f"the server sends {self.misfit}")
+            self.failure = FetchFailure(FailureKind.PROTOCOL, f"the server sends {self.misfit}")
             return False
         self._part, self._unfinished, self.hashers = part, part.path, part.hashers
         self.octets = self.resumed_at = part.octets
@@ -239,7 +239,7 @@ class Reception:
         self.status, self.headers = parse_head(self.lines)
         if len(self.lines) == MAX_HEAD_LINES or sum(map(len, self.lines)) > MAX_HEAD_OCTETS:
             said = f"headers of more than {MAX_HEAD_OCTETS} octets or {MAX_HEAD_LINES} lines"
-            self.failure = Failure(FailureKind.TOO_LARGE, said)
+            self.failure = FetchFailure(FailureKind.TOO_LARGE, said)
             self.status, self.headers = 0, {}
 
     def complete(self) -> tuple[bytes, dict[str, str]]:
@@ -254,7 +254,7 @@ class Reception:
                 return b"", {}
             if self._part is not None and self.octets < (self._part.total or 0):
                 said = f"the part ends at {self.octets} of {self._part.total} octets"
-                self.failure = Failure(FailureKind.TRUNCATED, said, passing=True)
+                self.failure = FetchFailure(FailureKind.TRUNCATED, said, passing=True)
                 return b"", {}
             if self.hashers is not None:
                 self._finish()
@@ -273,7 +273,7 @@ class Reception:
         digests = {name: HASHERS[name](data).hexdigest() for name in self.fetch.algorithms}
         return (data if self.held else b""), digests
 
-    def what_is_left(self, failure: Failure | None) -> Part | None:
+    def what_is_left(self, failure: FetchFailure | None) -> PartialBody | None:
         """Of an answer that is over: the part with which another try may go on. The file is closed then."""
         if self._asked is not None:
             self._asked.gained = 0
@@ -323,8 +323,8 @@ class Reception:
         self._unfinished = None
 
 
-def _store_failure(error: OSError) -> Failure:
-    return Failure(FailureKind.STORE, f"{error.strerror or error}: {error.filename or 'temporary file'}")
+def _store_failure(error: OSError) -> FetchFailure:
+    return FetchFailure(FailureKind.STORE, f"{error.strerror or error}: {error.filename or 'temporary file'}")
 
 
 def write_all(descriptor: int, octets: bytes) -> None:

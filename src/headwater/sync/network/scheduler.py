@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from headwater.spec.uris import comparable_host, is_wire_host, resolve
-from headwater.sync.network.fetch import Failure, FailureKind, Fetch, Fetched, TransportOptions
+from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.sync.network.throttling import (
     OVERLOADED_STATUSES,
     RETRIED_STATUSES,
@@ -29,7 +29,7 @@ from headwater.sync.network.throttling import (
 )
 
 if TYPE_CHECKING:
-    from headwater.sync.network.range_requests import Part
+    from headwater.sync.network.range_requests import PartialBody
 
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -38,7 +38,7 @@ PERMANENT_REDIRECTS = frozenset({301, 308})
 _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
 _SILENT_LOSSES = 16
 _SILENT_SECONDS = 20.0
-SILENT = Failure(FailureKind.STALLED, "not asked for: the host answers nothing any more", passing=True)
+SILENT = FetchFailure(FailureKind.STALLED, "not asked for: the host answers nothing any more", passing=True)
 _MANY_HOSTS = 1024  # beyond this, what is known of hosts that are not in use is forgotten
 _SITE = re.compile(r"(https?)://(\[[^\]/?#]*\]|[^/?#:@]+)(?::(\d{1,5})?)?(?=[/?#]|\Z)", re.IGNORECASE)
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
@@ -91,20 +91,20 @@ def request_target(uri: str) -> str:
     return target if target.startswith("/") else f"/{target}"
 
 
-def redirect_target(base: str, location: str, hops: int) -> str | Failure:
+def redirect_target(base: str, location: str, hops: int) -> str | FetchFailure:
     """Where a redirect leads, or why it is not followed (DST-F10): bounded, http or https, never from https to http."""
     location = quote(location.encode("latin-1", "replace"), safe=_PRINTABLE)
     target = resolve(base, location)
     if hops >= MAX_REDIRECTS:
-        return Failure(FailureKind.REDIRECT_REFUSED, f"more than {MAX_REDIRECTS} redirects")
+        return FetchFailure(FailureKind.REDIRECT_REFUSED, f"more than {MAX_REDIRECTS} redirects")
     if site_of(target) is None:
-        return Failure(FailureKind.REDIRECT_REFUSED, f"redirected to what is not http or https: {location[:200]}")
+        return FetchFailure(FailureKind.REDIRECT_REFUSED, f"redirected to what is not http or https: {location[:200]}")
     if base[:6].lower() == "https:" and target[:6].lower() != "https:":
-        return Failure(FailureKind.REDIRECT_REFUSED, f"redirected from https to http: {target[:200]}")
+        return FetchFailure(FailureKind.REDIRECT_REFUSED, f"redirected from https to http: {target[:200]}")
     return target
 
 
-class Run:
+class FetchBatch:
     """Whoever asked: how many of its fetches are open, and the outcomes it has not taken yet."""
 
     __slots__ = ("done", "open")
@@ -114,7 +114,7 @@ class Run:
         self.open = 0
 
 
-class Host:
+class HostQueue:
     """One origin: its limit, what is in flight to it, and what waits for its turn."""
 
     __slots__ = ("active", "limit", "losses", "lost_at", "resume_at", "silent_since", "waiting")
@@ -126,10 +126,10 @@ class Host:
         self.lost_at = 0.0  # when the last of them was given up
         self.active = 0
         self.resume_at = 0.0
-        self.waiting: deque[Job] = deque()
+        self.waiting: deque[ScheduledFetch] = deque()
 
 
-class Job:
+class ScheduledFetch:
     """One fetch on its way: where it is now, and what it has been through."""
 
     __slots__ = (
@@ -147,9 +147,9 @@ class Job:
         "whole",
     )
 
-    host: Host
+    host: HostQueue
 
-    def __init__(self, fetch: Fetch, run: Run, *, apart: bool = False) -> None:
+    def __init__(self, fetch: Fetch, run: FetchBatch, *, apart: bool = False) -> None:
         self.fetch = fetch
         self.run = run
         self.apart = apart  # a stream: it has a handle of its own and need not wait for a free one
@@ -159,32 +159,32 @@ class Job:
         self.hops = 0
         self.moved_to: str | None = None
         self.sent_at = 0.0
-        self.part: Part | None = None  # what has come of the body; the next try asks for the rest
+        self.part: PartialBody | None = None  # what has come of the body; the next try asks for the rest
         self.whole = False  # its server did not send the rest that was asked for: it is asked for all of it
 
 
-class Dispatcher:
+class RequestScheduler:
     """Holds all jobs that are not in flight and decides which one starts next."""
 
     def __init__(self, options: TransportOptions, most: int) -> None:
         self._options = options
         self._per_host = max(1, min(options.per_host, most))
-        self._hosts: dict[str, Host] = {}
-        self._eager: dict[str, Host] = {}
-        self._resting: list[tuple[float, int, Job]] = []
+        self._hosts: dict[str, HostQueue] = {}
+        self._eager: dict[str, HostQueue] = {}
+        self._resting: list[tuple[float, int, ScheduledFetch]] = []
         self._tickets = itertools.count()
         self._bucket = TokenBucket(options.rate_per_second) if options.rate_per_second else None
         self._bucket_ready_at = 0.0
 
-    def admit(self, job: Job) -> Failure | None:
+    def admit(self, job: ScheduledFetch) -> FetchFailure | None:
         """Put a job into the queue of its host; a failure when its URI is none that is fetched."""
         site = site_of(job.uri)
         if site is None:
-            return Failure(FailureKind.PROTOCOL, f"not a http or https URI: {job.uri[:200]}")
+            return FetchFailure(FailureKind.PROTOCOL, f"not a http or https URI: {job.uri[:200]}")
         host = self._hosts.get(site)
         if host is None:
             self._forget()
-            host = self._hosts[site] = Host(self._per_host)
+            host = self._hosts[site] = HostQueue(self._per_host)
         job.site = site
         job.host = host
         host.waiting.append(job)
@@ -195,7 +195,7 @@ class Dispatcher:
         if len(self._hosts) >= _MANY_HOSTS:
             self._hosts = {site: host for site, host in self._hosts.items() if host.active or host.waiting}
 
-    def next(self, now: float, *, room: bool) -> Job | None:
+    def next(self, now: float, *, room: bool) -> ScheduledFetch | None:
         """The next job that may start at `now`, counted as in flight from here; hosts take turns.
 
         `room` says that a handle is free; a job that brings its own starts without.
@@ -226,7 +226,9 @@ class Dispatcher:
             times.append(self._bucket_ready_at)
         return min(times, default=None)
 
-    def landed(self, job: Job, status: int, failure: Failure | None, now: float, *, progressed: bool = False) -> None:
+    def landed(
+        self, job: ScheduledFetch, status: int, failure: FetchFailure | None, now: float, *, progressed: bool = False
+    ) -> None:
         """A job is no longer in flight; learn from its end how much its host bears. `progressed`: though it broke off,
         so much of a body has come that the host cannot be called silent.
         """
@@ -237,7 +239,7 @@ class Dispatcher:
         elif failure is None:
             job.host.limit.answered(now - job.sent_at)
 
-    def _listen(self, job: Job, failure: Failure | None, now: float) -> None:
+    def _listen(self, job: ScheduledFetch, failure: FetchFailure | None, now: float) -> None:
         host = job.host
         if failure is None or not failure.passing:
             host.losses = 0
@@ -247,7 +249,7 @@ class Dispatcher:
         host.losses += 1
         host.lost_at = now
 
-    def _is_silent(self, host: Host, now: float) -> bool:
+    def _is_silent(self, host: HostQueue, now: float) -> bool:
         """Whether a host has not answered at all for so long that nothing more is asked of it for a while (DST-F1).
 
         Else a host that hangs would be waited for once for every resource and try, one after the other.
@@ -256,9 +258,9 @@ class Dispatcher:
         silent = host.losses >= _SILENT_LOSSES and host.lost_at - host.silent_since >= longest
         return silent and now - host.lost_at < longest
 
-    def hopeless(self, now: float) -> list[Job]:
+    def hopeless(self, now: float) -> list[ScheduledFetch]:
         """Take out what waits for hosts that do not answer; streams are sent all the same, and may find them awake."""
-        found: list[Job] = []
+        found: list[ScheduledFetch] = []
         for site, host in list(self._eager.items()):
             if self._is_silent(host, now):
                 found.extend(job for job in host.waiting if not job.apart)
@@ -267,7 +269,9 @@ class Dispatcher:
                     del self._eager[site]
         return found
 
-    def repeat(self, job: Job, status: int, failure: Failure | None, asked: float | None, now: float) -> bool:
+    def repeat(
+        self, job: ScheduledFetch, status: int, failure: FetchFailure | None, asked: float | None, now: float
+    ) -> bool:
         """Put a job to rest for another try (DST-F1); False when its end is final, its tries are used up, or the wait
         that the source asks for is longer than we wait.
         """
@@ -285,20 +289,20 @@ class Dispatcher:
         heapq.heappush(self._resting, (now + wait, next(self._tickets), job))
         return True
 
-    def redirect(self, job: Job, status: int, location: str) -> Failure | None:
+    def redirect(self, job: ScheduledFetch, status: int, location: str) -> FetchFailure | None:
         """Queue a job again for where it is redirected to; a failure when that is not followed."""
         target = redirect_target(job.uri, location, job.hops)
-        if isinstance(target, Failure):
+        if isinstance(target, FetchFailure):
             return target
         if job.fetch.objection is not None and (objection := job.fetch.objection(target)):
-            return Failure(FailureKind.REDIRECT_REFUSED, f"redirected to {target[:200]}: {objection}")
+            return FetchFailure(FailureKind.REDIRECT_REFUSED, f"redirected to {target[:200]}: {objection}")
         if status in PERMANENT_REDIRECTS and (job.hops == 0 or job.moved_to == job.uri):
             job.moved_to = target
         job.uri = target
         job.hops += 1
         return self.admit(job)
 
-    def withdraw(self, run: Run) -> list[Job]:
+    def withdraw(self, run: FetchBatch) -> list[ScheduledFetch]:
         """Forget what waits for one who has stopped asking; returns that."""
         gone = [rest[2] for rest in self._resting if rest[2].run is run]
         self._resting = [rest for rest in self._resting if rest[2].run is not run]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from headwater.errors import SourceFault
 from headwater.sync.network.authentication import Presented
-from headwater.sync.network.response import HASHERS, Reception
-from headwater.sync.network.scheduler import Job
+from headwater.sync.network.response import HASHERS, ResponseReceiver
+from headwater.sync.network.scheduler import ScheduledFetch
 
 PAUSE_OCTETS = 256 * 1024
 """A stream whose reader is this far behind is paused."""
@@ -23,7 +23,7 @@ class StreamBroken(SourceFault):
     """Whether another try may succeed."""
 
 
-class StreamReception(Reception):
+class StreamReceiver(ResponseReceiver):
     """Hands a 2xx body on chunk by chunk, and asks libcurl to pause while its reader is behind."""
 
     def __init__(self, pause: int) -> None:
@@ -73,7 +73,7 @@ class StreamedAnswer:
     `status` is 0 and `failure` set when there is no answer; `body` holds the text of an answer that is no 2xx.
     """
 
-    def __init__(self, job: Job, reception: StreamReception, carry_on: Callable[[], None]) -> None:
+    def __init__(self, job: ScheduledFetch, reception: StreamReceiver, carry_on: Callable[[], None]) -> None:
         self._run = job.run
         self._reception = reception
         self._carry_on = carry_on

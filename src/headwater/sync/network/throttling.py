@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headwater.sync.network.curl_handles import Handle
+    from headwater.sync.network.curl_handles import EasyHandle
 
 RETRIED_STATUSES = frozenset({408, 425, 429}) | frozenset(range(500, 600))
 """Answers that another try may change (DST-F1); every other 4xx is final."""
@@ -122,12 +122,12 @@ LEAST_OCTETS_PER_CONNECTION = 4096
 _BURST_SECONDS = 0.1
 
 
-class Throttle:
+class BandwidthLimit:
     """A bucket of octets that fills by `rate` each second; it may be overdrawn by what comes at once."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
-        self.paused: dict[Handle, None] = {}
+        self.paused: dict[EasyHandle, None] = {}
         self._octets = self._most = rate * _BURST_SECONDS
         self._filled_at: float | None = None
 

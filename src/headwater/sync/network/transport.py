@@ -14,24 +14,24 @@ from contextlib import contextmanager
 
 from headwater.errors import Interrupted, UsageFault
 from headwater.sync.network import scheduler as dispatch
-from headwater.sync.network.authentication import Credentials
-from headwater.sync.network.ca_bundle import Authorities, trusted_authorities
-from headwater.sync.network.curl_handles import NOT_TAKEN, PAUSE, CurlError, Handle, Multi
-from headwater.sync.network.fetch import Failure, FailureKind, Fetch, Fetched, TransportOptions
+from headwater.sync.network.authentication import SignInCredentials
+from headwater.sync.network.ca_bundle import CaBundle, ca_bundle
+from headwater.sync.network.curl_handles import NOT_TAKEN, PAUSE, CurlError, EasyHandle, MultiHandle
+from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.sync.network.internal_addresses import AddressGuard, proxy_places
-from headwater.sync.network.range_requests import Part
+from headwater.sync.network.range_requests import PartialBody
 from headwater.sync.network.request_headers import RequestHeaders
-from headwater.sync.network.response import HASHERS, Reception
-from headwater.sync.network.scheduler import Dispatcher, Job, Run
-from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReception
-from headwater.sync.network.throttling import LEAST_OCTETS_PER_CONNECTION, Throttle, retry_after_seconds
+from headwater.sync.network.response import HASHERS, ResponseReceiver
+from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
+from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReceiver
+from headwater.sync.network.throttling import LEAST_OCTETS_PER_CONNECTION, BandwidthLimit, retry_after_seconds
 
 __all__ = [
-    "Credentials",
-    "Failure",
     "FailureKind",
     "Fetch",
+    "FetchFailure",
     "Fetched",
+    "SignInCredentials",
     "StreamBroken",
     "StreamedAnswer",
     "Transport",
@@ -49,23 +49,23 @@ class Transport:
         self.options = options or TransportOptions()
         self.heard: Callable[[str, StreamedAnswer | Fetched], None] = lambda _uri, _answer: None  # of every document
         self._most = max(1, min(self.options.concurrency, MAX_CONCURRENCY))
-        self._throttle: Throttle | None = None
+        self._throttle: BandwidthLimit | None = None
         if limit := self.options.octets_per_second:
-            self._throttle = Throttle(limit)
+            self._throttle = BandwidthLimit(limit)
             self._most = max(1, min(self._most, limit // LEAST_OCTETS_PER_CONNECTION))
-        self._multi = Multi(self._most)
-        self._idle: list[Handle] = []
+        self._multi = MultiHandle(self._most)
+        self._idle: list[EasyHandle] = []
         self._made = 0
-        self._flying: dict[Handle, None] = {}
-        self._streams: dict[Job, Handle] = {}
-        self._reread: deque[tuple[Job, Generator[None]]] = deque()
-        self._queue = Dispatcher(self.options, self._most)
+        self._flying: dict[EasyHandle, None] = {}
+        self._streams: dict[ScheduledFetch, EasyHandle] = {}
+        self._reread: deque[tuple[ScheduledFetch, Generator[None]]] = deque()
+        self._queue = RequestScheduler(self.options, self._most)
         self._headers = RequestHeaders(self.options.credentials)
         self._proxied = self.options.proxy is not None or any(
             os.environ.get(name) for name in ("http_proxy", "all_proxy", "ALL_PROXY")
         )
         more = self.options.authorities
-        self._authorities: Authorities | None = trusted_authorities(more) if more else None
+        self._authorities: CaBundle | None = ca_bundle(more) if more else None
         self.guard = _guard_of(self.options)
 
     def __enter__(self) -> Transport:
@@ -94,7 +94,7 @@ class Transport:
         the moment": they are asked again after the next outcome has been taken, so that outcomes may lead to further
         fetches; it ends them when nothing is open.
         """
-        run = Run()
+        run = FetchBatch()
         source, ended = iter(fetches), False
         try:
             while True:
@@ -106,7 +106,7 @@ class Transport:
                         break
                     if fetch is None:
                         break
-                    self._admit(Job(fetch, run))
+                    self._admit(ScheduledFetch(fetch, run))
                 if run.done:
                     self._send()  # so that the source works while the caller looks at what it got
                     while run.done:
@@ -126,10 +126,10 @@ class Transport:
         """
         if fetch.into is not None:
             raise UsageFault("a stream is not written to a file", where=fetch.uri)
-        run = Run()
-        reception = StreamReception(PAUSE)
-        handle = Handle(reception, self.options, self.guard, self._throttle)
-        job = Job(fetch, run, apart=True)
+        run = FetchBatch()
+        reception = StreamReceiver(PAUSE)
+        handle = EasyHandle(reception, self.options, self.guard, self._throttle)
+        job = ScheduledFetch(fetch, run, apart=True)
         self._streams[job] = handle
         try:
             self._admit(job)
@@ -143,17 +143,17 @@ class Transport:
             del self._streams[job]
             handle.close()
 
-    def _admit(self, job: Job) -> None:
+    def _admit(self, job: ScheduledFetch) -> None:
         job.run.open += 1
         kept = job.fetch.keeper.kept(job.fetch) if job.fetch.keeper is not None else None
         if kept is None:
             self._enqueue(job)
             return
-        job.part = Part(kept.path, kept.octets, kept.validator, kept.total, lasting=True, site=kept.site)
+        job.part = PartialBody(kept.path, kept.octets, kept.validator, kept.total, lasting=True, site=kept.site)
         hashers = [(name, HASHERS[name]()) for name in job.fetch.algorithms]
         self._reread.append((job, job.part.hash_again(hashers)))
 
-    def _enqueue(self, job: Job) -> None:
+    def _enqueue(self, job: ScheduledFetch) -> None:
         if failure := self._queue.admit(job):
             self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
@@ -170,7 +170,7 @@ class Transport:
         self._reread.popleft()
         self._enqueue(job)
 
-    def _carry_on(self, handle: Handle, reception: StreamReception) -> None:
+    def _carry_on(self, handle: EasyHandle, reception: StreamReceiver) -> None:
         """Let more of a stream come in."""
         if reception.paused:
             reception.paused = False
@@ -185,7 +185,7 @@ class Transport:
         self._start(self.options.monotonic())
         self._multi.perform()
 
-    def _turn(self, stream: StreamReception | None = None) -> None:
+    def _turn(self, stream: StreamReceiver | None = None) -> None:
         """Start what may start, then let libcurl work until something is complete, in `stream` too, or briefly."""
         if self.options.stopped is not None and self.options.stopped():
             raise Interrupted("stopped while transfers were under way")
@@ -211,7 +211,7 @@ class Transport:
                 return
         self._multi.wait(wait)
 
-    def _let_in(self, throttle: Throttle, now: float) -> None:
+    def _let_in(self, throttle: BandwidthLimit, now: float) -> None:
         """Let paused transfers go on, in turns, as far as the limit on octets allows by now."""
         waiting = list(throttle.paused)
         while throttle.fill(now) and waiting:
@@ -226,9 +226,9 @@ class Transport:
         while job := self._queue.next(now, room=bool(self._idle) or self._made < self._most):
             self._fly(job)
 
-    def _fly(self, job: Job) -> None:
+    def _fly(self, job: ScheduledFetch) -> None:
         if barred := self.guard.literal_objection(dispatch.host_of(job.site)):
-            self._fail(job, Failure(FailureKind.ADDRESS_REFUSED, barred))
+            self._fail(job, FetchFailure(FailureKind.ADDRESS_REFUSED, barred))
             return
         handle = self._handle_for(job)
         handle.job = job
@@ -242,26 +242,26 @@ class Transport:
             if not handle.plain or not self._headers.are_plain(job):
                 handle.send_headers(self._headers.lines(job))
             if job.site.startswith("https:"):
-                self._authorities = self._authorities or trusted_authorities()
+                self._authorities = self._authorities or ca_bundle()
                 handle.trust(self._authorities)
             self._multi.add(handle)
         except (CurlError, ValueError) as error:
             del self._flying[handle]
             self._release(handle)
-            self._fail(job, Failure(FailureKind.PROTOCOL, f"the request cannot be made: {error}"))
+            self._fail(job, FetchFailure(FailureKind.PROTOCOL, f"the request cannot be made: {error}"))
 
-    def _fail(self, job: Job, failure: Failure) -> None:
+    def _fail(self, job: ScheduledFetch, failure: FetchFailure) -> None:
         """End a job that was to start and cannot be sent."""
         self._queue.landed(job, 0, failure, job.sent_at)
         self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
-    def _handle_for(self, job: Job) -> Handle:
+    def _handle_for(self, job: ScheduledFetch) -> EasyHandle:
         if job.apart:
             return self._streams[job]
         if self._idle:
             return self._idle.pop()
         self._made += 1
-        return Handle(Reception(), self.options, self.guard, self._throttle)
+        return EasyHandle(ResponseReceiver(), self.options, self.guard, self._throttle)
 
     def _collect(self) -> bool:
         """Take what libcurl has finished; whether there was anything."""
@@ -270,7 +270,7 @@ class Transport:
             self._landed(handle, code, text)
         return bool(ended)
 
-    def _landed(self, handle: Handle, code: int, text: str) -> None:
+    def _landed(self, handle: EasyHandle, code: int, text: str) -> None:
         """One transfer is over: judge it, then end it, send it on, or let it rest for another try."""
         job, reception, now = handle.job, handle.reception, self.options.monotonic()
         assert job is not None
@@ -305,7 +305,7 @@ class Transport:
         if reception.delivering or not self._queue.repeat(job, status, failure, answer.retry_after_seconds, now):
             self._end(job, answer)
 
-    def _take_part(self, job: Job, left: Part | None) -> bool:
+    def _take_part(self, job: ScheduledFetch, left: PartialBody | None) -> bool:
         """Keep what has come of a body for the next try; whether it is so much that this counts as the first."""
         if left is not None and job.whole:
             left.drop()
@@ -316,7 +316,7 @@ class Transport:
         job.tries = 1
         return True
 
-    def _ask_for_whole(self, job: Job) -> None:
+    def _ask_for_whole(self, job: ScheduledFetch) -> None:
         """What was sent is not the rest that was asked for: ask for all of it, once, and never again for a rest."""
         if job.part is not None:
             job.part.remove()
@@ -324,7 +324,7 @@ class Transport:
         job.whole = True
         self._enqueue(job)
 
-    def _end(self, job: Job, answer: Fetched) -> None:
+    def _end(self, job: ScheduledFetch, answer: Fetched) -> None:
         if job.part is not None:
             job.part.drop()
             job.part = None
@@ -334,7 +334,7 @@ class Transport:
         job.run.open -= 1
         job.run.done.append(answer)
 
-    def _ground(self, handle: Handle, *, lasting: bool = False) -> None:
+    def _ground(self, handle: EasyHandle, *, lasting: bool = False) -> None:
         """Take a transfer off libcurl; what its file holds without having been completed is removed, or kept."""
         self._multi.remove(handle)
         del self._flying[handle]
@@ -343,12 +343,12 @@ class Transport:
         handle.reception.discard(lasting=lasting)
         self._release(handle)
 
-    def _release(self, handle: Handle) -> None:
+    def _release(self, handle: EasyHandle) -> None:
         job, handle.job = handle.job, None
         if job is None or not job.apart:
             self._idle.append(handle)
 
-    def _abandon(self, run: Run) -> None:
+    def _abandon(self, run: FetchBatch) -> None:
         """Give up whatever of a run is still open (its caller has stopped asking)."""
         if run.open == 0:
             return

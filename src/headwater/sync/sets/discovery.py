@@ -23,16 +23,16 @@ from headwater.sync.lists.capability_lists import (
     CAPABILITY_LISTS,
     NOTHING,
     CapabilityLists,
-    Known,
+    RememberedOffer,
     no_document,
     refused,
     unusable,
     validated,
 )
 from headwater.sync.lists.document_probe import nothing_found
-from headwater.sync.lists.documents import Documents, Look
+from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.network.throttling import RETRIED_STATUSES
-from headwater.sync.sets.selection import MOST_SETS, Shortlist, Wanted, shortlist
+from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, select_sets
 from headwater.sync.sets.set_names import names_of
 from headwater.sync.state import Offer, Validators
 
@@ -48,7 +48,7 @@ _RESOURCE_LISTS = (Kind.RESOURCE_LIST, Kind.RESOURCE_LIST_INDEX)
 _CHANGE_LISTS = (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX)
 
 
-class Found(msgspec.Struct, frozen=True):
+class DiscoveredSets(msgspec.Struct, frozen=True):
     """What discovery has found: the sets, where it began, and the Source Description if one was seen."""
 
     url: str
@@ -94,18 +94,18 @@ class Discovery:
         documents: Documents,
         *,
         sitemap: bool = False,
-        wanted: Wanted | None = None,
-        known: Mapping[str, Known] | None = None,
-        description: Look | None = None,
+        wanted: SetSelection | None = None,
+        known: Mapping[str, RememberedOffer] | None = None,
+        description: Probe | None = None,
         most: int = MOST_SETS,
     ) -> None:
         self._documents = documents
         self._sitemap = sitemap
-        self._wanted = wanted or Wanted()
+        self._wanted = wanted or SetSelection()
         self._lists = CapabilityLists(documents, known or {})
         if description is not None:
             self._lists.put(description)
-        self._shortlist: Shortlist | None = None
+        self._shortlist: SelectedSets | None = None
         self._most = min(most, MOST_SETS)
         self._count = self._left_out = self._pages = self._links = 0
         self._offered: set[str] = set()
@@ -115,23 +115,23 @@ class Discovery:
         self._unusable: dict[str, str] = {}
         self._detours: dict[str, str] = {}
         self._plain: str | None = None
-        self._description: Look | None = None
+        self._description: Probe | None = None
         self._final = ""
 
-    def find(self, url: str) -> Found:
+    def find(self, url: str) -> DiscoveredSets:
         """Find the sets behind `url`. Raises a SourceFault that says why when there are none."""
         url = starting_uri(url)
         offers: list[Offer] = []
-        for look in self._ways(url):
-            self._final = self._final or look.final
-            offers = list(self._from(look, whole=is_host(url)))
+        for probe in self._ways(url):
+            self._final = self._final or probe.final
+            offers = list(self._from(probe, whole=is_host(url)))
             if offers or self._shortlist or self._left_out:
-                self._go_around(*() if self._description or look.uri == _well_known(url) else (_well_known(url),))
+                self._go_around(*() if self._description or probe.uri == _well_known(url) else (_well_known(url),))
                 break
         chosen, description = self._shortlist, self._description
         if not offers and chosen is None and not self._left_out:
             raise nothing_found(url, self._faults, self._plain, self._description)
-        return Found(
+        return DiscoveredSets(
             url,
             tuple(named(offers)) if chosen is None else chosen.offers,
             description.uri if description else None,
@@ -149,10 +149,10 @@ class Discovery:
     def unread(self, uris: Iterable[str]) -> tuple[tuple[str, str], ...]:
         """Of Capability Lists that could not be read those that still cannot, and why."""
         uris = list(uris)
-        self._lists.look(uris)
+        self._lists.probe(uris)
         return tuple((uri, why) for uri in uris if (why := self._lists.why_not(uri)) is not None)
 
-    def _ways(self, url: str) -> Iterator[Look]:
+    def _ways(self, url: str) -> Iterator[Probe]:
         """Everything that may lead in, the likeliest first (DST-A2)."""
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
@@ -169,40 +169,40 @@ class Discovery:
         if url.endswith("/"):
             yield from self._by_custom(url)
 
-    def _by_custom(self, folder: str) -> Iterator[Look]:
+    def _by_custom(self, folder: str) -> Iterator[Probe]:
         """Documents under the names that tools give them, after all ways of the standard, and told as that."""
         if self._faults and all(isinstance(fault, Unreachable) for fault in self._faults):
             return  # nobody answers there at all
         for name in CUSTOMARY_NAMES:
             told = len(self._faults)
-            looks = [look for look in self._look(folder + name) if look.document is not None]
+            probe_many = [probe for probe in self._look(folder + name) if probe.document is not None]
             del self._faults[told:]  # that nothing is there is no fault
-            for look in looks:
-                if self._sitemap or look.document is None or look.document.kind not in _SITEMAPS:
+            for probe in probe_many:
+                if self._sitemap or probe.document is None or probe.document.kind not in _SITEMAPS:
                     remark = "found under a customary name, to which no rule of the standard leads"
-                    self._documents.warn("DST-A2", remark, look.uri)
-                yield look
+                    self._documents.warn("DST-A2", remark, probe.uri)
+                yield probe
 
-    def _look(self, uri: str) -> Iterator[Look]:
+    def _look(self, uri: str) -> Iterator[Probe]:
         if normalise(uri) in self._visited:
             return
         self._visited.add(normalise(uri))
         try:
-            look = self._lists.take(uri)
+            probe = self._lists.take(uri)
         except SourceFault as fault:
             self._faults.append(fault)
             self._unusable[normalise(uri)] = fault.what
             return
-        if look.document is None and (look.status == 200 or look.status in RETRIED_STATUSES):
-            self._unusable[normalise(uri)] = unusable(look)
-        if look.status == 200 or look.link_header:
-            yield look
+        if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
+            self._unusable[normalise(uri)] = unusable(probe)
+        if probe.status == 200 or probe.link_header:
+            yield probe
         else:
-            self._faults.append(refused(look))
+            self._faults.append(refused(probe))
 
     def _robots(self, origin: str) -> list[str]:
-        for look in self._look(f"{origin}/robots.txt"):
-            return list(robots_sitemaps(look.body, look.final))[:_MOST_SITEMAPS]
+        for probe in self._look(f"{origin}/robots.txt"):
+            return list(robots_sitemaps(probe.body, probe.final))[:_MOST_SITEMAPS]
         return []
 
     def _go_around(self, *uris: str) -> None:
@@ -211,30 +211,30 @@ class Discovery:
 
     # from what is there
 
-    def _from(self, look: Look, *, whole: bool, depth: int = 0) -> Iterator[Offer]:
+    def _from(self, probe: Probe, *, whole: bool, depth: int = 0) -> Iterator[Offer]:
         """The sets that an address leads to; `whole`: the user named the source, not one of its sets."""
-        document = look.document
+        document = probe.document
         if document is None:
-            yield from self._from_page(look, whole=whole, depth=depth)
+            yield from self._from_page(probe, whole=whole, depth=depth)
         elif document.kind in _DESCRIPTIONS:
-            self._remember(look)
-            yield from self._from_description(look)
+            self._remember(probe)
+            yield from self._from_description(probe)
         elif document.kind in CAPABILITY_LISTS:
-            yield from self._from_capability_list(look, whole=whole)
+            yield from self._from_capability_list(probe, whole=whole)
         elif document.kind in _SITEMAPS:
-            yield from self._from_sitemap(look)
+            yield from self._from_sitemap(probe)
         else:
-            yield from self._from_below(look, document, whole=whole)
+            yield from self._from_below(probe, document, whole=whole)
 
-    def _remember(self, look: Look) -> None:
+    def _remember(self, probe: Probe) -> None:
         if self._description is None:
-            self._description = look
+            self._description = probe
 
-    def _from_page(self, look: Look, *, whole: bool, depth: int) -> Iterator[Offer]:
+    def _from_page(self, probe: Probe, *, whole: bool, depth: int) -> Iterator[Offer]:
         """A page or resource: its `Link` header, then the links of its head (RS-DISC-02, RS-DISC-03)."""
-        if look.fault is not None:
-            self._faults.append(look.fault)
-        links = [*parse_link_header(look.link_header, look.final), *html_links(look.body, look.final)]
+        if probe.fault is not None:
+            self._faults.append(probe.fault)
+        links = [*parse_link_header(probe.link_header, probe.final), *html_links(probe.body, probe.final)]
         for href in [link.href for link in links if link.is_resourcesync]:
             self._links += 1
             if depth == _HIGHEST or self._links > _MOST_LINKS:
@@ -242,35 +242,35 @@ class Discovery:
             for target in self._look(href):
                 yield from self._from(target, whole=whole, depth=depth + 1)
 
-    def _from_description(self, look: Look) -> Iterator[Offer]:
-        self._shortlist = shortlist(look, self._wanted, self._lists)
+    def _from_description(self, probe: Probe) -> Iterator[Offer]:
+        self._shortlist = select_sets(probe, self._wanted, self._lists)
         if self._shortlist is None:
-            yield from self._listed_in(look, 0)
+            yield from self._listed_in(probe, 0)
 
-    def _listed_in(self, look: Look, depth: int) -> Iterator[Offer]:
+    def _listed_in(self, probe: Probe, depth: int) -> Iterator[Offer]:
         """The sets of everything that a Source Description lists."""
-        entries = look.entries
-        if look.document is not None and look.document.kind is Kind.SOURCE_DESCRIPTION:
+        entries = probe.entries
+        if probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION:
             entries = entries[: max(0, self._most - self._count)]
             self._count += len(entries)
-            self._left_out += len(look.entries) - len(entries)
+            self._left_out += len(probe.entries) - len(entries)
             too_many = self._left_out > 0 and self._count >= MOST_SETS
         else:
             entries = entries[: max(0, _MOST_PAGES - self._pages)]
             self._pages += len(entries)
-            too_many = len(entries) < len(look.entries)
+            too_many = len(entries) < len(probe.entries)
         if too_many:
-            self._documents.warn("RS-SD-05", "more sets than are looked at", look.final)
+            self._documents.warn("RS-SD-05", "more sets than are looked at", probe.final)
         for start in range(0, len(entries), _TOGETHER):
             batch = entries[start : start + _TOGETHER]
-            if look.document is not None and look.document.kind is Kind.SOURCE_DESCRIPTION:
-                self._lists.look(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
+            if probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION:
+                self._lists.probe(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
                 self._documents.progress("reading sets", start + len(batch), len(entries))
             for entry in batch:
                 if normalise(entry.loc) not in self._visited:
-                    yield from self._listed_at(entry, look, depth)
+                    yield from self._listed_at(entry, probe, depth)
 
-    def _listed_at(self, entry: Entry, above: Look, depth: int) -> Iterator[Offer]:
+    def _listed_at(self, entry: Entry, above: Probe, depth: int) -> Iterator[Offer]:
         kept = self._lists.unchanged(entry.loc, above.uri)
         if kept is not None:
             self._visited.add(normalise(entry.loc))
@@ -284,7 +284,7 @@ class Discovery:
         if not found:
             self.set_faults.append((entry.loc, str(self._faults[-1])))
 
-    def _below_description(self, target: Look, entry: Entry, above: Look, depth: int) -> Iterator[Offer]:
+    def _below_description(self, target: Probe, entry: Entry, above: Probe, depth: int) -> Iterator[Offer]:
         document = target.document
         if document is None:
             self.set_faults.append((entry.loc, no_document(target)))
@@ -300,29 +300,29 @@ class Discovery:
         self._documents.warn("DST-A7", f"listed as a Capability List, but it is a {document.kind.value}", target.final)
         yield from self._from_below(target, document, whole=False)
 
-    def _from_capability_list(self, look: Look, *, whole: bool) -> Iterator[Offer]:
-        document = look.document
+    def _from_capability_list(self, probe: Probe, *, whole: bool) -> Iterator[Offer]:
+        document = probe.document
         up = document.link("up") if document is not None else None
         if up is not None and whole:
             for above in self._look(up.href):
                 if above.document is not None and above.document.kind in _DESCRIPTIONS:
                     self._remember(above)
-                    self._lists.put(look)
-                    self._shortlist = shortlist(above, self._wanted, self._lists)
+                    self._lists.put(probe)
+                    self._shortlist = select_sets(above, self._wanted, self._lists)
                     if self._shortlist is None:
-                        yield from self._offer(look, above.uri)
+                        yield from self._offer(probe, above.uri)
                         yield from self._listed_in(above, 0)
                     return
             self._go_around(up.href)
-        yield from self._offer(look, up.href if up is not None else None)
+        yield from self._offer(probe, up.href if up is not None else None)
 
-    def _from_sitemap(self, look: Look) -> Iterator[Offer]:
+    def _from_sitemap(self, probe: Probe) -> Iterator[Offer]:
         if self._sitemap:
-            yield Offer(identity=look.uri, name="", resource_list=look.uri, is_sitemap=True)
+            yield Offer(identity=probe.uri, name="", resource_list=probe.uri, is_sitemap=True)
         else:
-            self._plain = self._plain or look.uri
+            self._plain = self._plain or probe.uri
 
-    def _from_below(self, look: Look, document: Document, *, whole: bool) -> Iterator[Offer]:
+    def _from_below(self, probe: Probe, document: Document, *, whole: bool) -> Iterator[Offer]:
         """A capability document: climb to its Capability List; if there is none, it stands for itself (DST-A4)."""
         above = document
         for _ in range(_HIGHEST):
@@ -343,25 +343,25 @@ class Discovery:
                 break
             above = target.document
         if "up" not in {link.rel for link in document.links}:
-            self._documents.warn("RS-NAV-01", "no `up` link: the document stands for itself", look.final)
-        yield from self._alone(look, document)
+            self._documents.warn("RS-NAV-01", "no `up` link: the document stands for itself", probe.final)
+        yield from self._alone(probe, document)
 
-    def _alone(self, look: Look, document: Document) -> Iterator[Offer]:
+    def _alone(self, probe: Probe, document: Document) -> Iterator[Offer]:
         index = document.link("index")
-        uri = index.href if index is not None else look.uri
+        uri = index.href if index is not None else probe.uri
         if document.kind in _RESOURCE_LISTS:
             yield Offer(identity=uri, name="", resource_list=uri)
         elif document.kind in _CHANGE_LISTS:
             yield Offer(identity=uri, name="", change_list=uri)
         else:
-            self._faults.append(NothingToCopy(f"a {document.kind.value} alone cannot be copied yet", where=look.uri))
+            self._faults.append(NothingToCopy(f"a {document.kind.value} alone cannot be copied yet", where=probe.uri))
 
-    def _offer(self, look: Look, description: str | None) -> Iterator[Offer]:
-        offer = self._lists.offered(look, description)
+    def _offer(self, probe: Probe, description: str | None) -> Iterator[Offer]:
+        offer = self._lists.offered(probe, description)
         if offer is None:
-            fault = NothingToCopy(NOTHING, where=look.uri)
+            fault = NothingToCopy(NOTHING, where=probe.uri)
             self._faults.append(fault)
-            self.set_faults.append((look.uri, fault.what))
+            self.set_faults.append((probe.uri, fault.what))
             return
         self._offered.add(normalise(offer.identity))
         yield offer

@@ -10,7 +10,7 @@ from headwater.spec.records import Entry
 from headwater.storage.database import Database
 from headwater.sync.filters import Scope
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import Intake, Staged, scope_origins
+from headwater.sync.lists.entries import EntryFilter, Staged, scope_origins
 from headwater.sync.sets.relocation import LISTED, agreement
 from headwater.sync.state import Offer, SetRow
 
@@ -21,7 +21,7 @@ _STAGE = (
 )
 
 
-def likeness(documents: Documents, database: Database, *given: str) -> Callable[[SetRow, Offer], float]:
+def compare_lists(documents: Documents, database: Database, *given: str) -> Callable[[SetRow, Offer], float]:
     """A function that says how much of what is listed first is held, with the same hash.
 
     Only lists on the hosts of the source's documents are asked for: the addresses `given`, and the Capability List.
@@ -32,7 +32,7 @@ def likeness(documents: Documents, database: Database, *given: str) -> Callable[
         if offer.identity not in listed:
             listed.clear()
             scope = Scope(scope_origins(*given, offer.capability_list))
-            everything = Intake(Scope(frozenset(), any_host=True))
+            everything = EntryFilter(Scope(frozenset(), any_host=True))
             listed[offer.identity] = [everything.row(entry) for entry in _beginning(documents, offer, scope)]
         rows = listed[offer.identity]
         with database.write() as t:
@@ -53,11 +53,11 @@ def _beginning(documents: Documents, offer: Offer, scope: Scope) -> list[Entry]:
         if uri is None or scope.refusal(uri) is not None:
             break
         try:
-            look = documents.look(uri, most_entries=_MOST)
+            probe = documents.probe(uri, most_entries=_MOST)
         except SourceFault:
             break
-        kind = look.document.kind if look.document is not None else None
+        kind = probe.document.kind if probe.document is not None else None
         if kind in (Kind.RESOURCE_LIST, Kind.SITEMAP):
-            return list(look.entries[:_MOST])
-        uri = look.entries[0].loc if kind in (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX) and look.entries else None
+            return list(probe.entries[:_MOST])
+        uri = probe.entries[0].loc if kind in (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX) and probe.entries else None
     return []

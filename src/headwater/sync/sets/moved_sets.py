@@ -30,7 +30,7 @@ _MOST_TRIED = 1_000
 _DEAD = 2  # an origin where so many requests in a row come to nothing is asked for nothing more
 
 
-class Matches(msgspec.Struct, frozen=True):
+class SetMatches(msgspec.Struct, frozen=True):
     """The remembered set of each offer, by the offer's identity, and the sets that are not offered any more."""
 
     rows: dict[str, SetRow]
@@ -39,7 +39,7 @@ class Matches(msgspec.Struct, frozen=True):
 
 def match(
     known: Sequence[SetRow], offers: Sequence[Offer], moved: Moved, alike: Alike | None = None, *, said: bool = False
-) -> Matches:
+) -> SetMatches:
     """Match by identity; what is left by a list that both name and nobody else does, then by a permanent redirect.
 
     What then still is left on both sides is matched by what is listed (`alike`): half is enough where the names are the
@@ -66,7 +66,7 @@ def match(
                 moving = is_move(row.offer, offer)
                 rows[offer.identity] = msgspec.structs.replace(row, move=Move(row.offer, said)) if moving else row
                 del left[row.id]
-    return Matches(rows, tuple(left.values()))
+    return SetMatches(rows, tuple(left.values()))
 
 
 def _by_name(
@@ -100,7 +100,7 @@ def _by_content(left: dict[int, SetRow], alike: Alike) -> Callable[[Offer], SetR
     return same
 
 
-def is_of_another(known: Sequence[SetRow], identities: Iterable[str], matches: Matches) -> bool:
+def is_of_another(known: Sequence[SetRow], identities: Iterable[str], matches: SetMatches) -> bool:
     """Whether a copy with these sets is that of another source: no set is the same, nor is the origin of any."""
     origins = {origin_of(row.offer.identity) for row in known}
     return bool(known) and not matches.rows and origins.isdisjoint(map(origin_of, identities))
@@ -202,7 +202,7 @@ def redirects_of(documents: Documents) -> Moved:
         if failures[origin] >= _DEAD:
             return None
         try:
-            target = documents.look(uri, most_entries=1).moved_to
+            target = documents.probe(uri, most_entries=1).moved_to
         except SourceFault:
             failures[origin] += 1
             return None

@@ -10,12 +10,12 @@ from headwater.errors import SourceFault
 from headwater.storage.database import Database
 from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
-from headwater.sync.lists.documents import MOST_ENTRIES, Documents, Look
+from headwater.sync.lists.documents import MOST_ENTRIES, Documents, Probe
 from headwater.sync.sets.relocation import is_move, known_as
 from headwater.sync.state import SOURCE, Move, Offer, SetRow, keep_offer, keep_validators, validators
 
 
-class Offered(msgspec.Struct, frozen=True):
+class RefreshedOffer(msgspec.Struct, frozen=True):
     """What is offered of a set by now, and where its first document is permanently redirected to."""
 
     offer: Offer
@@ -27,24 +27,26 @@ def place_of(offer: Offer) -> str | None:
     return offer.capability_list or offer.resource_list or offer.change_list
 
 
-def offered_now(documents: Documents, held: Offer, uri: str) -> Offered | None:
+def refreshed_offer(documents: Documents, held: Offer, uri: str) -> RefreshedOffer | None:
     """What that document, now asked for at `uri`, offers of a set; None where there is no such document."""
     most = MOST_ENTRIES if held.capability_list is not None else 1
     try:
-        look = documents.look(uri, most_entries=most)
+        probe = documents.probe(uri, most_entries=most)
     except SourceFault:
         return None
-    if look.document is None or (look.document.kind in CAPABILITY_LISTS) is (held.capability_list is None):
+    if probe.document is None or (probe.document.kind in CAPABILITY_LISTS) is (held.capability_list is None):
         return None
     if held.capability_list is not None:
-        return Offered(known_as(offer_of(look, held.description, documents), held, look.moved_to), look.moved_to)
-    where = look.moved_to or uri
+        return RefreshedOffer(
+            known_as(offer_of(probe, held.description, documents), held, probe.moved_to), probe.moved_to
+        )
+    where = probe.moved_to or uri
     if held.resource_list is not None:
-        return Offered(msgspec.structs.replace(held, resource_list=where), look.moved_to)
-    return Offered(msgspec.structs.replace(held, change_list=where), look.moved_to)
+        return RefreshedOffer(msgspec.structs.replace(held, resource_list=where), probe.moved_to)
+    return RefreshedOffer(msgspec.structs.replace(held, change_list=where), probe.moved_to)
 
 
-class FreshOffers:
+class OfferRefresh:
     """Asks for Capability Lists. `unread` are those that failed before in this run, `unreadable` hears of others."""
 
     def __init__(
@@ -71,35 +73,35 @@ class FreshOffers:
         with self._database.write() as t:
             held = validators(t, SOURCE, uri)
         try:
-            look = self._documents.look(uri, validators=held)
+            probe = self._documents.probe(uri, validators=held)
         except SourceFault as fault:
             self._unreadable(fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}", uri, fault)
             return row
-        if look.status == 304:
+        if probe.status == 304:
             return row
-        if look.document is None or look.document.kind not in CAPABILITY_LISTS:
-            why = look.fault.what if look.fault is not None else f"HTTP status {look.status}"
-            refused = look.refused or Unreachable(why, where=uri, cause=cause_of(look.status))
+        if probe.document is None or probe.document.kind not in CAPABILITY_LISTS:
+            why = probe.fault.what if probe.fault is not None else f"HTTP status {probe.status}"
+            refused = probe.refused or Unreachable(why, where=uri, cause=cause_of(probe.status))
             self._unreadable("DST-A6", f"the Capability List cannot be read: {why}", uri, refused)
             return row
-        fresh = offer_of(look, row.offer.description, self._documents)
-        return self._with_offer(row, fresh, look)
+        fresh = offer_of(probe, row.offer.description, self._documents)
+        return self._with_offer(row, fresh, probe)
 
     def _at_its_address(self, row: SetRow) -> SetRow:
         """Whether the address that the user gave for a set still redirects to where the set is said to be (DST-F10).
 
         Who could answer in the source's place once, over plain http perhaps, does not keep the copy for good.
         """
-        found = offered_now(self._documents, row.offer, row.offer.identity)
+        found = refreshed_offer(self._documents, row.offer, row.offer.identity)
         if found is None or found.moved_to == place_of(row.offer) or not is_move(row.offer, found.offer):
             return row
         return msgspec.structs.replace(row, offer=found.offer, move=Move(row.offer))
 
-    def _with_offer(self, row: SetRow, fresh: Offer, look: Look) -> SetRow:
-        offer = known_as(fresh, row.offer, look.moved_to)
-        if look.moved_to is not None and is_move(row.offer, offer):
+    def _with_offer(self, row: SetRow, fresh: Offer, probe: Probe) -> SetRow:
+        offer = known_as(fresh, row.offer, probe.moved_to)
+        if probe.moved_to is not None and is_move(row.offer, offer):
             return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
         with self._database.write() as t:
             keep_offer(t, row.id, offer)
-            keep_validators(t, SOURCE, look.uri, look.etag, look.last_modified, self._documents.moved.get(look.uri))
+            keep_validators(t, SOURCE, probe.uri, probe.etag, probe.last_modified, self._documents.moved.get(probe.uri))
         return msgspec.structs.replace(row, offer=offer)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headwater.storage.database import Transaction
 from headwater.sync.filters import Scope
-from headwater.sync.lists.documents import Asked
+from headwater.sync.lists.documents import ConditionalRequest
 from headwater.sync.network.fetch import Fetched
 from headwater.sync.network.streaming import StreamedAnswer
-from headwater.sync.options import Options, signature_of
+from headwater.sync.options import SyncOptions, signature_of
 from headwater.sync.state import SOURCE, SetRow, validators
 
 _MOST_DOCUMENTS = 400_000  # a first run asks for a few of each of many sets
@@ -26,12 +26,14 @@ def polled_by(row: SetRow) -> str | None:
     return row.offer.change_list or row.offer.resource_list or row.offer.capability_list
 
 
-def asked_first(t: Transaction, rows: Sequence[SetRow], options: Options, scopes: Mapping[int, Scope]) -> list[Asked]:
+def asked_first(
+    t: Transaction, rows: Sequence[SetRow], options: SyncOptions, scopes: Mapping[int, Scope]
+) -> list[ConditionalRequest]:
     """The conditional requests with which these sets begin, as far as that is known beforehand."""
     if options.baseline or options.repair:
         return []
     signature = signature_of(options)
-    found: list[Asked] = []
+    found: list[ConditionalRequest] = []
     for row in rows:
         if row.position is None or row.move is not None or row.scope not in (None, signature):
             continue
@@ -51,7 +53,7 @@ def _documents(row: SetRow) -> Iterator[tuple[int, str]]:
         yield row.id, uri
 
 
-class Wishes:
+class PollingHints:
     """Hears every document of one run, and says how long the source does not want to be asked again."""
 
     def __init__(self) -> None:

@@ -17,15 +17,15 @@ from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Transaction
 from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.filters import origin_of
-from headwater.sync.lists.capability_lists import Known, unusable
-from headwater.sync.lists.documents import Documents, Look
+from headwater.sync.lists.capability_lists import RememberedOffer, unusable
+from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.network.throttling import RETRIED_STATUSES
-from headwater.sync.options import Options
-from headwater.sync.sets.discovery import Discovery, Found
-from headwater.sync.sets.list_comparison import likeness
+from headwater.sync.options import SyncOptions
+from headwater.sync.sets.discovery import DiscoveredSets, Discovery
+from headwater.sync.sets.list_comparison import compare_lists
 from headwater.sync.sets.moved_sets import (
     Alike,
-    Matches,
+    SetMatches,
     address_at,
     another_source,
     at_offer,
@@ -36,9 +36,9 @@ from headwater.sync.sets.moved_sets import (
     moved_command,
     redirects_of,
 )
-from headwater.sync.sets.offer_refresh import FreshOffers, place_of
+from headwater.sync.sets.offer_refresh import OfferRefresh, place_of
 from headwater.sync.sets.selection import pick, wanted_of
-from headwater.sync.sets.set_names import Names
+from headwater.sync.sets.set_names import SetNames
 from headwater.sync.state import (
     SOURCE,
     Offer,
@@ -60,11 +60,11 @@ _DETOUR = "found around a broken document"
 _REFUSED = (401, 403)
 
 
-class Roster:
+class SetRegistry:
     """Finds and remembers the sets of one run. `faults` and `final` are told once `rows` has been asked."""
 
     def __init__(
-        self, url: str, root: Path, options: Options, listener: Listener, database: Database, documents: Documents
+        self, url: str, root: Path, options: SyncOptions, listener: Listener, database: Database, documents: Documents
     ) -> None:
         self._url = url
         self._root = root
@@ -74,7 +74,7 @@ class Roster:
         self._documents = documents
         self._unread: set[str] = set()
         self._moving: list[SetRow] = []
-        self._found: Found | None = None
+        self._found: DiscoveredSets | None = None
         self.final = url
         """Where the address has led to."""
 
@@ -117,27 +117,27 @@ class Roster:
         if self._wants_more(known):
             held = None
         try:
-            look = self._documents.look(description, validators=held)
+            probe = self._documents.probe(description, validators=held)
         except SourceFault as fault:
             self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
             return None
-        self._tell_refused(look.uri, look.final, look.status in _REFUSED)
-        if look.document is None and (look.status == 200 or look.status in RETRIED_STATUSES):
-            self._keep_to_what_is_known(known, look)
+        self._tell_refused(probe.uri, probe.final, probe.status in _REFUSED)
+        if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
+            self._keep_to_what_is_known(known, probe)
             return None
-        if look.status == 304 and origin_of(look.final) != origin_of(description):
-            self.final = look.final  # the same document, which by now is elsewhere
-        if look.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
+        if probe.status == 304 and origin_of(probe.final) != origin_of(description):
+            self.final = probe.final  # the same document, which by now is elsewhere
+        if probe.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
             return None
-        return self._discover(known, look)
+        return self._discover(known, probe)
 
-    def _keep_to_what_is_known(self, known: list[SetRow], look: Look) -> None:
+    def _keep_to_what_is_known(self, known: list[SetRow], probe: Probe) -> None:
         """There is no Source Description where there was one: what is remembered stays as it is (DST-F4)."""
-        why = f"the Source Description cannot be read: {unusable(look)}"
-        fault = Unreachable(why, where=look.uri, rule="DST-F4", cause=cause_of(look.status))
-        self._make_do(known, fault, "DST-F4", why, look.uri)
-        if look.status == 200:
-            self._unreadable("DST-F4", why, look.uri)
+        why = f"the Source Description cannot be read: {unusable(probe)}"
+        fault = Unreachable(why, where=probe.uri, rule="DST-F4", cause=cause_of(probe.status))
+        self._make_do(known, fault, "DST-F4", why, probe.uri)
+        if probe.status == 200:
+            self._unreadable("DST-F4", why, probe.uri)
 
     def _wants_more(self, known: list[SetRow]) -> bool:
         """Whether only some sets were read so far, and others are wanted."""
@@ -152,17 +152,17 @@ class Roster:
         with self._database.write() as t:
             pages = msgspec.json.decode(fact(t, _PAGES) or "[]", type=list[str])
             asked = [(page, validators(t, SOURCE, page)) for page in pages]
-        found = list(self._documents.looks(asked))
-        for page, look in zip(pages, found, strict=True):
-            if isinstance(look, SourceFault):
-                fault = look
-            elif look.status not in (200, 304):
-                what = f"HTTP status {look.status}"
-                fault = look.refused or Unreachable(what, where=page, cause=cause_of(look.status))
+        found = list(self._documents.probe_many(asked))
+        for page, probe in zip(pages, found, strict=True):
+            if isinstance(probe, SourceFault):
+                fault = probe
+            elif probe.status not in (200, 304):
+                what = f"HTTP status {probe.status}"
+                fault = probe.refused or Unreachable(what, where=page, cause=cause_of(probe.status))
             else:
                 continue
             self._documents.warn("DST-C5", f"a Source Description cannot be read: {fault.what}", page, fault=fault)
-        return all(isinstance(look, SourceFault) or look.status != 200 for look in found)
+        return all(isinstance(probe, SourceFault) or probe.status != 200 for probe in found)
 
     def _still_unread(self, known: list[SetRow]) -> bool:
         """Try the Capability Lists again that could not be read; False when one of them can by now."""
@@ -177,15 +177,15 @@ class Roster:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", uri)
         return len(still) == len(uris)
 
-    def _discover(self, known: list[SetRow], look: Look | None = None) -> list[SetRow] | None:
+    def _discover(self, known: list[SetRow], probe: Probe | None = None) -> list[SetRow] | None:
         same = self._is_same_url()
-        look = look if look is not None and look.status == 200 else None
+        probe = probe if probe is not None and probe.status == 200 else None
         discovery = Discovery(
             self._documents,
             sitemap=self._options.sitemap,
             wanted=wanted_of(self._options, known),
             known=self._known(known) if same else None,
-            description=look,
+            description=probe,
         )
         try:
             found = discovery.find(self._url)
@@ -213,12 +213,12 @@ class Roster:
         else:
             self._unreadable(rule, what, where, fault)
 
-    def _known(self, known: list[SetRow]) -> dict[str, Known]:
+    def _known(self, known: list[SetRow]) -> dict[str, RememberedOffer]:
         """What is remembered of Capability Lists, to ask for them conditionally."""
         with self._database.write() as t:
             held = all_validators(t, SOURCE)
         offers = {row.offer.identity: row.offer for row in known if row.offer.capability_list == row.offer.identity}
-        return {uri: Known(offer, held[uri]) for uri, offer in offers.items() if uri in held}
+        return {uri: RememberedOffer(offer, held[uri]) for uri, offer in offers.items() if uri in held}
 
     def _unreadable(self, rule: str, what: str, where: str, fault: SourceFault | None = None) -> None:
         """A fault of one set's Capability List: everything else goes on."""
@@ -244,7 +244,7 @@ class Roster:
         with self._database.write() as t:
             return fact(t, "url") == self._url
 
-    def _remember(self, known: list[SetRow], found: Found) -> list[SetRow]:
+    def _remember(self, known: list[SetRow], found: DiscoveredSets) -> list[SetRow]:
         """Remember what was found, and give the sets: those known, also where they have moved, and those that are new.
 
         Known sets whose Capability List, or the Source Description that lists it, cannot be read now are among them, as
@@ -272,17 +272,17 @@ class Roster:
         self._miss(known, rows, told=bool(found.description))
         return rows
 
-    def _alike(self, known: list[SetRow], found: Found) -> Alike | None:
+    def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
         """How sets that are left over are told by what they list; None where the address alone tells another source."""
         url = None if self._is_same_url() else self._url
         may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
         may = may or self._options.moved
-        return likeness(self._documents, self._database, self._url, found.final) if may else None
+        return compare_lists(self._documents, self._database, self._url, found.final) if may else None
 
     def _is_unread(self, offer: Offer) -> bool:
         return offer.capability_list in self._unread or offer.description in self._unread
 
-    def _keep(self, t: Transaction, found: Found, rows: list[SetRow], *, some: bool) -> None:
+    def _keep(self, t: Transaction, found: DiscoveredSets, rows: list[SetRow], *, some: bool) -> None:
         moved = self._documents.moved
         self._moving = [row for row in rows if row.move is not None]
         if self._moving:
@@ -302,7 +302,7 @@ class Roster:
         keep_fact(t, _GONE, "yes" if found.description else "")
         keep_fact(t, _DETOUR, "yes" if found.detours else "")
 
-    def _keep_source(self, t: Transaction, found: Found) -> None:
+    def _keep_source(self, t: Transaction, found: DiscoveredSets) -> None:
         """Remember the address, and where it has led to."""
         keep_fact(t, "url", found.url)
         keep_fact(t, "final", found.final)
@@ -327,9 +327,9 @@ class Roster:
             told = f"the source is at {address} by now: name it like that, the old address may cease to lead there"
             self._listener(Notice("DST-F10", told, self._url))
 
-    def _rows(self, t: Transaction, known: list[SetRow], found: Found, matches: Matches) -> list[SetRow]:
+    def _rows(self, t: Transaction, known: list[SetRow], found: DiscoveredSets, matches: SetMatches) -> list[SetRow]:
         """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
-        names = Names(row.name for row in known)
+        names = SetNames(row.name for row in known)
         folders = {row.folder.lower() for row in known}
         several = found.several or len(known) > 1 or bool(known and not matches.rows)
         rows = []
@@ -372,4 +372,4 @@ class Roster:
 
     def with_fresh_offer(self, row: SetRow) -> SetRow:
         """What is offered of one set just now, where that has to be asked for."""
-        return FreshOffers(self._documents, self._database, self._unread, self._unreadable).of(row)
+        return OfferRefresh(self._documents, self._database, self._unread, self._unreadable).of(row)

@@ -25,7 +25,7 @@ from headwater.sync.state import (
     keep_position,
     remember_base,
 )
-from headwater.sync.transfer.verification import Held, Listed, Same, compare
+from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare
 
 _SAMPLE = 500
 _MOST_PAIRS = 5_000
@@ -89,20 +89,20 @@ UPDATE OR REPLACE failures SET uri = :new || substr(uri, :size + 1), loc = :new 
 WHERE set_id = :set AND {_GOES_ALONG.format("failures")}"""  # noqa: S608  our own names
 
 
-class Prefixes(msgspec.Struct, frozen=True):
+class UriPrefixes(msgspec.Struct, frozen=True):
     """What the URIs began with, and what they begin with by now; each ends in a slash."""
 
     old: str
     new: str
 
 
-class Agreement(msgspec.Struct, frozen=True):
+class ListAgreement(msgspec.Struct, frozen=True):
     """Of `held` files, how many are listed as the `same`, as something that only the source can tell (`open`)."""
 
     held: int
     same: int
     open: int = 0
-    prefixes: Prefixes | None = None
+    prefixes: UriPrefixes | None = None
 
 
 def is_move(old: Offer, new: Offer) -> bool:
@@ -122,7 +122,7 @@ def _where(uri: str | None) -> str | None:
     return None if uri is None else normalise(uri)
 
 
-def take_along(t: Transaction, row: SetRow, offer: Offer, listed: str) -> tuple[Agreement | None, bool]:
+def take_along(t: Transaction, row: SetRow, offer: Offer, listed: str) -> tuple[ListAgreement | None, bool]:
     """Take what is held along to where it is listed by now, if enough of it is; what was found, and whether it was.
 
     Without a move only where most of what is held is listed no more under the URIs that it has; else nothing is found.
@@ -138,7 +138,7 @@ def take_along(t: Transaction, row: SetRow, offer: Offer, listed: str) -> tuple[
     return found, enough
 
 
-def agreement(t: Transaction, row: SetRow, offer: Offer, listed: str) -> Agreement:
+def agreement(t: Transaction, row: SetRow, offer: Offer, listed: str) -> ListAgreement:
     """How far what is listed at the new place is what is held, under the prefixes by which most of it is."""
     t.run(_TABLES)
     t.run("DELETE FROM temp.there")
@@ -150,19 +150,19 @@ def agreement(t: Transaction, row: SetRow, offer: Offer, listed: str) -> Agreeme
     return best if step == 1 else _agreement(t, row, held, best.prefixes)
 
 
-def _agreement(t: Transaction, row: SetRow, held: int, prefixes: Prefixes | None, step: int = 1) -> Agreement:
-    counts: Counter[Same] = Counter()
+def _agreement(t: Transaction, row: SetRow, held: int, prefixes: UriPrefixes | None, step: int = 1) -> ListAgreement:
+    counts: Counter[CopyState] = Counter()
     old, new = (prefixes.old, prefixes.new) if prefixes else ("\0", "\0")
     for hash_, length, lastmod, type_, coding, digest, size, held_lastmod, listed_hash, newer in t.rows(
         _COUNTERPARTS, {"step": step, "set": row.id, "old": old, "new": new, "size": len(old)}
     ):
-        listed = Listed(hash_, length, lastmod, type_, coding)
-        same = Same.YES if hash_ and hash_ == listed_hash and not newer else None
-        counts[same or compare(listed, Held(digest, size, held_lastmod, listed_hash, bool(newer)))] += 1
-    return Agreement(held, counts[Same.YES], counts[Same.ASK], prefixes)
+        listed = ListedResource(hash_, length, lastmod, type_, coding)
+        same = CopyState.YES if hash_ and hash_ == listed_hash and not newer else None
+        counts[same or compare(listed, LocalCopy(digest, size, held_lastmod, listed_hash, bool(newer)))] += 1
+    return ListAgreement(held, counts[CopyState.YES], counts[CopyState.ASK], prefixes)
 
 
-def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[Prefixes]:
+def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
     """The prefixes that the documents' new places suggest, and those by which files of one content have moved.
 
     Only such as take the base of the names along: files that went from one folder to another below it have new names.
@@ -171,7 +171,7 @@ def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[Prefixes]:
     served = _served(t, row, offer, count)
     if served is not None:
         return [served]
-    votes: Counter[Prefixes] = Counter()
+    votes: Counter[UriPrefixes] = Counter()
     t.run("DELETE FROM temp.sample")
     t.run(
         "INSERT INTO temp.sample SELECT uri, hash, length, lastmod FROM temp.there"
@@ -193,7 +193,7 @@ def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[Prefixes]:
     return [one for one in dict.fromkeys((*suggested, *likely)) if one is not None and _carries(one, row.base)]
 
 
-def _served(t: Transaction, row: SetRow, offer: Offer, count: int) -> Prefixes | None:
+def _served(t: Transaction, row: SetRow, offer: Offer, count: int) -> UriPrefixes | None:
     """The prefixes where both places serve resources beside the Capability List, as a Headwater source does."""
     if row.offer.capability_list is None or offer.capability_list is None:
         return None
@@ -203,7 +203,7 @@ def _served(t: Transaction, row: SetRow, offer: Offer, count: int) -> Prefixes |
     return prefixes_of(old, new)
 
 
-def _carries(prefixes: Prefixes, base: str | None) -> bool:
+def _carries(prefixes: UriPrefixes, base: str | None) -> bool:
     if base == "":  # names begin with the host
         return prefixes.old.count("/") == 3
     return base is None or base.startswith(prefixes.old)
@@ -214,7 +214,7 @@ def _below(t: Transaction, table: str, base: str) -> int:
     return int(t.value(query, (len(base), base)))
 
 
-def prefixes_of(old: str, new: str) -> Prefixes | None:
+def prefixes_of(old: str, new: str) -> UriPrefixes | None:
     """What two URIs begin with before the names that they share at their ends; None when they do not differ."""
     before, after = old.split("/"), new.split("/")
     while len(before) > 3 and len(after) > 3 and before[-1] == after[-1]:
@@ -223,10 +223,10 @@ def prefixes_of(old: str, new: str) -> Prefixes | None:
     if before == after or len(before) < 3 or len(after) < 3:
         return None
     # what is left ends in names that differ: a folder each, or nothing but the origins
-    return Prefixes("/".join(before) + "/", "/".join(after) + "/")
+    return UriPrefixes("/".join(before) + "/", "/".join(after) + "/")
 
 
-def rename(t: Transaction, row: SetRow, offer: Offer, prefixes: Prefixes | None) -> None:
+def rename(t: Transaction, row: SetRow, offer: Offer, prefixes: UriPrefixes | None) -> None:
     """Remember everything of a set under its new URIs; what is still listed under its old one keeps that.
 
     Needs what `agreement` has left. The position stays; which entries of which list were done does not hold elsewhere.
@@ -261,7 +261,7 @@ def rename(t: Transaction, row: SetRow, offer: Offer, prefixes: Prefixes | None)
             keep_position(t, row.id, Position(time=row.position.time))
 
 
-def suffices(found: Agreement, move: Move | None) -> bool:
+def suffices(found: ListAgreement, move: Move | None) -> bool:
     """Whether so much agrees that the set is the one that is held.
 
     At least half of the files, by their hashes; after a permanent redirect also what nothing speaks against; where the
@@ -288,7 +288,7 @@ def displaced(t: Transaction, row: SetRow) -> bool:
     return count > 0 and 2 * _below(t, "listed", row.base) < count
 
 
-def moved_elsewhere(offer: Offer, found: Agreement, source: str, destination: str, *, said: bool) -> MovedElsewhere:
+def moved_elsewhere(offer: Offer, found: ListAgreement, source: str, destination: str, *, said: bool) -> MovedElsewhere:
     """The error where what is listed at the new place is not what is held."""
     what = f"{found.same + found.open:,} of the {found.held:,} files that are held are listed at {offer.identity}"
     if said:

@@ -14,28 +14,28 @@ from headwater.spec.kinds import Kind
 from headwater.spec.uris import normalise
 from headwater.sync.faults import UnknownSetName
 from headwater.sync.lists.capability_lists import CapabilityLists, validated
-from headwater.sync.lists.documents import Look
-from headwater.sync.options import Options
-from headwater.sync.sets.set_names import Candidates, Names
+from headwater.sync.lists.documents import Probe
+from headwater.sync.options import SyncOptions
+from headwater.sync.sets.set_names import NameCandidates, SetNames
 from headwater.sync.state import Offer, SetRow
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class SetSelection(msgspec.Struct, frozen=True):
     """What the user has said, and the identity of each set that is remembered, by its name."""
 
     said: tuple[str, ...] = ()
     remembered: Mapping[str, str] = {}
 
 
-def choose(listed: Sequence[str], wanted: Wanted) -> dict[str, str] | None:
+def choose_sets(listed: Sequence[str], wanted: SetSelection) -> dict[str, str] | None:
     """The name of each set that is meant, by its address; None when only reading all that is listed can tell.
 
     `listed` are different addresses, in document order, in which those that are meant come too.
     """
     known = {identity: name for name, identity in wanted.remembered.items()}
-    remembered = Names(known.values())
+    remembered = SetNames(known.values())
     some_missing = not known.keys() <= set(listed)  # they may have moved to an address that is listed (DST-F10)
-    candidates = Candidates(listed)
+    candidates = NameCandidates(listed)
     names = {identity: name for name, identity in candidates.names.items()}
     chosen: dict[str, str] = {}
     for said in wanted.said:
@@ -56,7 +56,7 @@ MOST_SETS = 100_000
 _CAPABILITY_LIST = "capabilitylist"
 
 
-class Shortlist(msgspec.Struct, frozen=True):
+class SelectedSets(msgspec.Struct, frozen=True):
     """What the wanted sets offer, which remembered ones of them cannot be read and why, and all that is listed."""
 
     offers: tuple[Offer, ...]
@@ -64,13 +64,13 @@ class Shortlist(msgspec.Struct, frozen=True):
     listed: tuple[str, ...]
 
 
-def shortlist(description: Look, wanted: Wanted, lists: CapabilityLists) -> Shortlist | None:
+def select_sets(description: Probe, wanted: SetSelection, lists: CapabilityLists) -> SelectedSets | None:
     """Read the Capability Lists of the wanted sets, and no other; None where only reading all of them can tell."""
     listed = _addresses(description, lists) if wanted.said else None
-    names = choose(list(listed), wanted) if listed else None
+    names = choose_sets(list(listed), wanted) if listed else None
     if listed is None or names is None:
         return None
-    lists.look(names)
+    lists.probe(names)
     offers, faults = [], []
     for uri, name in names.items():
         offer = lists.offer(uri, listed[uri])
@@ -80,15 +80,15 @@ def shortlist(description: Look, wanted: Wanted, lists: CapabilityLists) -> Shor
             faults.append((uri, lists.why_not(uri) or "it is no Capability List any more"))
         else:
             return None
-    return Shortlist(tuple(offers), tuple(faults), tuple(listed))
+    return SelectedSets(tuple(offers), tuple(faults), tuple(listed))
 
 
-def _addresses(description: Look, lists: CapabilityLists) -> dict[str, str] | None:
+def _addresses(description: Probe, lists: CapabilityLists) -> dict[str, str] | None:
     """Every Capability List that is listed (DST-A6), and where; None when something else is listed, or nothing answers.
 
     An index of Source Descriptions is followed to these (RS-SD-09, AMB-53).
     """
-    pages: list[Look | None] = [description]
+    pages: list[Probe | None] = [description]
     if description.document is not None and description.document.kind is Kind.SOURCE_DESCRIPTION_INDEX:
         pages = []
         for entry in description.entries:
@@ -113,9 +113,9 @@ def _addresses(description: Look, lists: CapabilityLists) -> dict[str, str] | No
 _MOST_NAMES = 50
 
 
-def wanted_of(options: Options, known: Sequence[SetRow]) -> Wanted:
+def wanted_of(options: SyncOptions, known: Sequence[SetRow]) -> SetSelection:
     """What the user wants of the sets of a source, some of which are known."""
-    return Wanted(options.sets, {row.name: row.offer.identity for row in known})
+    return SetSelection(options.sets, {row.name: row.offer.identity for row in known})
 
 
 def pick(rows: list[SetRow], wanted: Sequence[str], where: str) -> list[SetRow]:

@@ -15,7 +15,7 @@ _LONGEST_PART = 80
 _LONGEST_NAME = 200  # a set's folder has its name, of which file systems take 255 octets; a number may follow
 
 
-class Names:
+class SetNames:
     """The names that are taken, whatever their case."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
@@ -45,7 +45,7 @@ class Names:
 
 def names_of(identities: Sequence[str]) -> list[str]:
     """A name for each of these addresses, in their order: the plainest that no earlier one has."""
-    names = Names()
+    names = SetNames()
     found = []
     for identity in identities:
         plain, stem = _plain(identity)
@@ -54,7 +54,7 @@ def names_of(identities: Sequence[str]) -> list[str]:
     return found
 
 
-class Candidates:
+class NameCandidates:
     """Who among these addresses could come by a name, whichever of the others turn out to be sets."""
 
     def __init__(self, identities: Sequence[str]) -> None:

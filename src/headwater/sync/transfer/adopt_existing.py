@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from headwater.sync.copy.file_tree import Tree
+from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import digest_of_path
 from headwater.sync.timestamps import SECOND
 from headwater.sync.transfer.attempts import mtime_ns
@@ -12,7 +12,7 @@ from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import Work
 
 
-def adopt(tree: Tree, work: Work) -> tuple[tuple[int, int], str] | None:
+def adopt_existing(tree: FileTree, work: Work) -> tuple[tuple[int, int], str] | None:
     """Size, modification time (ns) and digest of the file at the resource's place; None: it has to be fetched."""
     found = _right(tree, work.path, work.hash, work.length, work.lastmod)
     if found is None:
@@ -26,13 +26,13 @@ def adopt(tree: Tree, work: Work) -> tuple[tuple[int, int], str] | None:
     return (there.st_size, kept or there.st_mtime_ns), digest
 
 
-def is_listed(tree: Tree, path: bytes, listed: str | None, length: int | None, lastmod: int | None) -> bool:
-    """Whether the file at `path` is what is listed, as `adopt` would find."""
+def is_listed(tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None) -> bool:
+    """Whether the file at `path` is what is listed, as `adopt_existing` would find."""
     return _right(tree, path, listed, length, lastmod) is not None
 
 
 def _right(
-    tree: Tree, path: bytes, listed: str | None, length: int | None, lastmod: int | None
+    tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None
 ) -> tuple[os.stat_result, str] | None:
     """What is there and its digest, if it is what is listed: by hash; where none is listed, by length and time."""
     found = tree.stat(path)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.sync.timestamps import SECOND, http_micros
+from headwater.sync.timestamps import SECOND, http_date_micros
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import Work
 
@@ -48,12 +48,12 @@ def mirror_base(loc: str, href: str) -> str:
     return "/".join(theirs)
 
 
-def bound(length: int | None, largest: int) -> int:
+def octet_limit(length: int | None, largest: int) -> int:
     """How many octets of a resource are taken: a listed length leaves room for growth, not for an endless answer."""
     return largest if length is None else min(largest, max(_ROOM_FOR_GROWTH, 4 * length))
 
 
 def mtime_ns(lastmod: int | None, last_modified: str | None) -> int | None:
     """The file's modification time: as listed, else as sent, else none."""
-    at = lastmod if lastmod is not None else http_micros(last_modified)
+    at = lastmod if lastmod is not None else http_date_micros(last_modified)
     return at * 1000 if at is not None and 0 <= at < 8_000_000_000 * SECOND else None

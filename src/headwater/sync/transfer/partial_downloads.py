@@ -18,7 +18,7 @@ import msgspec
 from headwater.storage.database import Database
 from headwater.sync.copy.file_tree import boot_id
 from headwater.sync.network.fetch import Fetch, Fetched
-from headwater.sync.network.range_requests import Kept
+from headwater.sync.network.range_requests import StoredPart
 from headwater.sync.network.scheduler import site_of
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.state import PARTIAL_PREFIX
@@ -47,7 +47,7 @@ class _Row(msgspec.Struct, frozen=True):
     boot: str
 
 
-class Parts:
+class PartialDownloads:
     """The parts of one set: the transport asks it what there is, and tells it what begins (a `Keeper`)."""
 
     def __init__(self, database: Database, temp: str, set_id: int, now: Callable[[], int]) -> None:
@@ -63,7 +63,7 @@ class Parts:
             self._rows = {row.href: row for row in (_Row(*row) for row in rows)}
         self._earlier = {row.name for row in self._rows.values()}
 
-    def kept(self, fetch: Fetch) -> Kept | None:
+    def kept(self, fetch: Fetch) -> StoredPart | None:
         """What there is of this body, if it may be gone on with."""
         work = _work(fetch)
         self._brought.pop(work.n, None)
@@ -79,7 +79,7 @@ class Parts:
         if row.name in self._earlier:
             self._brought[work.n] = min(octets, row.total - 1)
         site = "" if _is_verified(fetch) else site_of(row.href) or ""
-        return Kept(path, min(octets, row.total - 1), row.validator, row.total, site)
+        return StoredPart(path, min(octets, row.total - 1), row.validator, row.total, site)
 
     def _may_go_on(self, row: _Row, fetch: Fetch, octets: int) -> bool:
         work = _work(fetch)

@@ -14,49 +14,58 @@ from headwater.progress import Done, Listener, Progress, ignored
 from headwater.spec.hashes import Digest
 from headwater.storage.database import Database
 from headwater.sync.copy.file_names import escaped_path
-from headwater.sync.copy.file_tree import InTheWay, Tree, shown
+from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
 from headwater.sync.network.authentication import REFUSED, Presented
-from headwater.sync.network.transport import Failure, FailureKind, Fetch, Fetched, Transport
+from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure, Transport
 from headwater.sync.state import SetRow
-from headwater.sync.timestamps import SECOND, http_micros, telling
-from headwater.sync.transfer.adopt_existing import adopt
-from headwater.sync.transfer.attempts import bound, mirror_base, mirrors_of, mtime_ns, next_step
+from headwater.sync.timestamps import SECOND, http_date_micros, strong_last_modified
+from headwater.sync.transfer.adopt_existing import adopt_existing
+from headwater.sync.transfer.attempts import mirror_base, mirrors_of, mtime_ns, next_step, octet_limit
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file
-from headwater.sync.transfer.partial_downloads import Parts
-from headwater.sync.transfer.result_log import Outcomes
-from headwater.sync.transfer.unconfirmed_content import UNCONFIRMED, Aside, KeptAside
-from headwater.sync.transfer.verification import GOOD, Form, Judgement, Listed, Verdict, fits, judge, strongest_of
-from headwater.sync.transfer.work_queue import Counts, Work
+from headwater.sync.transfer.partial_downloads import PartialDownloads
+from headwater.sync.transfer.result_log import ResultLog
+from headwater.sync.transfer.unconfirmed_content import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile
+from headwater.sync.transfer.verification import (
+    GOOD,
+    BodyForm,
+    Judgement,
+    ListedResource,
+    Verdict,
+    fits,
+    judge,
+    strongest_of,
+)
+from headwater.sync.transfer.work_queue import PlanCounts, Work
 
 _GOOD = (200, 203)
 _PAST_CACHES = (("Cache-Control", "no-cache"), ("Pragma", "no-cache"))
 
 
-class Transfer:
+class ResourceTransfer:
     """Works `temp.work` off for one set. Raises StoreFault when the copy itself cannot be written."""
 
     def __init__(
         self,
         transport: Transport,
         database: Database,
-        tree: Tree,
+        tree: FileTree,
         temp: str,
         row: SetRow,
         run: int,
-        counts: Counts,
+        counts: PlanCounts,
         listener: Listener,
         warn: Callable[[str, str, str | None], None],
         *,
         now: Callable[[], int],
         adopt: bool,
         largest: int,
-        aside: Aside,
+        unconfirmed: UnconfirmedContent,
         objection: Callable[[str], str | None],
         each: Callable[[Done], None] = ignored,
     ) -> None:
-        """`aside`: what the same run has put there before.
+        """`unconfirmed`: what the same run has put there before.
 
         `objection`: what the scope says of a URI that is to be asked for, or of one that is redirected to.
         """
@@ -70,35 +79,35 @@ class Transfer:
         self._now = now
         self._adopt = adopt
         self._largest = largest
-        self._aside = aside
+        self._unconfirmed = unconfirmed
         self._objection = objection
         self._each = each
         self._distrusted: set[str] = set()
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
-        self._outcomes = Outcomes(database, row, run, self._told)
-        self._parts = Parts(database, temp, row.id, now)
+        self._results = ResultLog(database, row, run, self._told)
+        self._parts = PartialDownloads(database, temp, row.id, now)
 
     def run(self) -> None:
         """Fetch everything that is planned; returns when each row is placed or remembered as failed."""
-        outcomes = self._outcomes
+        results = self._results
         try:
-            while outcomes.total and outcomes.has_round(self._round):
+            while results.total and results.has_round(self._round):
                 for fetched in self._transport.many(self._fetches()):
                     self._settle(fetched)
-                outcomes.flush()
+                results.flush()
                 self._round += 1
-            outcomes.flush()
+            results.flush()
             self._parts.clean()
         finally:
-            outcomes.flush()
+            results.flush()
             self._tell_noted()
 
     def _told(self, done: int) -> None:
-        self._listener(Progress("transferring", done, self._outcomes.total, self._counts.octets))
+        self._listener(Progress("transferring", done, self._results.total, self._counts.octets))
 
     def _fetches(self) -> Iterator[Fetch]:
-        while chunk := self._outcomes.next_chunk(self._round):
+        while chunk := self._results.next_chunk(self._round):
             for work in chunk:
                 if self._adopt and work.step == 0 and work.held is None and self._adopted(work):
                     continue
@@ -106,26 +115,26 @@ class Transfer:
                     continue
                 fetch = self._fetch(work)
                 if work.tries is not None and work.step < 2 and (objection := self._objection(work.loc)):
-                    self._settle(Fetched(fetch, uri=fetch.uri, failure=Failure(FailureKind.PROTOCOL, objection)))
+                    self._settle(Fetched(fetch, uri=fetch.uri, failure=FetchFailure(FailureKind.PROTOCOL, objection)))
                     continue  # remembered as failed, and not in the scope any more
                 yield fetch
 
     def _adopted(self, work: Work) -> bool:
-        found = adopt(self._tree, work)
+        found = adopt_existing(self._tree, work)
         if found is None:
             return False
         self._counts.adopted += 1
-        self._outcomes.placed(work, work.path, *found)
-        self._each(Done("adopted", work.uri, shown(work.path)))
+        self._results.placed(work, work.path, *found)
+        self._each(Done("adopted", work.uri, printable_path(work.path)))
         return True
 
     def _from_aside(self, work: Work) -> bool:
         """Place what came before it was listed, where it is what is listed by now (5.3)."""
-        kept = self._aside.take(work.uri)
+        kept = self._unconfirmed.take(work.uri)
         if kept is None:
             return False
         wanted = strongest_of(work.hash)
-        if wanted is None or not self._aside.fits(kept, work):
+        if wanted is None or not self._unconfirmed.fits(kept, work):
             self._tree.discard(kept.name)
             return False
         came = Fetched(self._fetch(work), status=200, headers=kept.headers)
@@ -140,7 +149,7 @@ class Transfer:
             into=f"{self._temp}/{work.name}",
             holds_small=True,
             algorithms=(wanted.algorithm if wanted else "sha-256",),
-            max_octets=bound(work.length, self._largest),
+            max_octets=octet_limit(work.length, self._largest),
             keeper=self._parts,
             key=(work, wanted),
             objection=self._objection if work.step < 2 else None,
@@ -154,7 +163,7 @@ class Transfer:
         self._parts.settled(fetched)
         if failure is not None and failure.kind is FailureKind.STORE:
             raise DestinationUnusable(f"cannot write: {failure.text}", where=str(self._temp))
-        before = self._aside.take(work.uri) if work.step else None
+        before = self._unconfirmed.take(work.uri) if work.step else None
         if before is not None:
             self._tree.discard(before.name)
         if failure is None and fetched.status in _GOOD:
@@ -162,7 +171,7 @@ class Transfer:
         elif failure is None and fetched.status == 304 and (work.etag or work.last_modified) and work.held:
             self._counts.updated -= 1
             self._counts.unchanged += 1
-            self._outcomes.confirmed(work, self._touched(work))
+            self._results.confirmed(work, self._touched(work))
         else:
             if fetched.ok:
                 self._tree.discard(work.name)
@@ -180,7 +189,7 @@ class Transfer:
         found = self._tree.stat(work.path)
         return None if found is None else found.st_mtime_ns
 
-    def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: KeptAside | None) -> None:
+    def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: UnconfirmedFile | None) -> None:
         algorithm = fetched.fetch.algorithms[0]
         octets, found = fetched.octets, fetched.digests[algorithm]
         name = work.name
@@ -193,7 +202,7 @@ class Transfer:
             verdict = GOOD
         else:
             verdict, octets, found = self._judged(work, wanted, fetched, coding)
-        if verdict.form is Form.DECODED:
+        if verdict.form is BodyForm.DECODED:
             self._tree.discard(name)
             name += "d"
         if verdict.judgement is Judgement.DIFFERENT or (fetched.resumed_at and verdict.judgement is Judgement.NEWER):
@@ -211,21 +220,21 @@ class Transfer:
         if before is None:
             if body is not None:
                 self._tree.write(name, body, None)
-            self._aside.put(work, name, octets, digest, fetched.headers)
+            self._unconfirmed.put(work, name, octets, digest, fetched.headers)
         elif body is None:
             self._tree.discard(name)
         self._fail(work, f"{UNCONFIRMED}: {verdict.reason}", fetched)
 
-    def _may_stand(self, work: Work, before: KeptAside | None, digest: str, modified: str | None) -> bool:
+    def _may_stand(self, work: Work, before: UnconfirmedFile | None, digest: str, modified: str | None) -> bool:
         """Whether what is newer than listed is placed unconfirmed: equal twice, and no verified copy gives way."""
         if before is None or before.digest != digest or before.headers.get("last-modified") != modified:
             return False
-        return not self._aside.replaces_verified(work)
+        return not self._unconfirmed.replaces_verified(work)
 
     def _judged(self, work: Work, wanted: Digest | None, fetched: Fetched, coding: str) -> tuple[Verdict, int, str]:
         """The verdict, and of the octets that it is about their number and digest."""
-        listed = Listed(work.hash, work.length, work.lastmod, work.type, work.encoding, work.known_at)
-        forms = {Form.RECEIVED: (fetched.octets, fetched.digests[fetched.fetch.algorithms[0]])}
+        listed = ListedResource(work.hash, work.length, work.lastmod, work.type, work.encoding, work.known_at)
+        forms = {BodyForm.RECEIVED: (fetched.octets, fetched.digests[fetched.fetch.algorithms[0]])}
         if coding in ("", "identity"):
             verdict = judge(listed, wanted, forms, _own_time(work, fetched))
         else:
@@ -235,10 +244,10 @@ class Transfer:
     def _decoded(
         self,
         work: Work,
-        listed: Listed,
+        listed: ListedResource,
         wanted: Digest | None,
         fetched: Fetched,
-        forms: dict[Form, tuple[int, str]],
+        forms: dict[BodyForm, tuple[int, str]],
         coding: str,
     ) -> Verdict:
         """An answer with a content coding that nobody, or the entry, asked for (AMB-16)."""
@@ -251,16 +260,20 @@ class Transfer:
         algorithm = fetched.fetch.algorithms[0]
         try:
             found = decode_file(
-                f"{self._temp}/{name}", f"{self._temp}/{name}d", coding, algorithm, bound(work.length, self._largest)
+                f"{self._temp}/{name}",
+                f"{self._temp}/{name}d",
+                coding,
+                algorithm,
+                octet_limit(work.length, self._largest),
             )
         except CannotDecode as cause:
             self._tree.discard(f"{name}d")
             if certain:
                 return first
-            return Verdict(Judgement.DIFFERENT, Form.RECEIVED, f"content coding {coding[:40]}: {cause}")
-        forms[Form.DECODED] = found
-        verdict = judge(listed, wanted, forms if certain else {Form.DECODED: found}, modified)
-        if verdict.form is Form.RECEIVED:
+            return Verdict(Judgement.DIFFERENT, BodyForm.RECEIVED, f"content coding {coding[:40]}: {cause}")
+        forms[BodyForm.DECODED] = found
+        verdict = judge(listed, wanted, forms if certain else {BodyForm.DECODED: found}, modified)
+        if verdict.form is BodyForm.RECEIVED:
             self._tree.discard(f"{name}d")
         return verdict
 
@@ -268,7 +281,7 @@ class Transfer:
         """Differences that are warnings only (DST-V 3, 4)."""
         if work.type and sent and work.type != sent and _media_type(work.type) != _media_type(sent):
             self._note(work, "DST-V3", "the media type differs from the one listed")
-        if work.lastmod is not None and (at := http_micros(modified)) is not None:
+        if work.lastmod is not None and (at := http_date_micros(modified)) is not None:
             if at // SECOND < work.lastmod // SECOND:
                 self._note(work, "DST-V4", "Last-Modified is older than the lastmod listed")
             elif at // SECOND > work.lastmod // SECOND:
@@ -296,20 +309,20 @@ class Transfer:
         try:
             try:
                 tree.place(name, path)
-            except InTheWay:
+            except PathOccupied:
                 if work.held is not None:
                     raise
                 prefix = self._set.folder.encode() + b"/" if self._set.folder else b""
                 path = prefix + escaped_path(work.uri)
                 tree.place(name, path)
-        except InTheWay as cause:
+        except PathOccupied as cause:
             tree.discard(name)
             self._fail(work, str(cause), fetched)
             return
         self._counts.octets += octets - (self._parts.brought_along(work) if fetched.resumed_at else 0)
-        told = telling(headers)
-        self._outcomes.placed(work, path, found, digest, etag=headers.get("etag"), modified=told, newer=newer)
-        self._each(Done("created" if work.held is None else "updated", work.uri, shown(path), octets))
+        told = strong_last_modified(headers)
+        self._results.placed(work, path, found, digest, etag=headers.get("etag"), modified=told, newer=newer)
+        self._each(Done("created" if work.held is None else "updated", work.uri, printable_path(path), octets))
 
     # what did not come
 
@@ -319,7 +332,7 @@ class Transfer:
         if step is None:
             self._fail(work, work.reason or reason, fetched)
         else:
-            self._outcomes.again(work, step, self._round + 1, work.reason or reason)
+            self._results.again(work, step, self._round + 1, work.reason or reason)
 
     def _fail(self, work: Work, reason: str, fetched: Fetched) -> None:
         self._counts.failed += 1
@@ -327,8 +340,8 @@ class Transfer:
             self._counts.created -= 1
         else:
             self._counts.updated -= 1
-        self._outcomes.failed(work, reason, fetched.status, fetched.retry_after_seconds, self._now())
-        self._each(Done("failed", work.uri, shown(work.path), reason=reason))
+        self._results.failed(work, reason, fetched.status, fetched.retry_after_seconds, self._now())
+        self._each(Done("failed", work.uri, printable_path(work.path), reason=reason))
 
 
 def _headers(work: Work) -> tuple[tuple[str, str], ...]:

@@ -40,7 +40,7 @@ _CONFIRMED = (
 )
 
 
-class Outcomes:
+class ResultLog:
     """The work of one set, taken in order, and what came of it. `told` hears after each batch how much is done."""
 
     def __init__(self, database: Database, row: SetRow, run: int, told: Callable[[int], None]) -> None:

@@ -14,16 +14,16 @@ from collections.abc import Mapping
 import msgspec
 
 from headwater.storage.database import Database, Transaction
-from headwater.sync.copy.file_tree import Tree
-from headwater.sync.copy.local_files import HeldFiles, digest_of_file
+from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.copy.local_files import LocalFiles, digest_of_file
 from headwater.sync.transfer.verification import strongest_of
-from headwater.sync.transfer.work_queue import ADD_WORK, Counts, Work
+from headwater.sync.transfer.work_queue import ADD_WORK, PlanCounts, Work
 
 UNCONFIRMED = "newer than listed, and no list tells of it yet"
 _KEPT_HEADERS = ("etag", "last-modified", "date")
 
 
-class KeptAside(msgspec.Struct, frozen=True):
+class UnconfirmedFile(msgspec.Struct, frozen=True):
     """One answer: its temporary file, octets and digest, and the headers that go with a copy."""
 
     name: str
@@ -32,10 +32,10 @@ class KeptAside(msgspec.Struct, frozen=True):
     headers: dict[str, str]
 
 
-class Aside:
+class UnconfirmedContent:
     """What is kept aside of one set, in the folder of temporary files; `count` says how much."""
 
-    def __init__(self, database: Database, tree: Tree | None) -> None:
+    def __init__(self, database: Database, tree: FileTree | None) -> None:
         self._database = database
         self._tree = tree
         self._made = 0
@@ -47,7 +47,9 @@ class Aside:
         """Keep a finished temporary file."""
         assert self._tree is not None
         self._made += 1
-        kept = KeptAside(f"aside-{self._made}", octets, digest, {n: headers[n] for n in _KEPT_HEADERS if n in headers})
+        kept = UnconfirmedFile(
+            f"aside-{self._made}", octets, digest, {n: headers[n] for n in _KEPT_HEADERS if n in headers}
+        )
         self._tree.rename(name, kept.name)
         with self._database.write() as t:
             t.run(
@@ -56,7 +58,7 @@ class Aside:
             )
         self.count += 1
 
-    def take(self, uri: str) -> KeptAside | None:
+    def take(self, uri: str) -> UnconfirmedFile | None:
         """What is kept of a resource, and no longer from here on: the file is the caller's."""
         if not self.count:
             return None
@@ -66,9 +68,9 @@ class Aside:
         if kept is None:
             return None
         self.count -= 1
-        return msgspec.msgpack.decode(kept, type=KeptAside)
+        return msgspec.msgpack.decode(kept, type=UnconfirmedFile)
 
-    def fits(self, kept: KeptAside, work: Work) -> bool:
+    def fits(self, kept: UnconfirmedFile, work: Work) -> bool:
         """Whether these octets are what an entry lists, by its strongest digest; a length alone proves nothing."""
         wanted = strongest_of(work.hash)
         if wanted is None or (work.length is not None and work.length != kept.octets):
@@ -76,7 +78,7 @@ class Aside:
         algorithm, _, found = kept.digest.partition(":")
         return (found if algorithm == wanted.algorithm else self._digest(kept, wanted.algorithm)) == wanted.hex
 
-    def _digest(self, kept: KeptAside, algorithm: str) -> str | None:
+    def _digest(self, kept: UnconfirmedFile, algorithm: str) -> str | None:
         tree = self._tree
         assert tree is not None
         return digest_of_file(lambda: tree.open_temporary(kept.name), algorithm)
@@ -87,9 +89,9 @@ class Aside:
             return False
         with self._database.write() as t:
             row = t.one("SELECT path, size, mtime_ns FROM resources WHERE id = ? AND newer = 0", (work.held,))
-        return row is not None and HeldFiles(self._tree).intact(*row)
+        return row is not None and LocalFiles(self._tree).intact(*row)
 
-    def plan_again(self, t: Transaction, set_id: int, counts: Counts) -> None:
+    def plan_again(self, t: Transaction, set_id: int, counts: PlanCounts) -> None:
         """Plan what is kept for another transfer, past all caches, unless a list has settled it as deleted."""
         query = (
             "SELECT a.work FROM temp.aside a JOIN failures f ON f.set_id = ? AND f.uri = a.uri"
@@ -113,7 +115,9 @@ class Aside:
         if self._tree is None or not self.count:
             return
         with self._database.write() as t:
-            left = [msgspec.msgpack.decode(kept, type=KeptAside) for (kept,) in t.rows("SELECT kept FROM temp.aside")]
+            left = [
+                msgspec.msgpack.decode(kept, type=UnconfirmedFile) for (kept,) in t.rows("SELECT kept FROM temp.aside")
+            ]
             t.run("DELETE FROM temp.aside")
         for kept in left:
             with contextlib.suppress(OSError):

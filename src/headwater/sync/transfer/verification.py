@@ -13,10 +13,10 @@ from enum import Enum
 import msgspec
 
 from headwater.spec.hashes import STRONGEST, Digest, parse_hash
-from headwater.sync.timestamps import SECOND, http_micros
+from headwater.sync.timestamps import SECOND, http_date_micros
 
 
-class Listed(msgspec.Struct, frozen=True, gc=False):
+class ListedResource(msgspec.Struct, frozen=True, gc=False):
     """What a list says of one resource. `known_at`: the moment it speaks of (a change's time, a list's `at`)."""
 
     hash: str | None = None
@@ -27,7 +27,7 @@ class Listed(msgspec.Struct, frozen=True, gc=False):
     known_at: int | None = None
 
 
-class Form(Enum):
+class BodyForm(Enum):
     """Which octets of an answer are stored."""
 
     RECEIVED = "received"
@@ -46,7 +46,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """The judgement, which octets it is about, and the sentence that explains a refusal."""
 
     judgement: Judgement
-    form: Form = Form.RECEIVED
+    form: BodyForm = BodyForm.RECEIVED
     reason: str = ""
     verified: bool = True
     """False when the list gave nothing to verify with: the copy is what the server sent."""
@@ -85,7 +85,10 @@ def fits(digest: Digest, length: int | None, octets: int, found: str) -> bool:
 
 
 def judge(
-    listed: Listed, digest: Digest | None, forms: Mapping[Form, tuple[int, str | None]], last_modified: str | None
+    listed: ListedResource,
+    digest: Digest | None,
+    forms: Mapping[BodyForm, tuple[int, str | None]],
+    last_modified: str | None,
 ) -> Verdict:
     """Judge an answer by `digest` (the strongest listed) and length.
 
@@ -96,13 +99,13 @@ def judge(
     for form, reason in zip(forms, reasons, strict=True):
         if not reason:
             return Verdict(Judgement.GOOD, form, verified=digest is not None or listed.length is not None)
-    chosen = Form.DECODED if Form.DECODED in forms and not listed.encoding else Form.RECEIVED
+    chosen = BodyForm.DECODED if BodyForm.DECODED in forms and not listed.encoding else BodyForm.RECEIVED
     if is_newer(listed, last_modified):
         return Verdict(Judgement.NEWER, chosen, reasons[0])
     return Verdict(Judgement.DIFFERENT, chosen, reasons[0])
 
 
-def _objection(listed: Listed, digest: Digest | None, octets: int, found: str | None) -> str:
+def _objection(listed: ListedResource, digest: Digest | None, octets: int, found: str | None) -> str:
     if digest is not None and found != digest.hex:
         return f"{digest.algorithm} is {found}, listed is {digest.hex}"
     if listed.length is not None and octets != listed.length:
@@ -110,16 +113,16 @@ def _objection(listed: Listed, digest: Digest | None, octets: int, found: str | 
     return ""
 
 
-def is_newer(listed: Listed, last_modified: str | None) -> bool:
+def is_newer(listed: ListedResource, last_modified: str | None) -> bool:
     """Whether the answer's `Last-Modified` says that the resource changed after the list spoke of it (5.3)."""
-    modified = http_micros(last_modified)
+    modified = http_date_micros(last_modified)
     moments = [m for m in (listed.known_at, listed.lastmod) if m is not None]
     if modified is None or not moments:
         return False
     return modified > max(moments) // SECOND * SECOND
 
 
-class Same(Enum):
+class CopyState(Enum):
     """Whether a held copy is what a list describes (4.3)."""
 
     YES = "yes"
@@ -127,7 +130,7 @@ class Same(Enum):
     ASK = "ask"
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class LocalCopy(msgspec.Struct, frozen=True, gc=False):
     """What we know of our own copy: the digest it was verified with or given, its length, the `lastmod` it had."""
 
     digest: str | None
@@ -137,22 +140,22 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     newer: bool = False
 
 
-def compare(listed: Listed, held: Held) -> Same:
+def compare(listed: ListedResource, held: LocalCopy) -> CopyState:
     """Compare without the network: any digest both have, else `lastmod` and length, else the source must be asked."""
     wanted = digests_of(listed.hash)
     own = {d.algorithm: d.hex for text in (held.digest,) for d in digests_of(text)}
     shared = [d for d in wanted if d.algorithm in own]
     if shared:
-        return Same.YES if all(own[d.algorithm] == d.hex for d in shared) else Same.NO
+        return CopyState.YES if all(own[d.algorithm] == d.hex for d in shared) else CopyState.NO
     if wanted or held.newer:
-        return Same.ASK
+        return CopyState.ASK
     if listed.length is not None and held.length is not None and listed.length != held.length:
-        return Same.NO
+        return CopyState.NO
     if listed.hash and held.listed_hash and listed.hash != held.listed_hash:
-        return Same.ASK  # digests that cannot be computed here, but they tell of another state
+        return CopyState.ASK  # digests that cannot be computed here, but they tell of another state
     if listed.lastmod is not None and held.lastmod is not None:
         if listed.lastmod != held.lastmod:
-            return Same.ASK
+            return CopyState.ASK
         if listed.length is not None and held.length is not None:
-            return Same.YES
-    return Same.ASK
+            return CopyState.YES
+    return CopyState.ASK

@@ -10,7 +10,7 @@ ADD_WORK = (
 )
 
 
-class Counts(msgspec.Struct):
+class PlanCounts(msgspec.Struct):
     """What a plan, and then a run, amounts to for one set."""
 
     created: int = 0

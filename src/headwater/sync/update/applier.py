@@ -10,22 +10,22 @@ from headwater.errors import Exit
 from headwater.progress import Done, Progress
 from headwater.storage.database import Transaction
 from headwater.sync.copy.file_names import base_folder
-from headwater.sync.copy.file_tree import Tree, flush, shown
-from headwater.sync.copy.local_files import HeldFiles
+from headwater.sync.copy.file_tree import FileTree, flush, printable_path
+from headwater.sync.copy.local_files import LocalFiles
 from headwater.sync.faults import FixedBase
 from headwater.sync.lists.refused_entries import any_refused
-from headwater.sync.options import Action
+from headwater.sync.options import PlannedAction
 from headwater.sync.state import forget_measure, former_bases, intend, keep_measure, measure, one_set
 from headwater.sync.transfer.adopt_existing import is_listed
-from headwater.sync.transfer.resources import Transfer
-from headwater.sync.transfer.unconfirmed_content import Aside
-from headwater.sync.transfer.work_queue import Counts
+from headwater.sync.transfer.resources import ResourceTransfer
+from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
+from headwater.sync.transfer.work_queue import PlanCounts
 from headwater.sync.update.base_detection import fitting_base
 from headwater.sync.update.difference import Difference
-from headwater.sync.update.path_conflicts import Claims, first_base
+from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.plan import clear, consent_for, guard
-from headwater.sync.update.retry_queue import Arrears
-from headwater.sync.update.set_context import Standing
+from headwater.sync.update.retry_queue import RetryQueue
+from headwater.sync.update.set_context import SetContext
 
 _MOST_ACTIONS = 10_000
 _DELETIONS = 500
@@ -33,23 +33,23 @@ _DELETIONS = 500
 PlanStep = Callable[[Transaction, Difference], None]
 
 
-class Execution:
+class Applier:
     """Plans and carries out, as often as a run needs it."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._set = standing
-        self._kit = standing.kit
-        self._files = HeldFiles(standing.kit.tree)
+    def __init__(self, context: SetContext) -> None:
+        self._set = context
+        self._context = context.context
+        self._files = LocalFiles(context.context.tree)
         self._held_before = 0
         self._begun = False
-        self.aside = Aside(standing.kit.database, standing.kit.tree)
+        self.unconfirmed = UnconfirmedContent(context.context.database, context.context.tree)
         """What this run has received that is newer than listed."""
 
     def wanted_base(self, t: Transaction) -> str | None:
         """The base that the caller wants; it cannot be another than that of the names already made."""
-        if self._kit.options.base is None:
+        if self._context.options.base is None:
             return None
-        base = base_folder(self._kit.options.base)
+        base = base_folder(self._context.options.base)
         if self._set.move is not None:
             return None  # what the names are made with moves along
         if self._set.row.base not in (None, base) and base not in former_bases(t, self._set.row.id):
@@ -60,47 +60,47 @@ class Execution:
 
     def confirm(self) -> None:
         """Ask once more for what no list has confirmed: what comes equal twice may have its place (5.3)."""
-        if self.aside.count:
-            self.carry_out(lambda t, difference: difference.again(t, self.aside), arrears=False)
+        if self.unconfirmed.count:
+            self.carry_out(lambda t, difference: difference.again(t, self.unconfirmed), retry_queue=False)
 
-    def carry_out(self, step: PlanStep, table: str | None = None, *, arrears: bool = True) -> None:
-        """Plan, transfer, delete. What may not be deleted is remembered. `arrears`: and what earlier runs left."""
-        kit, now = self._kit, self._kit.now()
-        with kit.database.write() as t:
+    def carry_out(self, step: PlanStep, table: str | None = None, *, retry_queue: bool = True) -> None:
+        """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""
+        context, now = self._context, self._context.now()
+        with context.database.write() as t:
             clear(t)
             if not self._begun:
                 t.run("DELETE FROM temp.tried")  # those of the set before
                 self._begun = True
-            claims = Claims(self._set.row, self._set.choice, self._base(t, table))
-            counts = Counts()
-            step(t, Difference(self._set.row, claims, counts, self._files))
-            if arrears:
-                left = Arrears(self._set.row, claims, counts)
-                left.failures(t, now, patient=kit.options.patient)
-                left.skip_waiting(t, now, patient=kit.options.patient)
+            paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table))
+            counts = PlanCounts()
+            step(t, Difference(self._set.row, paths, counts, self._files))
+            if retry_queue:
+                left = RetryQueue(self._set.row, paths, counts)
+                left.failures(t, now, patient=context.options.patient)
+                left.skip_waiting(t, now, patient=context.options.patient)
                 left.held_back(t)
             doomed = int(t.value("SELECT count(*) FROM temp.doomed"))
-            allowed = kit.options.delete and guard(doomed, self._measure(t), kit.options.max_delete)
+            allowed = context.options.delete and guard(doomed, self._measure(t), context.options.max_delete)
             if allowed or not doomed:
                 forget_measure(t, self._set.row.id)
-            early = allowed and claims.doomed_in_the_way(t)
-        if kit.options.dry_run:
+            early = allowed and paths.doomed_in_the_way(t)
+        if context.options.dry_run:
             self._show_plan(counts, doomed, allowed)
             return
-        assert kit.tree is not None
+        assert context.tree is not None
         if early:
-            self._delete(kit.tree, counts)
-        with kit.database.write() as t:
-            claims.settle(t)
+            self._delete(context.tree, counts)
+        with context.database.write() as t:
+            paths.settle(t)
         try:
-            Transfer(
-                kit.transport, kit.database, kit.tree, kit.temp, self._set.row, kit.run, counts, kit.listener,
-                self._set.warn, now=kit.now, adopt=kit.adopt, largest=kit.options.largest,
-                aside=self.aside, objection=self._set.scope.objection, each=kit.each,
+            ResourceTransfer(
+                context.transport, context.database, context.tree, context.temp, self._set.row, context.run, counts,
+                context.listener, self._set.warn, now=context.now, adopt=context.adopt, largest=context.options.largest,
+                unconfirmed=self.unconfirmed, objection=self._set.scope.objection, each=context.each,
             ).run()  # fmt: skip
             self._note_failures()
             if allowed:
-                self._delete(kit.tree, counts)
+                self._delete(context.tree, counts)
             elif doomed:
                 self._hold_back(doomed)
         finally:
@@ -108,7 +108,7 @@ class Execution:
 
     def _note_failures(self) -> None:
         """What has just failed is not tried again in this run, unless a list or a change says something new of it."""
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             t.run(
                 "INSERT OR IGNORE INTO temp.tried"
                 " SELECT uri FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM temp.work)",
@@ -117,7 +117,7 @@ class Execution:
 
     def left_over(self) -> None:
         """Do what earlier runs have left undone, where there is any."""
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             due = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set.row.id,))
             doomed = t.one(
                 "SELECT 1 FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL LIMIT 1", (self._set.row.id,)
@@ -131,18 +131,18 @@ class Execution:
             return row.base
         if base is None and table is not None:
             base = first_base(t, table, self._set.offer.capability_list)
-            if base is not None and self._kit.adopt and self._kit.tree is not None:
-                base = self._base_of_what_is_there(t, table, self._kit.tree, base)
+            if base is not None and self._context.adopt and self._context.tree is not None:
+                base = self._base_of_what_is_there(t, table, self._context.tree, base)
         if base is not None:
             t.run("UPDATE sets SET base = ? WHERE id = ?", (base, row.id))
             self._set.row = one_set(t, row.id)
         return base or ""
 
-    def _base_of_what_is_there(self, t: Transaction, table: str, tree: Tree, base: str) -> str:
+    def _base_of_what_is_there(self, t: Transaction, table: str, tree: FileTree, base: str) -> str:
         """The base under which files that another tool has left have the names of what is listed (DST-B5)."""
         prefix = self._set.row.folder.encode() + b"/" if self._set.row.folder else b""
         fit = fitting_base(t, table, tree, prefix, base)
-        where = self._kit.destination
+        where = self._context.destination
         if fit is None:
             return base
         if not fit.fits:
@@ -176,14 +176,14 @@ class Execution:
         Files that came since, from another place perhaps, let none of them go.
         """
         held, before = self._held(t), measure(t, self._set.row.id)
-        return held if before is None or self._kit.options.max_delete is not None else min(before, held)
+        return held if before is None or self._context.options.max_delete is not None else min(before, held)
 
-    def _delete(self, tree: Tree, counts: Counts) -> None:
+    def _delete(self, tree: FileTree, counts: PlanCounts) -> None:
         """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm).
 
         The notes of what is removed are kept until the disk has it, so that a power loss brings none of it back.
         """
-        database, last = self._kit.database, 0
+        database, last = self._context.database, 0
         notes: list[int] = []
         while True:
             with database.write() as t:
@@ -199,7 +199,7 @@ class Execution:
                 notes.append(intend(t, self._set.row.id, [(uri, path) for _, path, _, uri in rows], removal=True))
             for _, path, _, uri in rows:
                 tree.remove(path)
-                self._kit.each(Done("deleted", uri, shown(path)))
+                self._context.each(Done("deleted", uri, printable_path(path)))
             last = rows[-1][0]
             with database.write() as t:
                 t.many(
@@ -208,25 +208,25 @@ class Execution:
                     [(at, key) for key, _, at, _ in rows],
                 )
             counts.deleted += len(rows)
-            self._kit.listener(Progress("deleting", counts.deleted))
+            self._context.listener(Progress("deleting", counts.deleted))
         if notes:
             flush(tree.root)
             with database.write() as t:
                 t.many("DELETE FROM intents WHERE id = ?", [(number,) for number in notes])
 
     def _hold_back(self, doomed: int) -> None:
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             t.run(
                 "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.doomed d"
                 " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.doomed)"
             )
             refused = any_refused(t, self._set.row.id)
-            if self._kit.options.delete and measure(t, self._set.row.id) is None:
+            if self._context.options.delete and measure(t, self._set.row.id) is None:
                 keep_measure(t, self._set.row.id, self._held_before)
-        if self._kit.options.delete and refused:
+        if self._context.options.delete and refused:
             told = f"{_deletions(doomed)} held back: other entries are refused, and may be what was deleted"
             self._set.warn("DST-B4", told, self._set.row.name)
-        elif self._kit.options.delete:
+        elif self._context.options.delete:
             share = doomed / max(self._held_before, 1)
             consent = consent_for(doomed, self._held_before)
             self._set.warn(
@@ -235,7 +235,7 @@ class Execution:
                 self._set.row.name,
             )
 
-    def _add(self, counts: Counts) -> None:
+    def _add(self, counts: PlanCounts) -> None:
         report = self._set.report
         report.created += counts.created
         report.updated += counts.updated
@@ -245,37 +245,37 @@ class Execution:
         report.adopted += counts.adopted
         report.octets += counts.octets
 
-    def _show_plan(self, counts: Counts, doomed: int, allowed: bool) -> None:
+    def _show_plan(self, counts: PlanCounts, doomed: int, allowed: bool) -> None:
         report = self._set.report
         self._add(counts)
         report.deleted = doomed if allowed else 0
         report.held_back = 0 if allowed else doomed
-        if doomed and not allowed and self._kit.options.delete:
+        if doomed and not allowed and self._context.options.delete:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             for held, uri, path, *listed in t.rows(
                 "SELECT held, uri, path, hash, length, lastmod FROM temp.work ORDER BY n"
             ):
-                if len(report.plan) > _MOST_ACTIONS and not self._kit.adopt:
+                if len(report.plan) > _MOST_ACTIONS and not self._context.adopt:
                     break
                 action = "create" if held is None else "update"
                 if held is None and self._would_adopt(path, *listed):
                     report.adopted += 1
                     action = "adopt"
                 if len(report.plan) <= _MOST_ACTIONS:
-                    report.plan.append(Action(action, uri, shown(path)))
+                    report.plan.append(PlannedAction(action, uri, printable_path(path)))
             gone = t.rows(
                 "SELECT r.uri, r.path FROM temp.doomed d JOIN resources r ON r.id = d.id ORDER BY r.path LIMIT ?",
                 (_MOST_ACTIONS + 1,),
             )
             for uri, path in gone:
-                report.plan.append(Action("delete" if allowed else "hold back", uri, shown(path)))
+                report.plan.append(PlannedAction("delete" if allowed else "hold back", uri, printable_path(path)))
         report.plan_is_cut = len(report.plan) > _MOST_ACTIONS
         del report.plan[_MOST_ACTIONS:]
 
     def _would_adopt(self, path: bytes, hash_: str | None, length: int | None, lastmod: int | None) -> bool:
-        tree = self._kit.tree
-        return self._kit.adopt and tree is not None and is_listed(tree, path, hash_, length, lastmod)
+        tree = self._context.tree
+        return self._context.adopt and tree is not None and is_listed(tree, path, hash_, length, lastmod)
 
 
 def _deletions(count: int) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.storage.database import Transaction
 from headwater.sync.copy.file_names import natural_path
-from headwater.sync.copy.file_tree import Tree
+from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.timestamps import SECOND
 from headwater.sync.transfer.adopt_existing import is_listed
 
@@ -35,7 +35,7 @@ _QUERIES = {
 }
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SampledResource(msgspec.Struct, frozen=True):
     """What is listed of one resource."""
 
     uri: str
@@ -44,7 +44,7 @@ class Entry(msgspec.Struct, frozen=True):
     lastmod: int | None
 
 
-class Fit(msgspec.Struct, frozen=True):
+class BaseFit(msgspec.Struct, frozen=True):
     """A base under which files have the names of `fits` of the `tried` resources; they lie in the folder `below`."""
 
     base: str
@@ -53,7 +53,7 @@ class Fit(msgspec.Struct, frozen=True):
     below: bytes = b""
 
 
-def fitting_base(t: Transaction, table: str, tree: Tree, prefix: bytes, default: str) -> Fit | None:
+def fitting_base(t: Transaction, table: str, tree: FileTree, prefix: bytes, default: str) -> BaseFit | None:
     """The base by which most of the files that lie below `prefix` have names, `default` if no other does better.
 
     Where the files lie one folder deeper that folder is `below`, and no base makes names of it. None where too few fit;
@@ -73,14 +73,14 @@ def fitting_base(t: Transaction, table: str, tree: Tree, prefix: bytes, default:
     return found
 
 
-def _entries(t: Transaction, table: str, most: int) -> list[Entry]:
+def _entries(t: Transaction, table: str, most: int) -> list[SampledResource]:
     count = int(t.value(f"SELECT coalesce(max(n), 0) FROM temp.{table}"))  # noqa: S608  our own names
-    return [Entry(*row) for row in t.rows(_QUERIES[table], (max(1, count // most), most))]
+    return [SampledResource(*row) for row in t.rows(_QUERIES[table], (max(1, count // most), most))]
 
 
-def _best(tree: Tree, entries: Sequence[Entry], prefix: bytes, default: str) -> Fit | None:
+def _best(tree: FileTree, entries: Sequence[SampledResource], prefix: bytes, default: str) -> BaseFit | None:
     votes: Counter[str] = Counter()
-    files: dict[str, list[tuple[int, bytes, Entry]]] = {}
+    files: dict[str, list[tuple[int, bytes, SampledResource]]] = {}
     for entry in entries:
         for base in _bases(entry.uri, default):
             path = natural_path(entry.uri, base)
@@ -92,8 +92,8 @@ def _best(tree: Tree, entries: Sequence[Entry], prefix: bytes, default: str) -> 
         covered = sum(entry.uri.startswith(base) for entry in entries)
         many = count >= _ENOUGH or 2 * count >= len(entries)
         if many and 2 * covered >= len(entries) and _is_what_is_listed(tree, files[base]):
-            return Fit(base, count, len(entries))
-    return None if votes else Fit(default, 0, len(entries))
+            return BaseFit(base, count, len(entries))
+    return None if votes else BaseFit(default, 0, len(entries))
 
 
 def _bases(uri: str, default: str) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _bases(uri: str, default: str) -> Iterator[str]:
         yield ""
 
 
-def _size(tree: Tree, path: bytes, entry: Entry) -> int | None:
+def _size(tree: FileTree, path: bytes, entry: SampledResource) -> int | None:
     """The size of the file there, if it can be what is listed; without a length its time has to fit."""
     found = tree.stat(path)
     if found is None or (entry.length is not None and entry.length != found.st_size):
@@ -121,14 +121,14 @@ def _size(tree: Tree, path: bytes, entry: Entry) -> int | None:
     return found.st_size
 
 
-def _is_what_is_listed(tree: Tree, files: list[tuple[int, bytes, Entry]]) -> bool:
+def _is_what_is_listed(tree: FileTree, files: list[tuple[int, bytes, SampledResource]]) -> bool:
     """Whether most of a few of these files, the smallest, are what is listed of them."""
     few = sorted(files, key=lambda file: file[0])[:_HASHED]
     right = sum(is_listed(tree, path, entry.hash, entry.length, entry.lastmod) for _, path, entry in few)
     return 2 * right > len(few)
 
 
-def _folders(tree: Tree, prefix: bytes) -> list[bytes]:
+def _folders(tree: FileTree, prefix: bytes) -> list[bytes]:
     try:
         with os.scandir(tree.root + b"/" + prefix) as entries:
             names = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != _OURS)

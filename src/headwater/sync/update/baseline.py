@@ -8,11 +8,11 @@ from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
 from headwater.sync.faults import MovedElsewhere, Moving, Unreachable, WrongDocument
-from headwater.sync.lists.documents import Missing
-from headwater.sync.lists.fingerprints import Component, Done
+from headwater.sync.lists.documents import MissingDocument
+from headwater.sync.lists.fingerprints import CompletedBaseline, Component
 from headwater.sync.lists.position import FUTURE, Position
 from headwater.sync.lists.refused_entries import any_refused
-from headwater.sync.lists.resource_lists import Listing, OtherKind, Same, Snapshot
+from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead, ResourceListReader, UnchangedList
 from headwater.sync.sets.relocation import LISTED
 from headwater.sync.state import (
     SetRow,
@@ -24,10 +24,10 @@ from headwater.sync.state import (
     keep_validators,
     validators,
 )
-from headwater.sync.timestamps import text
-from headwater.sync.update.applier import Execution
+from headwater.sync.timestamps import format_micros
+from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
-from headwater.sync.update.set_context import Standing
+from headwater.sync.update.set_context import SetContext
 
 _PRINT = "baseline of set {}"  # a fact: the digest of the octets of its list
 _COMPONENTS = "components of set {}"  # a fact: those of its index, as they were read
@@ -36,10 +36,10 @@ _COMPONENTS = "components of set {}"  # a fact: those of its index, as they were
 class Baseline:
     """Carries out baselines; `tried` says that there was one in this run, `applied` that it had a list to go by."""
 
-    def __init__(self, standing: Standing, execution: Execution) -> None:
-        self._set = standing
-        self._kit = standing.kit
-        self._execution = execution
+    def __init__(self, context: SetContext, applier: Applier) -> None:
+        self._set = context
+        self._context = context.context
+        self._applier = applier
         self.tried = False
         self.applied = False
 
@@ -50,13 +50,13 @@ class Baseline:
         uri = offer.resource_list
         assert uri is not None
         found = self._read_list(uri, force=force)
-        if isinstance(found, Missing):
+        if isinstance(found, MissingDocument):
             if self._set.refresh_offer() and self._set.offer.resource_list not in (None, uri):
                 return self.carry_out(force=force)
             raise Unreachable(f"the Resource List is missing: HTTP status {found.status}", where=uri, rule="DST-F4")
-        if isinstance(found, OtherKind):
+        if isinstance(found, OtherDocument):
             return self._other_kind(uri, found.kind)
-        if isinstance(found, Same):
+        if isinstance(found, UnchangedList):
             self._nothing_new(found)
             return True
         return self._apply(found)
@@ -70,38 +70,40 @@ class Baseline:
         row, uri = self._set.row, self._set.offer.resource_list
         if uri is None or self._set.scope.refusal(uri):
             return
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             done = baseline_done(t, row)
             held = _held(t, row, uri) if row.baseline_uri == uri else None
         try:
             found = self._listing().read(uri, held, None if corrected else done, done.components)
-            if isinstance(found, Snapshot) and not self._is_stale(found):
+            if isinstance(found, ResourceListRead) and not self._is_stale(found):
                 self._apply(found)
         except (SourceFault, Undetermined) as fault:
             self._set.warn(fault.rule or fault.code, fault.what, fault.where)
 
-    def _read_list(self, uri: str, *, force: bool) -> Snapshot | Same | OtherKind | Missing:
+    def _read_list(
+        self, uri: str, *, force: bool
+    ) -> ResourceListRead | UnchangedList | OtherDocument | MissingDocument:
         row = self._set.row
         listing = self._listing()
         if force or not row.baseline_done or row.baseline_uri != uri:
             return listing.read(uri)
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             held, done = _held(t, row, uri), baseline_done(t, row)
         return listing.read(uri, held, done, done.components)
 
-    def _listing(self) -> Listing:
-        return Listing(
-            self._kit.documents,
-            self._kit.database,
+    def _listing(self) -> ResourceListReader:
+        return ResourceListReader(
+            self._context.documents,
+            self._context.database,
             self._set.scope,
-            self._kit.listener,
+            self._context.listener,
             sitemap=self._set.offer.is_sitemap,
             doubt=lambda: self._set.offer.change_list is None or self._would_remove(),
         )
 
     def _would_remove(self) -> bool:
         """Whether something held is not in what was listed."""
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             query = (
                 "SELECT 1 FROM resources r WHERE r.set_id = ? AND r.path IS NOT NULL"
                 " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri) LIMIT 1"
@@ -120,26 +122,26 @@ class Baseline:
             return True
         raise WrongDocument(f"this is a {kind.value}, not a Resource List", where=uri, rule="DST-A7")
 
-    def _nothing_new(self, same: Same) -> None:
+    def _nothing_new(self, same: UnchangedList) -> None:
         """The list of the last baseline (DST-B1): what is left are failures and deletions held back."""
         if same.etag or same.last_modified:
-            with self._kit.database.write() as t:
+            with self._context.database.write() as t:
                 keep_validators(t, self._set.row.id, same.uri, same.etag, same.last_modified)
-        self._execution.left_over()
+        self._applier.left_over()
 
-    def _is_stale(self, snapshot: Snapshot) -> bool:
+    def _is_stale(self, snapshot: ResourceListRead) -> bool:
         """Whether a list that was made before the one of the last baseline came back, from a cache perhaps."""
         known, stated = self._set.row.baseline_at, snapshot.stated_at
-        if known is None or stated is None or known > self._kit.now() + FUTURE:
+        if known is None or stated is None or known > self._context.now() + FUTURE:
             return False
         return stated < known
 
-    def _keep_newer(self, snapshot: Snapshot) -> bool:
+    def _keep_newer(self, snapshot: ResourceListRead) -> bool:
         """A stale list: what is held is newer than all it says, so nothing of it is done (DST-B2, DST-F12)."""
-        message = f"the Resource List of {text(snapshot.stated_at)} is older than that of the last baseline"
+        message = f"the Resource List of {format_micros(snapshot.stated_at)} is older than that of the last baseline"
         self._set.warn("DST-F12", message, snapshot.uri)
-        self._execution.left_over()
-        if self._kit.options.baseline or self._set.rescoped:
+        self._applier.left_over()
+        if self._context.options.baseline or self._set.rescoped:
             stale = Moving(
                 message,
                 where=snapshot.uri,
@@ -150,7 +152,7 @@ class Baseline:
             self._set.say(stale)
         return True
 
-    def _apply(self, snapshot: Snapshot) -> bool:
+    def _apply(self, snapshot: ResourceListRead) -> bool:
         self._set.look_for_move()
         try:
             self._set.take_along(LISTED)
@@ -162,7 +164,7 @@ class Baseline:
             return self._keep_newer(snapshot)
         self.applied = True
         self._set.note("baseline")
-        self._set.report.at = text(snapshot.at)
+        self._set.report.at = format_micros(snapshot.at)
         may_remove = snapshot.complete and snapshot.settled
         again = (
             self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at and not self._set.rescoped
@@ -175,8 +177,8 @@ class Baseline:
             if may_remove and whole:
                 difference.gone(t, snapshot.at, again=again and was_whole)
 
-        self._execution.carry_out(plan, table="listed")
-        if self._kit.options.dry_run:
+        self._applier.carry_out(plan, table="listed")
+        if self._context.options.dry_run:
             return True
         if not snapshot.complete:
             raise _incomplete(snapshot)
@@ -185,7 +187,7 @@ class Baseline:
         self._keep_baseline(snapshot)
         return True
 
-    def _keep_baseline(self, snapshot: Snapshot) -> None:
+    def _keep_baseline(self, snapshot: ResourceListRead) -> None:
         """The position after a baseline: T is the snapshot's `at` (4.5), and goes back only for another choice.
 
         What was passed over under the choice before may be in changes that were read long ago. For a baseline or a
@@ -198,10 +200,10 @@ class Baseline:
         position = since = Position(time=snapshot.at)
         if not rescoped:
             position = Position(time=max(times) if times and snapshot.at is not None else before)
-            asked = self._kit.options.baseline or self._kit.options.repair
+            asked = self._context.options.baseline or self._context.options.repair
             self._set.since = since if asked and since != position else None
         closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             forget_documents(t, row.id)
             if snapshot.settled:
                 keep_validators(t, row.id, snapshot.uri, snapshot.etag, snapshot.last_modified)
@@ -227,11 +229,11 @@ class Baseline:
         self._set.reload()
 
 
-def baseline_done(t: Transaction, row: SetRow) -> Done:
+def baseline_done(t: Transaction, row: SetRow) -> CompletedBaseline:
     """The list of the last completed baseline of a set, as it is remembered (DST-B1)."""
     encoded = fact(t, _COMPONENTS.format(row.id))
     components = msgspec.json.decode(encoded, type=tuple[Component, ...]) if encoded else ()
-    return Done(row.baseline_at, fact(t, _PRINT.format(row.id)), components)
+    return CompletedBaseline(row.baseline_at, fact(t, _PRINT.format(row.id)), components)
 
 
 def _held(t: Transaction, row: SetRow, uri: str) -> Validators | None:
@@ -239,6 +241,6 @@ def _held(t: Transaction, row: SetRow, uri: str) -> Validators | None:
     return None if fact(t, _COMPONENTS.format(row.id)) is None else validators(t, row.id, uri)
 
 
-def _incomplete(snapshot: Snapshot) -> Unreachable:
+def _incomplete(snapshot: ResourceListRead) -> Unreachable:
     what = f"the Resource List is incomplete: {'; '.join(snapshot.faults[:3])}"
     return Unreachable(what, where=snapshot.uri, rule="DST-B2")

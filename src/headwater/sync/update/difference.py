@@ -14,10 +14,10 @@ from headwater.sync.lists.position import is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
 from headwater.sync.state import SetRow
 from headwater.sync.timestamps import SECOND
-from headwater.sync.transfer.unconfirmed_content import Aside
-from headwater.sync.transfer.verification import Held, Listed, Same, compare, digests_of
-from headwater.sync.transfer.work_queue import ADD_WORK, Counts
-from headwater.sync.update.path_conflicts import Claims
+from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
+from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
+from headwater.sync.transfer.work_queue import ADD_WORK, PlanCounts
+from headwater.sync.update.path_conflicts import PathConflicts
 
 _CHUNK = 5_000
 
@@ -33,7 +33,7 @@ _SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(chang
 """What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
 
 
-class _Updates:
+class _BatchedStatement:
     """Rows for one statement, executed some thousand at a time: a list of a million is never held."""
 
     def __init__(self, t: Transaction, sql: str) -> None:
@@ -51,7 +51,7 @@ class _Updates:
         self._t.many(self._sql, rows)
 
 
-class Files(Protocol):
+class HeldFiles(Protocol):
     """The files that are held, as they lie there."""
 
     def intact(self, path: bytes, size: int, mtime_ns: int) -> bool:
@@ -66,9 +66,9 @@ class Files(Protocol):
 class Difference:
     """Fills `work` and `doomed` for one set from a staging table, and counts."""
 
-    def __init__(self, row: SetRow, claims: Claims, counts: Counts, files: Files) -> None:
+    def __init__(self, row: SetRow, paths: PathConflicts, counts: PlanCounts, files: HeldFiles) -> None:
         self._set = row
-        self._claims = claims
+        self._paths = paths
         self._counts = counts
         self._files = files
 
@@ -77,7 +77,7 @@ class Difference:
     def baseline(self, t: Transaction, at: int | None) -> None:
         """Plan from `temp.listed`, which is as of `at`: what is new, what differs, what is the same."""
         t.many(ADD_WORK, self._new(t, at))
-        confirmed, settled = _Updates(t, _CONFIRM), _Updates(t, _SETTLED)
+        confirmed, settled = _BatchedStatement(t, _CONFIRM), _BatchedStatement(t, _SETTLED)
         t.many(ADD_WORK, self._different(t, at, confirmed, settled))
         confirmed.flush()
         settled.flush()
@@ -87,14 +87,14 @@ class Difference:
     ) -> bool:
         """Remember what `temp.listed` has that is refused; whether the list is whole without (DST-S12)."""
         whole, left_out = keep_listed(
-            t, self._set.id, at, self._claims.takes_refused, complete=complete, skipped=skipped
+            t, self._set.id, at, self._paths.takes_refused, complete=complete, skipped=skipped
         )
         self._counts.left_out += left_out
         return whole
 
     def refuse_changed(self, t: Transaction, reached: int | None, skipped: tuple[tuple[str, int], ...]) -> None:
         """Remember what `temp.refused` tells of resources that are refused (DST-S12)."""
-        self._counts.left_out += keep_changed(t, self._set.id, reached, self._claims.takes_refused, skipped)
+        self._counts.left_out += keep_changed(t, self._set.id, reached, self._paths.takes_refused, skipped)
 
     def _new(self, t: Transaction, at: int | None) -> Iterator[Row]:
         query = """
@@ -109,14 +109,16 @@ class Difference:
         ):
             if at is not None and max(deleted_at or at, failed_at or at) > at:
                 continue  # DST-B2: deleted, or remembered as failed, after this list was made
-            path = self._claims.path(uri)
-            if not self._claims.takes(uri, path):
+            path = self._paths.path(uri)
+            if not self._paths.takes(uri, path):
                 self._counts.left_out += 1
                 continue
             self._counts.created += 1
             yield (uri, loc, path, None, lastmod, length, hash_, type_, coding, mirrors, None, at, None, None, tries)
 
-    def _different(self, t: Transaction, at: int | None, confirmed: _Updates, settled: _Updates) -> Iterator[Row]:
+    def _different(
+        self, t: Transaction, at: int | None, confirmed: _BatchedStatement, settled: _BatchedStatement
+    ) -> Iterator[Row]:
         query = """
             SELECT l.uri, coalesce(l.loc, l.uri), l.lastmod, l.length, l.hash, l.type, l.encoding, l.mirrors,
                    r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer,
@@ -130,7 +132,7 @@ class Difference:
             key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer,
             doomed_at, etag, last_modified, listed_length, failed_at, tries,
         ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
-            if not self._claims.takes(uri, path):
+            if not self._paths.takes(uri, path):
                 self._counts.left_out += 1
                 continue
             if at is not None and (doomed_at or at) > at:
@@ -142,12 +144,12 @@ class Difference:
                 continue
             present = self._files.intact(path, size, mtime_ns)
             if hash_ is not None and hash_ == listed_hash and length == listed_length and not newer:
-                same = Same.YES
+                same = CopyState.YES
             else:
-                listed = Listed(hash_, length, lastmod, type_, coding, at)
-                held = Held(digest, size, held_lastmod, listed_hash, bool(newer))
-                same = compare_with_file(listed, held, path, self._files.digest_of) if present else Same.NO
-            if present and same is Same.YES:
+                listed = ListedResource(hash_, length, lastmod, type_, coding, at)
+                held = LocalCopy(digest, size, held_lastmod, listed_hash, bool(newer))
+                same = compare_with_file(listed, held, path, self._files.digest_of) if present else CopyState.NO
+            if present and same is CopyState.YES:
                 self._counts.unchanged += 1
                 if lastmod != held_lastmod or hash_ != listed_hash or newer or doomed_at is not None:
                     confirmed.add((hash_, length, lastmod, None, key))
@@ -155,7 +157,7 @@ class Difference:
                     settled.add((self._set.id, uri, at))
                 continue
             self._counts.updated += 1
-            ask = present and same is Same.ASK and not (newer and length not in (None, size))
+            ask = present and same is CopyState.ASK and not (newer and length not in (None, size))
             yield (
                 uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, None, at,
                 etag if ask else None, last_modified if ask else None, tries,
@@ -179,7 +181,7 @@ class Difference:
             (
                 (key, at)
                 for key, uri, path in t.rows(query, (self._set.id, at, int(again and beyond)))
-                if self._claims.takes(uri, path)
+                if self._paths.takes(uri, path)
             ),
         )
         t.run(
@@ -188,16 +190,16 @@ class Difference:
             (self._set.id, at, int(beyond)),
         )
 
-    def again(self, t: Transaction, aside: Aside) -> None:
+    def again(self, t: Transaction, unconfirmed: UnconfirmedContent) -> None:
         """Plan another transfer of what was newer than listed, and confirmed by nothing (5.3)."""
-        aside.plan_again(t, self._set.id, self._counts)
+        unconfirmed.plan_again(t, self._set.id, self._counts)
 
     # an increment
 
     def increment(self, t: Transaction) -> None:
         """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (5.3)."""
-        confirmed = _Updates(t, _CONFIRM)
-        settled = _Updates(t, _SETTLED)
+        confirmed = _BatchedStatement(t, _CONFIRM)
+        settled = _BatchedStatement(t, _SETTLED)
         t.many(ADD_WORK, self._changed(t, confirmed, settled))
         confirmed.flush()
         settled.flush()
@@ -211,7 +213,7 @@ class Difference:
                     " WHERE c.pending AND c.change = 'deleted' AND NOT (c.exact AND coalesce(r.changed_at > c.at, 0))",
                     (self._set.id,),
                 )
-                if self._claims.takes(uri, path)
+                if self._paths.takes(uri, path)
             ),
         )
         t.run(
@@ -220,7 +222,7 @@ class Difference:
             (self._set.id,),
         )
 
-    def _changed(self, t: Transaction, confirmed: _Updates, settled: _Updates) -> Iterator[Row]:
+    def _changed(self, t: Transaction, confirmed: _BatchedStatement, settled: _BatchedStatement) -> Iterator[Row]:
         query = """
             SELECT c.uri, coalesce(c.loc, c.uri), c.lastmod, c.length, c.hash, c.type, c.encoding, c.mirrors, c.at,
                    c.latest, c.exact, r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod,
@@ -235,8 +237,8 @@ class Difference:
         ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
             if exact and changed_at is not None and at is not None and is_past(at, changed_at):
                 continue  # a later change of this resource has been applied already
-            name = path if path is not None else self._claims.path(uri)
-            if not self._claims.takes(uri, name):
+            name = path if path is not None else self._paths.path(uri)
+            if not self._paths.takes(uri, name):
                 self._counts.left_out += 1
                 continue
             known = at if exact else latest  # no list made before that has the last word on it
@@ -246,11 +248,11 @@ class Difference:
                     uri, loc, name, None, lastmod, length, hash_, type_, coding, mirrors, known, at, None, None, tries
                 )  # fmt: skip
                 continue
-            listed = Listed(hash_, length, lastmod, type_, coding, at)
-            held = Held(digest, size, held_lastmod, listed_hash, bool(newer))
+            listed = ListedResource(hash_, length, lastmod, type_, coding, at)
+            held = LocalCopy(digest, size, held_lastmod, listed_hash, bool(newer))
             same = compare_with_file(listed, held, path, self._files.digest_of)
             present = self._files.intact(path, size, mtime_ns)
-            if same is Same.YES and hash_ is not None and present:
+            if same is CopyState.YES and hash_ is not None and present:
                 self._counts.unchanged += 1
                 confirmed.add((hash_, length, lastmod, known, key))
                 if tries is not None:
@@ -264,10 +266,12 @@ class Difference:
             )  # fmt: skip
 
 
-def compare_with_file(listed: Listed, held: Held, path: bytes, digest_of: Callable[[bytes, str], str | None]) -> Same:
+def compare_with_file(
+    listed: ListedResource, held: LocalCopy, path: bytes, digest_of: Callable[[bytes, str], str | None]
+) -> CopyState:
     """`compare`, but where no digest is shared the held file itself is hashed rather than transferred again."""
     same = compare(listed, held)
     wanted = digests_of(listed.hash)
-    if same is not Same.ASK or not wanted or any(d.algorithm in (held.digest or "") for d in wanted):
+    if same is not CopyState.ASK or not wanted or any(d.algorithm in (held.digest or "") for d in wanted):
         return same
-    return Same.YES if digest_of(path, wanted[0].algorithm) == wanted[0].hex else Same.NO
+    return CopyState.YES if digest_of(path, wanted[0].algorithm) == wanted[0].hex else CopyState.NO

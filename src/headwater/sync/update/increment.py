@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 from headwater.storage.database import Transaction
-from headwater.sync.lists.change_lists import Changes, Outcome, Reading
+from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.sets.relocation import CHANGED
 from headwater.sync.state import keep_position, keep_validators
-from headwater.sync.update.applier import Execution
+from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
-from headwater.sync.update.set_context import Standing
+from headwater.sync.update.set_context import SetContext
 
 _RACE_SECONDS = 0.5
 
@@ -20,79 +20,87 @@ _RACE_SECONDS = 0.5
 class Increment:
     """Carries out increments, as many as it takes to come to the source's present."""
 
-    def __init__(self, standing: Standing, execution: Execution) -> None:
-        self._set = standing
-        self._kit = standing.kit
-        self._execution = execution
+    def __init__(self, context: SetContext, applier: Applier) -> None:
+        self._set = context
+        self._context = context.context
+        self._applier = applier
 
-    def carry_out(self, *, once_more: bool = False) -> Reading:
+    def carry_out(self, *, once_more: bool = False) -> ChangeListReading:
         """Read what has changed, do it, and move the position over it.
 
         `once_more`: only to see whether there is more by now; what earlier runs have left was done before.
         """
         reading = self._read_changes()
-        if reading.outcome in (Outcome.GAP, Outcome.MISSING):
+        if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING):
             time.sleep(_RACE_SECONDS)  # a list named before it exists is an ordinary race (AMB-63)
             reading = self._read_changes()
         self._set.look_for_move()
-        if self._set.move is not None and reading.outcome in (Outcome.READ, Outcome.UNCHANGED):
+        if self._set.move is not None and reading.outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
             self._set.take_along(CHANGED)
         if reading.pending_count or self._is_refused(reading):
             self._set.note("increment")
-            self._execution.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
+            self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
         else:
-            if reading.outcome is Outcome.READ:
+            if reading.outcome is ReadingOutcome.READ:
                 self._set.note("increment")
             if not once_more and reading.outcome not in (
-                Outcome.GAP,
-                Outcome.MISSING,
+                ReadingOutcome.GAP,
+                ReadingOutcome.MISSING,
             ):  # else a list may tell what of it still holds
-                self._execution.left_over()
-        if not self._kit.options.dry_run and not self._is_kept(reading):
+                self._applier.left_over()
+        if not self._context.options.dry_run and not self._is_kept(reading):
             self._keep_reading(reading)
         return reading
 
-    def _plan(self, t: Transaction, difference: Difference, reading: Reading) -> None:
+    def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
         difference.increment(t)
         difference.refuse_changed(t, reading.position.time, tuple(reading.skipped))
 
-    def _is_refused(self, reading: Reading) -> bool:
+    def _is_refused(self, reading: ChangeListReading) -> bool:
         """Whether something was refused, or settles what was refused before (DST-S12)."""
         if reading.refused_count or any(count for _, count in reading.skipped):
             return True
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             return bool(reading.skipped) and any_refused(t, self._set.row.id)
 
-    def over_the_hole(self, reading: Reading) -> Reading:
+    def over_the_hole(self, reading: ChangeListReading) -> ChangeListReading:
         """No newer Resource List bridges the gap: do what is known, remember the hole, and say so (5.1)."""
         if reading.earliest is None or self._set.row.position is None:
             return reading
         position = self._set.row.position
         beyond = max(reading.earliest, position.time or reading.earliest)
-        with self._kit.database.write() as t:
+        with self._context.database.write() as t:
             t.run("UPDATE sets SET hole_until = ? WHERE id = ?", (reading.earliest, self._set.row.id))
             keep_position(t, self._set.row.id, Position(time=beyond))
         self._set.reload()
         return self.carry_out()
 
-    def _read_changes(self) -> Reading:
+    def _read_changes(self) -> ChangeListReading:
         position = self._set.since or self._set.row.position or Position()
-        kit = self._kit
-        changes = Changes(
-            kit.documents, kit.database, self._set.scope, kit.listener, self._set.row.id, self._set.offer, position
+        context = self._context
+        changes = ChangeListReader(
+            context.documents,
+            context.database,
+            self._set.scope,
+            context.listener,
+            self._set.row.id,
+            self._set.offer,
+            position,
         )
         return changes.read()
 
-    def _is_kept(self, reading: Reading) -> bool:
+    def _is_kept(self, reading: ChangeListReading) -> bool:
         """Whether nothing new was read: of thousands of sets that are what they were nothing is to be written."""
         row = self._set.row
-        as_it_was = reading.outcome is Outcome.UNCHANGED and not reading.documents and reading.position == row.position
+        as_it_was = (
+            reading.outcome is ReadingOutcome.UNCHANGED and not reading.documents and reading.position == row.position
+        )
         return as_it_was and row.scope == self._set.signature
 
-    def _keep_reading(self, reading: Reading) -> None:
+    def _keep_reading(self, reading: ChangeListReading) -> None:
         """The position moves last, over what was applied or is remembered as failed (DST-F6)."""
-        whole = reading.outcome in (Outcome.READ, Outcome.UNCHANGED)
-        with self._kit.database.write() as t:
+        whole = reading.outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)
+        with self._context.database.write() as t:
             if whole or self._set.since is None:
                 keep_position(t, self._set.row.id, self._not_back(reading.position))
             if whole:

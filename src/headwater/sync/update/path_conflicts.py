@@ -54,7 +54,7 @@ def first_base(t: Transaction, table: str, capability_list: str | None) -> str |
     return served if below and served else folder or ""
 
 
-class Claims:
+class PathConflicts:
     """The names of one set, as its base, its folder and the user's choice make them."""
 
     def __init__(self, row: SetRow, choice: Choice, base: str) -> None:

@@ -1,6 +1,6 @@
 """What is to be done for one set: the rows of `work` and `doomed`, what they amount to, and the guard over deletions.
 
-Nothing here touches the network. `difference` and `arrears` fill the two tables, `claims` settles the names in them.
+Nothing here touches the network. `difference` and `retry_queue` fill the two tables, `paths` settles the names in them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 import msgspec
 
 from headwater.storage.database import Transaction
-from headwater.sync.copy.file_tree import shown
+from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.faults import NotRemembered
 from headwater.sync.sets.selection import pick
 from headwater.sync.state import SetRow, forget_measure, sets
@@ -72,7 +72,7 @@ def forget(t: Transaction, uris: Sequence[str]) -> Forgotten:
     for row in sets(t):
         if not t.value(HELD_BACK, (row.id,)):
             forget_measure(t, row.id)
-    released = [shown(path) for path in kept.values()]
+    released = [printable_path(path) for path in kept.values()]
     return Forgotten(
         failures=sum(known.values()),
         deletions=len(kept),
@@ -92,7 +92,7 @@ def forget_sets(t: Transaction, names: Sequence[str], where: str) -> Forgotten:
         held = "FROM resources WHERE set_id = ? AND path IS NOT NULL"
         files += int(t.value(f"SELECT count(*) {held}", (row.id,)))
         for (path,) in t.rows(f"SELECT path {held} ORDER BY path LIMIT {_MOST_SHOWN}", (row.id,)):
-            released.append(shown(path))
+            released.append(printable_path(path))
         for table in ("resources", "failures", "documents", "intents", "refusals", "partials", "set_history"):
             t.run(f"DELETE FROM {table} WHERE set_id = ?", (row.id,))  # noqa: S608  our own names
         t.run("DELETE FROM sets WHERE id = ?", (row.id,))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from headwater.storage.database import Transaction
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.state import SetRow
-from headwater.sync.transfer.work_queue import ADD_WORK, Counts
-from headwater.sync.update.path_conflicts import Claims
+from headwater.sync.transfer.work_queue import ADD_WORK, PlanCounts
+from headwater.sync.update.path_conflicts import PathConflicts
 
 _WAITS = """f.set_id = ?1 AND f.uri = w.uri AND (f.wait_until > ?2 OR (?3 AND f.next_at > ?2
   AND f.hash IS w.hash AND f.length IS w.length AND f.lastmod IS w.lastmod AND f.changed_at IS w.changed_at))"""
@@ -16,12 +16,12 @@ UPDATE failures AS f SET loc = w.loc, lastmod = w.lastmod, length = w.length, ha
   encoding = w.encoding, mirrors = w.mirrors, changed_at = w.changed_at FROM temp.work w WHERE {_WAITS}"""  # noqa: S608
 
 
-class Arrears:
+class RetryQueue:
     """Adds to `work` and `doomed` of one set, after whatever a list has put there."""
 
-    def __init__(self, row: SetRow, claims: Claims, counts: Counts) -> None:
+    def __init__(self, row: SetRow, paths: PathConflicts, counts: PlanCounts) -> None:
         self._set = row
-        self._claims = claims
+        self._paths = paths
         self._counts = counts
 
     def failures(self, t: Transaction, now: int, *, patient: bool) -> None:
@@ -39,8 +39,8 @@ class Arrears:
               AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""
         rows = list(t.rows(query, (self._set.id, now, int(patient))))
         for uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, changed_at, tries in rows:
-            name = path if path is not None else self._claims.path(uri)
-            if self._claims.takes(uri, name):
+            name = path if path is not None else self._paths.path(uri)
+            if self._paths.takes(uri, name):
                 known_at = changed_at if changed_at is not None else self._set.baseline_at  # 5.3, as at first
                 t.run(
                     ADD_WORK,

@@ -11,8 +11,8 @@ from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.entries import scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.options import SetReport, signature_of
-from headwater.sync.run_context import Kit
-from headwater.sync.sets.offer_refresh import offered_now, place_of
+from headwater.sync.run_context import RunContext
+from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
 from headwater.sync.state import (
     SOURCE,
@@ -27,29 +27,29 @@ from headwater.sync.state import (
 )
 
 
-class Relocated(Exception):
+class SetMoved(Exception):
     """A set was found to have moved while its lists were read; nothing was done of what they said."""
 
 
-class Standing:
+class SetContext:
     """One set in a run; `row` is what is remembered, `offer` what is worked with, `report` what is told at the end."""
 
-    def __init__(self, kit: Kit, row: SetRow, scope: Scope) -> None:
-        self.kit = kit
+    def __init__(self, context: RunContext, row: SetRow, scope: Scope) -> None:
+        self.context = context
         self.row = row
         self.offer = row.offer
         self.scope = scope
         self.move = row.move
         """Where the set was, as long as what is held has not been taken along to where it is offered (DST-F10)."""
 
-        self.choice = Choice(kit.options.include, kit.options.exclude, hosts_of(kit.options.skip_hosts))
-        self.signature = signature_of(kit.options)
+        self.choice = Choice(context.options.include, context.options.exclude, hosts_of(context.options.skip_hosts))
+        self.signature = signature_of(context.options)
         self.statuses: list[int] = []
         self.since: Position | None = None
         """From where changes are to be read again, where that is not the position itself."""
 
         self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
-        self._refreshed = self._looked = False
+        self._refreshed = self._probed = False
 
     @property
     def rescoped(self) -> bool:
@@ -62,11 +62,11 @@ class Standing:
         self.report.complete = False
         self.report.fault = self.report.fault or str(fault)
         message = f"{fault.what}. {fault.todo}"
-        self.kit.documents.warn(fault.rule or fault.code, message, fault.where, fault=fault)
+        self.context.documents.warn(fault.rule or fault.code, message, fault.where, fault=fault)
 
     def warn(self, rule: str, message: str, where: str | None = None) -> None:
         """Tell a person, once."""
-        self.kit.documents.warn(rule, message, where)
+        self.context.documents.warn(rule, message, where)
 
     def note(self, process: str) -> None:
         """Put a process that was carried out into the report."""
@@ -76,12 +76,12 @@ class Standing:
 
     def reload(self) -> None:
         """Take what is remembered as it now is."""
-        with self.kit.database.write() as t:
+        with self.context.database.write() as t:
             self.row = one_set(t, self.row.id)
 
     def start_over(self) -> None:
         """Without a Resource List only the changes themselves tell what another choice lets in: all are read again."""
-        with self.kit.database.write() as t:
+        with self.context.database.write() as t:
             forget_documents(t, self.row.id)
             keep_position(t, self.row.id, Position())
         self.reload()
@@ -91,11 +91,11 @@ class Standing:
 
         Raises MovedElsewhere where a moved set's list is of something else: then nothing is changed.
         """
-        with self.kit.database.write() as t:
+        with self.context.database.write() as t:
             row = msgspec.structs.replace(self.row, move=self.move)
             found, taken = take_along(t, row, self.offer, listed)
         if found is not None and self.move is not None and not taken:
-            raise moved_elsewhere(self.offer, found, self.kit.source, self.kit.destination, said=self.move.said)
+            raise moved_elsewhere(self.offer, found, self.context.source, self.context.destination, said=self.move.said)
         if found is not None and taken:
             now = found.prefixes.new if found.prefixes else self.offer.identity
             told = f"of {found.held:,} files that are held {found.same:,} are the same there, and all keep their names"
@@ -110,14 +110,16 @@ class Standing:
         """
         position = self.row.position
         lists = {self.offer.resource_list, self.offer.change_list, position.list_uri if position else None}
-        if not self._looked and not self.kit.documents.redirected.isdisjoint(lists) and self.has_moved():
-            raise Relocated
+        if not self._probed and not self.context.documents.redirected.isdisjoint(lists) and self.has_moved():
+            raise SetMoved
 
     def has_moved(self) -> bool:
         """Whether the set has moved for good: to a host in no scope yet, or with its lists (DST-F10)."""
-        self._looked = True
+        self._probed = True
         uri = place_of(self.offer)
-        found = offered_now(self.kit.documents, self.offer, uri) if uri is not None and self.move is None else None
+        found = (
+            refreshed_offer(self.context.documents, self.offer, uri) if uri is not None and self.move is None else None
+        )
         if uri is None or found is None or found.moved_to is None:
             return False
         moved = is_move(self.offer, found.offer)
@@ -125,7 +127,7 @@ class Standing:
         if not moved and origins == self.scope.origins:
             return False
         self.scope = msgspec.structs.replace(self.scope, origins=origins)
-        with self.kit.database.write() as t:
+        with self.context.database.write() as t:
             keep_moved(t, SOURCE, uri, found.moved_to)
         if moved:
             self.move = Move(self.offer)
@@ -139,20 +141,20 @@ class Standing:
             return False
         self._refreshed = True
         try:
-            look = self.kit.documents.look(uri)
+            probe = self.context.documents.probe(uri)
         except SourceFault:
             return False
-        if look.document is None or look.document.kind is not Kind.CAPABILITY_LIST:
+        if probe.document is None or probe.document.kind is not Kind.CAPABILITY_LIST:
             return False
-        fresh = offer_of(look, self.offer.description, self.kit.documents)
+        fresh = offer_of(probe, self.offer.description, self.context.documents)
         fresh = msgspec.structs.replace(fresh, name=self.offer.name, identity=self.offer.identity)
         changed = (fresh.resource_list, fresh.change_list) != (self.offer.resource_list, self.offer.change_list)
         if changed and (fresh.resource_list or fresh.change_list):
             self.offer = fresh
             if self.move is not None:
                 return changed
-            with self.kit.database.write() as t:
+            with self.context.database.write() as t:
                 keep_offer(t, self.row.id, fresh)
-                moved = self.kit.documents.moved.get(uri)
-                keep_validators(t, SOURCE, uri, look.etag, look.last_modified, moved)
+                moved = self.context.documents.moved.get(uri)
+                keep_validators(t, SOURCE, uri, probe.etag, probe.last_modified, moved)
         return changed
