@@ -19,11 +19,11 @@ from pathlib import Path
 from bench.rows import Row, in_turns, row
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
+from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.site import Site
 from headwater.source.source import utc_now
-from headwater.storage.folder import FolderStore
+from headwater.storage.folder_store import FolderStore
 
 BASE = "http://localhost/data"
 FILES, QUICK_FILES = 100_000, 2_000
@@ -116,7 +116,7 @@ def _pages(count: int) -> Row:
         place = Path(name) / "catalog.sqlite"
         catalog = SqliteCatalog(place)
         store = FolderStore(Path(name) / "documents")
-        publisher = Publisher(catalog, store, Site(base_url=BASE), utc_now, printers=Printers(place))
+        publisher = Publisher(catalog, store, Site(base_url=BASE), utc_now, printers=RenderPool(place))
         catalog.create("files")
         for first in range(0, count, 10_000):
             catalog.load("files", [_event(number, 0) for number in range(first, min(first + 10_000, count))])

@@ -22,15 +22,15 @@ from bench.rows import Row, row
 from bench.scale_live import BASE_URL, SEED, live_rows
 from headwater.catalog.interface import Event, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
+from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.site import SetSettings, Site
 from headwater.simulate.resources import Filler, SyntheticResources
 from headwater.simulate.settings import ChangeSettings, SourceSettings
 from headwater.simulate.simulation import Simulation
 from headwater.source.source import CATALOG, DOCUMENTS, utc_now
 from headwater.spec.records import Change
-from headwater.storage.folder import FolderStore
+from headwater.storage.folder_store import FolderStore
 
 CHANGES = 1_000
 PAGES = 2
@@ -112,7 +112,7 @@ def loaded(state: Path, size: int) -> Row | None:
 
 def publisher_of(catalog: SqliteCatalog, state: Path) -> Publisher:
     site = Site(base_url=BASE_URL, sets=(SetSettings(name="files"),))
-    return Publisher(catalog, FolderStore(state / DOCUMENTS), site, utc_now, printers=Printers(state / CATALOG))
+    return Publisher(catalog, FolderStore(state / DOCUMENTS), site, utc_now, printers=RenderPool(state / CATALOG))
 
 
 def refreshed(state: Path, size: int, rounds: int) -> Refreshed:

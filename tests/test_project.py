@@ -22,7 +22,7 @@ ONE_HOME = {
     "selectolax": "spec/discovery.py",
     "uvicorn": "http/server/uvicorn_server.py",
     "uvloop": "http/server/uvicorn_server.py",
-    "watchfiles": "ingest/folder/watch.py",
+    "watchfiles": "ingest/folder/watching/watch.py",
     "yaml": "simulate/old_settings.py",
 }
 """A third-party library that does I/O or reads hostile bytes is imported in one module."""

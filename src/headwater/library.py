@@ -106,7 +106,7 @@ def write_file(
     standard and `StoreFault` when the file cannot be written.
     """
     from headwater.storage.durable import replace_file
-    from headwater.storage.folder import TEMPORARY, CannotWrite
+    from headwater.storage.folder_store import TEMPORARY, CannotWrite
 
     try:
         return replace_file(Path(path), write_document(document, entries, profile), TEMPORARY)

@@ -12,7 +12,7 @@ from headwater.catalog.books import Bookkeeping, Books, books_of, books_of_set, 
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Delete, Metadata, Rendered, UnknownSet, Upsert
-from headwater.publish.standing import standings
+from headwater.publish.status import set_statuses
 from headwater.storage.cluster import Cluster
 from tests.catalog.clusters import LAYOUT, access, prefix
 
@@ -73,7 +73,7 @@ def test_how_many_sets_stand_takes_a_few_requests(catalog: ClusterCatalog, monke
         return ask(self, method, path, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Cluster, "ask", counted)
-    found = standings(catalog, START + 100 * SECOND)
+    found = set_statuses(catalog, START + 100 * SECOND)
     assert len(paths) == 3, paths  # a refresh, a search, and the oldest changes that wait
     assert [one.changes_lag_seconds for one in found] == [
         100.0 - number if number % 3 else 0.0 for number in range(len(NAMES))

@@ -20,7 +20,7 @@ from headwater.catalog.interface import Event, Metadata, NewerSchema
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit, StoreFault
-from headwater.storage.faults import (
+from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseCorrupt,
     DatabaseFull,

@@ -23,7 +23,7 @@ from headwater.errors import Exit
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
-from headwater.storage.folder import FolderStore
+from headwater.storage.folder_store import FolderStore
 from headwater.storage.schema import Schema
 from tests.http.serving import Process
 from tests.ingest.fed import START as FED_START

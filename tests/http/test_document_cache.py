@@ -10,7 +10,7 @@ import pytest
 
 from headwater.http.document_cache import IMMUTABLE, REVALIDATE, DocumentCache
 from headwater.http.responses import fields
-from headwater.storage.folder import FolderStore, Stored
+from headwater.storage.folder_store import FolderStore, StoredDocument
 
 NAME = "files/changelist/00000.xml"
 
@@ -31,7 +31,7 @@ class ClosedMeanwhile:
     def __getattr__(self, name: str):
         return getattr(self.store, name)
 
-    def get(self, name: str) -> Stored | None:
+    def get(self, name: str) -> StoredDocument | None:
         stored = self.store.get(name)
         self.store.write(name, segment(' until="2026-01-02T00:00:00Z"'))
         return stored

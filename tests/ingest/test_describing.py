@@ -6,11 +6,11 @@ import re
 import pytest
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.folder import mediatypes
-from headwater.ingest.folder.mediatypes import UNKNOWN, media_type
+from headwater.ingest.deletion_guard import FLOOR, HoldReason, judge
+from headwater.ingest.folder import media_types
+from headwater.ingest.folder.media_types import UNKNOWN, media_type
 from headwater.ingest.folder.metadata import describe
 from headwater.ingest.folder.signature import COARSE_TICK_NS, RACY, TICK_NS, pack, rules_mark, settled_note
-from headwater.ingest.guard import FLOOR, Reason, judge
 
 NOW = dt.datetime(2026, 11, 21, 12, 0, 0, 500_000, tzinfo=dt.UTC)
 SECOND = 1_000_000_000
@@ -41,8 +41,8 @@ def test_media_types_come_from_our_own_table(name: str, expected: str) -> None:
 
 def test_media_types_are_lower_case_essences() -> None:
     """AMB-09, RS-MD-11: no parameters; every extension has one type."""
-    assert all(re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", kind) for kind in mediatypes._BY_TYPE)
-    extensions = " ".join(mediatypes._BY_TYPE.values()).split()
+    assert all(re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", kind) for kind in media_types._BY_TYPE)
+    extensions = " ".join(media_types._BY_TYPE.values()).split()
     assert len(extensions) == len(set(extensions))
 
 
@@ -122,31 +122,31 @@ def test_other_rules_make_another_mark() -> None:
     [
         (0, 0, 0, 0.2, False, None),
         (5, 0, 5, 0.2, False, None),
-        (1, 1, 0, 0.2, False, Reason.ROOT_EMPTY),
-        (5, 5, 3, 0.2, False, Reason.ALL_GONE),
+        (1, 1, 0, 0.2, False, HoldReason.ROOT_EMPTY),
+        (5, 5, 3, 0.2, False, HoldReason.ALL_GONE),
         (5, 5, 3, 1.0, False, None),
-        (1, 1, 1, 0.5, False, Reason.ALL_GONE),
+        (1, 1, 1, 0.5, False, HoldReason.ALL_GONE),
         (11, 9, 2, 0.2, False, None),
         (11, 10, 1, 0.2, False, None),
-        (11, 11, 0, 0.2, False, Reason.ROOT_EMPTY),
-        (54, 11, 43, 0.2, False, Reason.TOO_MANY),
+        (11, 11, 0, 0.2, False, HoldReason.ROOT_EMPTY),
+        (54, 11, 43, 0.2, False, HoldReason.TOO_MANY),
         (55, 11, 44, 0.2, False, None),
         (100, FLOOR, 90, 0.0001, False, None),
         (100, 20, 80, 0.2, False, None),
-        (100, 21, 79, 0.2, False, Reason.TOO_MANY),
-        (100, 100, 40, 0.2, False, Reason.ALL_GONE),
+        (100, 21, 79, 0.2, False, HoldReason.TOO_MANY),
+        (100, 100, 40, 0.2, False, HoldReason.ALL_GONE),
         (100, 100, 0, 1.0, False, None),
         (100, 99, 1, 1.0, False, None),
-        (100, 60, 40, 0.5, False, Reason.TOO_MANY),
+        (100, 60, 40, 0.5, False, HoldReason.TOO_MANY),
         (100, 50, 50, 0.5, False, None),
-        (100, 1, 99, 0.0, False, Reason.TOO_MANY),
-        (20, 5, 15, 0.2, True, Reason.TOO_MANY),
+        (100, 1, 99, 0.0, False, HoldReason.TOO_MANY),
+        (20, 5, 15, 0.2, True, HoldReason.TOO_MANY),
         (20, 4, 16, 0.2, True, None),
         (20, 5, 15, 0.2, False, None),
     ],
 )
 def test_when_deletions_are_held_back(
-    held: int, vanished: int, found: int, share: float, moved: bool, reason: Reason | None
+    held: int, vanished: int, found: int, share: float, moved: bool, reason: HoldReason | None
 ) -> None:
     verdict = judge(held, vanished, found, share, device_changed=moved)
     assert (verdict.reason if verdict else None) is reason

@@ -15,21 +15,17 @@ from headwater.catalog.interface import Moved
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.weights import LONGEST_URI as LONGEST_ACCEPTABLE
 from headwater.errors import Exit
-from headwater.ingest.folder import intake, reading
+from headwater.ingest.deletion_guard import HoldReason
+from headwater.ingest.folder import event_builder
 from headwater.ingest.folder import scanner as folder_module
-from headwater.ingest.folder.hints import meant, topmost
-from headwater.ingest.folder.nofollow import Opener, open_by_steps, open_unlinked
-from headwater.ingest.folder.passes import Pass
-from headwater.ingest.folder.readers import Readers, Stopped
-from headwater.ingest.folder.scanner import (
-    LONG_URI,
-    LONGEST_URI,
-    Folder,
-    FolderScanner,
-    FolderUnusable,
-)
-from headwater.ingest.folder.walk import quote
-from headwater.ingest.guard import Reason
+from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
+from headwater.ingest.folder.hashing import worker
+from headwater.ingest.folder.hashing.pool import HashPool, Stopped
+from headwater.ingest.folder.scan_result import ScanResult
+from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner
+from headwater.ingest.folder.walking.nofollow import Opener, open_by_steps, open_unlinked
+from headwater.ingest.folder.walking.walk import quote
+from headwater.ingest.folder.watching.hint_paths import expand_hints, topmost
 from headwater.patterns import Selection
 from tests.examples import examples
 from tests.ingest.test_walk import ODD_NAMES
@@ -41,7 +37,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, processes=0)
 
 
-def counts(done: Pass) -> tuple[int, int, int, int]:
+def counts(done: ScanResult) -> tuple[int, int, int, int]:
     return done.created, done.updated, done.deleted, done.unchanged
 
 
@@ -95,7 +91,7 @@ def test_an_untouched_file_is_not_read_again(world: World, monkeypatch: pytest.M
     world.put("b", b"2" * 10)
     settle()
     world.scan()
-    monkeypatch.setattr("headwater.ingest.folder.readers.read_file", None)
+    monkeypatch.setattr("headwater.ingest.folder.hashing.pool.read_file", None)
     assert counts(world.scan()) == (0, 0, 0, 2)
 
 
@@ -184,7 +180,11 @@ def test_what_cannot_be_read_stays_as_published(
     world.scan()
     world.put("dir/closed", b"new")
     world.put("dir/fresh", b"fresh")
-    name = {"lstat": "walk.os.lstat", "list": "walk.open_unlinked", "open": "reading.open_unlinked"}[call]
+    name = {
+        "lstat": "walking.walk.os.lstat",
+        "list": "walking.walk.open_unlinked",
+        "open": "hashing.worker.open_unlinked",
+    }[call]
     target = {"lstat": b"/dir/closed", "open": b"/dir/closed", "list": b"/dir"}[call]
     real = os.lstat if call == "lstat" else open_unlinked
 
@@ -223,7 +223,7 @@ def test_nothing_is_deleted_when_the_second_look_fails(
                 raise OSError(error, os.strerror(error), path)
         return real(path)
 
-    monkeypatch.setattr("headwater.ingest.folder.walk.os.lstat", refusing)
+    monkeypatch.setattr("headwater.ingest.folder.walking.walk.os.lstat", refusing)
     done = world.scan()
     assert len(looks) == 2
     assert (done.deleted, done.kept) == (0, 1)
@@ -251,11 +251,11 @@ def test_a_first_load_is_of_the_time_when_it_began(world: World) -> None:
 @pytest.mark.parametrize(
     ("moment", "what"),
     [
-        ("walk", "dir"),
-        ("walk", "dir/below"),
-        ("reading", "dir"),
-        ("reading", "dir/below"),
-        ("reading", "dir/below/file"),
+        ("walking.walk", "dir"),
+        ("walking.walk", "dir/below"),
+        ("hashing.worker", "dir"),
+        ("hashing.worker", "dir/below"),
+        ("hashing.worker", "dir/below/file"),
     ],
 )
 @pytest.mark.parametrize("opener", [open_unlinked, open_by_steps])
@@ -273,7 +273,7 @@ def test_a_folder_exchanged_for_a_link_leads_nowhere(
     there = {"dir": ".", "dir/below": "below", "dir/below/file": "file"}[what]
 
     def exchanging(path: bytes, flags: int, *folder: int) -> int:
-        if path.endswith(b"/" + what.encode()) or (moment == "reading" and path.endswith(b"/file")):
+        if path.endswith(b"/" + what.encode()) or (moment == "hashing.worker" and path.endswith(b"/file")):
             monkeypatch.setattr(f"headwater.ingest.folder.{moment}.open_unlinked", opener)
             os.rename(world.full(what), world.root + b"-aside")
             os.symlink(os.path.realpath(outside.full(there)), world.full(what))
@@ -283,7 +283,7 @@ def test_a_folder_exchanged_for_a_link_leads_nowhere(
     done = world.scan()
     assert set(world.held().values()) == {hashes(b"inside"), hashes(b"x")}
     assert (done.created, done.updated, done.deleted) == (0, 0, 0)
-    assert moment == "walk" or done.unsettled == [b"dir/below/file"], "another look finds the link"
+    assert moment == "walking.walk" or done.unsettled == [b"dir/below/file"], "another look finds the link"
     os.unlink(world.full(what))
     os.rename(world.root + b"-aside", world.full(what))
     world.scan()
@@ -294,15 +294,15 @@ def test_a_closed_file_that_is_new_is_only_noticed(world: World, monkeypatch: py
     world.put("a")
     world.scan()
     world.put("b")
-    monkeypatch.setattr(intake, "Readers", _readings({b"b": (reading.UNREADABLE, 13, (0, 0, 0, 0), 0, 0, "")}))
+    monkeypatch.setattr(event_builder, "HashPool", _readings({b"b": (worker.UNREADABLE, 13, (0, 0, 0, 0), 0, 0, "")}))
     assert counts(world.scan()) == (0, 0, 0, 1)
     assert "b" not in world.held()
     assert world.rules() == {"HW-ING-20"}
 
 
-def _readings(by_name: dict[bytes, reading.Reading]) -> type:
-    class Scripted(Readers):
-        def _read_here(self, request: reading.Request) -> reading.Reading:
+def _readings(by_name: dict[bytes, worker.HashResult]) -> type:
+    class Scripted(HashPool):
+        def _read_here(self, request: worker.HashRequest) -> worker.HashResult:
             return by_name.get(os.path.basename(request[0])) or super()._read_here(request)
 
     return Scripted
@@ -323,7 +323,7 @@ def test_a_file_that_changes_while_it_is_read_is_tried_again(world: World, monke
                 file.write(b"+")
         return data
 
-    monkeypatch.setattr("headwater.ingest.folder.reading.os.read", writing)
+    monkeypatch.setattr("headwater.ingest.folder.hashing.worker.os.read", writing)
     done = world.scan()
     assert done.unsettled == [b"busy"]
     assert (done.updated, done.kept) == (1, 1)
@@ -338,7 +338,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_passed_over(world: World, mon
     world.put("a")
     world.scan()
     world.put("b")
-    monkeypatch.setattr(intake, "Readers", _readings({b"b": (reading.VANISHED, 0, (0, 0, 0, 0), 0, 0, "")}))
+    monkeypatch.setattr(event_builder, "HashPool", _readings({b"b": (worker.VANISHED, 0, (0, 0, 0, 0), 0, 0, "")}))
     assert counts(world.scan()) == (0, 0, 0, 1)
     assert world.notices == []
 
@@ -380,8 +380,8 @@ def test_what_a_hint_has_brought_meanwhile_is_not_undone(
             world.put("x2", b"late")
             hinted.rescan([b"x2"])
             if case == "read before":
-                early = (reading.READ, 0, (5, 0, 0, 0), 0, 0, hashes(b"early"))
-                monkeypatch.setattr(intake, "Readers", _readings({b"x2": early}))
+                early = (worker.READ, 0, (5, 0, 0, 0), 0, 0, hashes(b"early"))
+                monkeypatch.setattr(event_builder, "HashPool", _readings({b"x2": early}))
 
     world.breathe = hint
     done = world.scan()
@@ -394,7 +394,7 @@ def test_what_a_hint_has_brought_meanwhile_is_not_undone(
     assert world.scan().updated == 1
 
 
-@pytest.mark.parametrize("outcome", [reading.VANISHED, reading.SPECIAL])
+@pytest.mark.parametrize("outcome", [worker.VANISHED, worker.SPECIAL])
 def test_a_known_file_that_vanishes_before_it_is_read_is_looked_at_again(
     world: World, monkeypatch: pytest.MonkeyPatch, outcome: int
 ) -> None:
@@ -403,7 +403,7 @@ def test_a_known_file_that_vanishes_before_it_is_read_is_looked_at_again(
         world.put(name)
     world.scan()
     world.put("b", b"changed")
-    monkeypatch.setattr(intake, "Readers", _readings({b"b": (outcome, 0, (0, 0, 0, 0), 0, 0, "")}))
+    monkeypatch.setattr(event_builder, "HashPool", _readings({b"b": (outcome, 0, (0, 0, 0, 0), 0, 0, "")}))
     done = world.scan()
     assert (done.unsettled, done.kept) == ([b"b"], 1)
     monkeypatch.undo()
@@ -644,14 +644,14 @@ def mostly_gone(world: World) -> None:
 @pytest.mark.parametrize(
     ("accident", "reason"),
     [
-        (emptied, Reason.ROOT_EMPTY),
-        (missing, Reason.ROOT_MISSING),
-        (a_file, Reason.ROOT_NOT_FOLDER),
-        (mostly_gone, Reason.TOO_MANY),
+        (emptied, HoldReason.ROOT_EMPTY),
+        (missing, HoldReason.ROOT_MISSING),
+        (a_file, HoldReason.ROOT_NOT_FOLDER),
+        (mostly_gone, HoldReason.TOO_MANY),
     ],
 )
 @pytest.mark.parametrize("partial", [False, True], ids=["scan", "hints"])
-def test_a_mass_of_deletions_is_held_back(world: World, accident: object, reason: Reason, partial: bool) -> None:
+def test_a_mass_of_deletions_is_held_back(world: World, accident: object, reason: HoldReason, partial: bool) -> None:
     fill(world)
     before = world.held()
     accident(world)  # type: ignore[operator]
@@ -702,7 +702,7 @@ def test_a_root_that_goes_away_during_the_scan_deletes_nothing(world: World) -> 
     world.breathe = vanish
     done = world.scan()
     assert done.held_back is not None
-    assert done.held_back.reason is Reason.ROOT_MISSING
+    assert done.held_back.reason is HoldReason.ROOT_MISSING
     assert world.log() == []
 
 
@@ -830,10 +830,10 @@ def test_topmost() -> None:
 
 def test_what_a_hint_means() -> None:
     links = {b"l": b"a", b"m": b"a/b/c", b"n": b"zz", b"o/p": b"q/r"}
-    assert meant([b"a/b"], links) == [b"a/b", b"l/b", b"m"]
-    assert meant([b"a"], links) == [b"a", b"l", b"m"]
-    assert meant([b"q/r/s", b"q/r/t"], links) == [b"o/p/s", b"o/p/t", b"q/r/s", b"q/r/t"]
-    assert meant([b"z", b"o"], links) == [b"o", b"z"]
+    assert expand_hints([b"a/b"], links) == [b"a/b", b"l/b", b"m"]
+    assert expand_hints([b"a"], links) == [b"a", b"l", b"m"]
+    assert expand_hints([b"q/r/s", b"q/r/t"], links) == [b"o/p/s", b"o/p/t", b"q/r/s", b"q/r/t"]
+    assert expand_hints([b"z", b"o"], links) == [b"o", b"z"]
 
 
 NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "a-b", "b/x/y", "c/ü", "c/d/e"])

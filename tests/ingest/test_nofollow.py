@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.ingest.folder import nofollow
-from headwater.ingest.folder.nofollow import HERE, Opener, open_by_steps, open_unlinked
+from headwater.ingest.folder.walking import nofollow
+from headwater.ingest.folder.walking.nofollow import HERE, Opener, open_by_steps, open_unlinked
 
 READ = os.O_RDONLY | os.O_CLOEXEC
 ONLY_PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC

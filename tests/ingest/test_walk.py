@@ -10,8 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.ingest.folder.nofollow import open_unlinked
-from headwater.ingest.folder.walk import LINK_DEPTH, Found, Remark, RootFault, Unreadable, Walk, path_of, quote
+from headwater.ingest.folder.walking.nofollow import open_unlinked
+from headwater.ingest.folder.walking.walk import (
+    LINK_DEPTH,
+    FileEntry,
+    RootFault,
+    ScanWarning,
+    UnreadableEntry,
+    Walk,
+    path_of,
+    quote,
+)
 from headwater.patterns import Selection
 from tests.examples import examples
 
@@ -130,7 +139,7 @@ def test_links_inside_are_followed_and_out_of_the_folder_never(root: bytes, tmp_
         (b"..", b"real/up"),
     ]:
         os.symlink(target, os.path.join(root, name))
-    remarks: list[Remark] = []
+    remarks: list[ScanWarning] = []
     walk = Walk(root, Selection(), remark=remarks.append)
     assert uris(walk) == ["chain-in", "file-link", "folder-link/file", "real/file", "top"]
     by_rule = {
@@ -141,7 +150,7 @@ def test_links_inside_are_followed_and_out_of_the_folder_never(root: bytes, tmp_
     assert by_rule["HW-ING-12"] == [b"loop", b"self", b"up", b"up"]
     for outside in (b"out-file", b"out-folder", b"out-folder/file", b"real/../../secret", b"loop/top"):
         assert list(Walk(root, Selection()).at(outside)) == []
-    inside = [one for one in Walk(root, Selection()).everything() if isinstance(one, Found)]
+    inside = [one for one in Walk(root, Selection()).everything() if isinstance(one, FileEntry)]
     assert all(os.path.realpath(one.path) == one.path for one in inside)
 
 
@@ -174,7 +183,7 @@ def test_special_files_are_left_out_unopened(root: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         os.chdir(root)
         listener.bind("socket")
-    remarks: list[Remark] = []
+    remarks: list[ScanWarning] = []
     assert uris(Walk(root, Selection(), remark=remarks.append)) == ["file"]
     assert {one.rule for one in remarks} == {"HW-ING-13"}
 
@@ -187,14 +196,18 @@ def test_a_closed_folder_is_said_to_be_unreadable(root: bytes) -> None:
         found = list(Walk(root, Selection()).everything())
     finally:
         os.chmod(os.path.join(root, b"closed"), stat.S_IRWXU)
-    assert [one.uri for one in found if isinstance(one, Unreadable)] == ["closed/"]
+    assert [one.uri for one in found if isinstance(one, UnreadableEntry)] == ["closed/"]
 
 
 def test_a_folder_that_cannot_be_listed_is_said_to_be_unreadable(root: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, b"open/file", b"closed/file", b"zebra")
     _refuse(monkeypatch, b"/closed", 5)
     found = list(Walk(root, Selection()).everything())
-    assert [(type(one), one.uri) for one in found] == [(Unreadable, "closed/"), (Found, "open/file"), (Found, "zebra")]
+    assert [(type(one), one.uri) for one in found] == [
+        (UnreadableEntry, "closed/"),
+        (FileEntry, "open/file"),
+        (FileEntry, "zebra"),
+    ]
 
 
 def test_a_folder_that_vanishes_meanwhile_is_passed_over(root: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +222,7 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, ending: bytes, error: int) -> None:
             raise OSError(error, os.strerror(error), path)
         return open_unlinked(path, flags)
 
-    monkeypatch.setattr("headwater.ingest.folder.walk.open_unlinked", refusing)
+    monkeypatch.setattr("headwater.ingest.folder.walking.walk.open_unlinked", refusing)
 
 
 def test_patterns_and_avoided_folders(root: bytes) -> None:
@@ -258,13 +271,13 @@ def test_by_names_only_the_same_files_are_found(root: bytes) -> None:
     os.mkfifo(root + b"/pipe")
     whole, names = (list(Walk(root, Selection(), names_only=only).everything()) for only in (False, True))
     assert [(one.uri, one.path) for one in names] == [(one.uri, one.path) for one in whole]
-    looked_at = {one.uri for one in names if isinstance(one, Found) and one.stat is not None}
+    looked_at = {one.uri for one in names if isinstance(one, FileEntry) and one.stat is not None}
     assert looked_at == {"link"}, "what the folder says is a file is not looked at, what it says is none is"
-    assert all(isinstance(one, Found) and one.stat is not None for one in whole)
+    assert all(isinstance(one, FileEntry) and one.stat is not None for one in whole)
 
 
 def test_a_selection_looks_at_every_file(root: bytes) -> None:
     put(root, b"a.txt", b"b.pdf")
     (one,) = Walk(root, Selection(("*.pdf",)), names_only=True).everything()
-    assert isinstance(one, Found)
+    assert isinstance(one, FileEntry)
     assert (one.uri, one.stat is not None) == ("b.pdf", True)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from headwater.catalog.interface import Recorded
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.ingest.folder.passes import Pass
-from headwater.ingest.folder.scanner import Folder, FolderScanner
-from headwater.ingest.folder.walk import path_of, quote
+from headwater.ingest.folder.folder_settings import Folder
+from headwater.ingest.folder.scan_result import ScanResult
+from headwater.ingest.folder.scanner import FolderScanner
+from headwater.ingest.folder.walking.walk import path_of, quote
 from headwater.progress import Notice, Progress
 from headwater.spec.records import Change
 
@@ -62,11 +63,11 @@ class World:
         if isinstance(event, Notice):
             self.notices.append(event)
 
-    def scan(self) -> Pass:
+    def scan(self) -> ScanResult:
         self.notices.clear()
         return self.scanner.scan()
 
-    def rescan(self, *paths: bytes) -> Pass:
+    def rescan(self, *paths: bytes) -> ScanResult:
         self.notices.clear()
         return self.scanner.rescan(paths)
 

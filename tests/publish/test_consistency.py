@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Resource
-from headwater.publish import printers
-from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
+from headwater.publish.rendering import pool
+from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.site import SetSettings
 from tests.publish.world import BASE, Delete, World, look, put, replay
 
@@ -62,11 +62,11 @@ def test_every_look_is_one_state_of_the_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, processes: int
 ) -> None:
     """Also where `processes` print the pages, each from a snapshot of its own."""
-    monkeypatch.setattr(printers, "WORTH_ENTRIES", 1)
+    monkeypatch.setattr(pool, "POOL_ENTRIES", 1)
     chance = random.Random(seed)
     settings = SetSettings(refresh_changes=6, refresh_seconds=0.2, renew_seconds=1.0, segment_seconds=0.3)
     world = BusyWorld(tmp_path, page_entries=7, segment_entries=9, sets=(settings,), clock=real_time)
-    where = Printers(tmp_path / "catalog.sqlite", processes)
+    where = RenderPool(tmp_path / "catalog.sqlite", processes)
     world.publisher = Publisher(world.catalog, world.store, world.site, world.now, printers=where)
     world.begin(20)
     world.publish()

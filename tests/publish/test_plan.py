@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.catalog.interface import Page, Segment
-from headwater.publish.note import Note, OpenList, read_note, write_note
 from headwater.publish.plan import (
     SHARE,
     affordable_pages,
@@ -19,6 +18,7 @@ from headwater.publish.plan import (
     plan_changes,
     plan_pages,
 )
+from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
 from headwater.publish.site import SetSettings
 
 NOW = dt.datetime(2026, 5, 5, tzinfo=dt.UTC)
@@ -43,8 +43,8 @@ def page(number: int, *, count: int = 3, events: int = 0, stale: float = 0.0, at
     )
 
 
-def shown(*numbers: int, **more: object) -> Note:
-    return Note(fingerprint="f", listed=numbers, indexed=len(numbers) > 1, **more)  # type: ignore[arg-type]
+def shown(*numbers: int, **more: object) -> PublicationState:
+    return PublicationState(fingerprint="f", listed=numbers, indexed=len(numbers) > 1, **more)  # type: ignore[arg-type]
 
 
 CASES = [
@@ -79,7 +79,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("pages", "note", "force", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
-def test_pages_due(pages: list[Page], note: Note, force: bool, expected: tuple[int, ...]) -> None:
+def test_pages_due(pages: list[Page], note: PublicationState, force: bool, expected: tuple[int, ...]) -> None:
     assert plan_pages(pages, note, SETTINGS, NOW, force=force).render == expected
 
 
@@ -209,7 +209,7 @@ def test_grace_of_retired_documents() -> None:
 
 
 def test_note_survives_writing_and_what_is_no_note_is_none() -> None:
-    note = Note(fingerprint="x", open=OpenList(number=3, name="n", seq=7), at=NOW, retired=(("a", NOW),))
-    assert read_note(write_note(note)) == note
+    note = PublicationState(fingerprint="x", open=OpenList(number=3, name="n", seq=7), at=NOW, retired=(("a", NOW),))
+    assert decode_publication(encode_publication(note)) == note
     for junk in (b"", b"{", b"\xff\x00", b'{"listed": "x"}', b"[]"):
-        assert read_note(junk).is_first
+        assert decode_publication(junk).is_first

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog.interface import Event, Rendered
-from headwater.publish.note import read_note
-from headwater.publish.publisher import NotReady, Published, Publisher
+from headwater.publish.publication_state import decode_publication
+from headwater.publish.publisher import NotReady, Publisher, PublishResult
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Change
 from headwater.spec.writer import Profile
-from headwater.storage.folder import FolderStore, Stored
+from headwater.storage.folder_store import FolderStore, StoredDocument
 from tests.examples import examples
 from tests.publish.world import BASE, Delete, World, put
 from tests.reading import read_bytes
@@ -422,7 +422,7 @@ class Mortal(FolderStore):
 
     left = 10**9
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> Stored:
+    def write(self, name: str, chunks: Iterable[bytes]) -> StoredDocument:
         stored = super().write(name, self._chunks(chunks))
         self._step()
         return stored
@@ -510,7 +510,7 @@ class Timed(Mortal):
 
     stated: dict[str, dt.datetime]
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> Stored:
+    def write(self, name: str, chunks: Iterable[bytes]) -> StoredDocument:
         octets: list[bytes] = []
         stored = FolderStore.write(self, name, self._chunks(_kept(chunks, octets)))
         if "/resourcelist" in name:
@@ -558,7 +558,7 @@ def test_killed_anywhere_the_at_of_a_list_never_goes_back(
             world.clock.sleep(1 if number < 3 else 4000)
             publisher.publish("files", opened_at, check=number == 0)
             assert world.look().state == world.truth()
-        assert read_note(world.catalog.state("files").notes).pending == ()
+        assert decode_publication(world.catalog.state("files").notes).pending == ()
         world.catalog.close()
         if done:
             return
@@ -585,7 +585,7 @@ def test_whatever_happens_documents_replay_to_the_catalog(
 ) -> None:
     world = World(tmp_path_factory.mktemp("world"), sets=(SetSettings(refresh_changes=3, segment_seconds=3600),))
     world.begin(count)
-    published: Published = world.publish()
+    published: PublishResult = world.publish()
     for batch, force, pause in steps:
         world.record(*batch)
         world.clock.sleep(pause)

@@ -15,7 +15,7 @@ from headwater.catalog.interface import Delete, Event
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage.cluster import Access, Answer, Cluster
-from headwater.storage.folder import FolderStore
+from headwater.storage.folder_store import FolderStore
 from tests.catalog.clusters import LAYOUT, access, prefix
 from tests.publish.world import put
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.catalog.interface import Page, Segment
 from headwater.publish import plan
-from headwater.publish.note import Note, OpenList
+from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.site import SetSettings, change_list_name, change_segment_name, resource_list_name
 from tests.examples import examples
 from tests.publish.world import BASE, START, World, put
@@ -174,14 +174,14 @@ def test_law_of_retention(ends: list[dt.datetime], looks: list[tuple[dt.datetime
         for n, one in enumerate(starts)
     ]
     rules = SetSettings(retention_seconds=kept)
-    note = Note(fingerprint="x", listed=(0, 1))
+    note = PublicationState(fingerprint="x", listed=(0, 1))
     for now, at in looks:
         pages = [
             Page(number=n, count=1, weight=1, touched=1, rendered=1, at=at, completed=at, stale_at=None)
             for n in range(2)
         ]
-        if plan.must_note_shown(segments, note, rules, now):
-            note = plan.note_shown(note, pages, rules, now)
+        if plan.must_record_shown(segments, note, rules, now):
+            note = plan.with_shown(note, pages, rules, now)
         first = plan.first_retained(segments, note, rules, now)
         assert note.open.first <= first <= segments[-1].number
         for one in segments[note.open.first : first]:
@@ -193,7 +193,7 @@ def test_law_of_retention(ends: list[dt.datetime], looks: list[tuple[dt.datetime
 
 
 def test_what_is_noted_for_retention_stays_small() -> None:
-    rules, note = SetSettings(retention_seconds=DAY), Note(fingerprint="x", listed=(0,))
+    rules, note = SetSettings(retention_seconds=DAY), PublicationState(fingerprint="x", listed=(0,))
     for minute in range(0, 3 * 24 * 60):
         now = START + dt.timedelta(minutes=minute)
         segments = [
@@ -201,7 +201,7 @@ def test_what_is_noted_for_retention_stays_small() -> None:
             Segment(number=1, first=2, last=2, from_=now, until=None, weight=1),
         ]
         pages = [Page(number=0, count=1, weight=1, touched=1, rendered=1, at=now, completed=now, stale_at=None)]
-        if plan.must_note_shown(segments, note, rules, now):
-            note = plan.note_shown(note, pages, rules, now)
+        if plan.must_record_shown(segments, note, rules, now):
+            note = plan.with_shown(note, pages, rules, now)
         assert len(note.shown) <= 18
     assert len(note.shown) > 10

@@ -16,12 +16,12 @@ import msgspec
 
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Recorded, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.publish.publisher import Published, Publisher
+from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.site import SOURCE_DESCRIPTION, SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Change, Document, Entry
 from headwater.spec.writer import Profile
-from headwater.storage.folder import FolderStore
+from headwater.storage.folder_store import FolderStore
 from tests.reading import read_bytes
 
 BASE = "http://source.example/sync"
@@ -92,7 +92,7 @@ class World:
         """Log events."""
         self.catalog.record(name, events, self.now())
 
-    def publish(self, *, force: bool = False, name: str = "files") -> Published:
+    def publish(self, *, force: bool = False, name: str = "files") -> PublishResult:
         """Publish with an `at` of this moment: nothing outside the catalog exists here."""
         return self.publisher.publish(name, self.catalog.mark(name, self.now()), force_pages=force)
 

@@ -30,7 +30,7 @@ from headwater.source.leadership import Leadership, NotLeader
 from headwater.source.source import Source, utc_now
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
-from headwater.storage.folder import FolderStore
+from headwater.storage.folder_store import FolderStore
 from tests.bars import in_time, unless_late
 from tests.catalog.clusters import access, prefix
 from tests.http.serving import DEADLINE, until

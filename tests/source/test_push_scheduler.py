@@ -20,7 +20,7 @@ from headwater.http.home_page import home_page
 from headwater.http.metrics.counters import MetricsPage, RequestCounters
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
-from headwater.publish.publisher import Published, Publisher
+from headwater.publish.publisher import Publisher, PublishResult
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.folder.pipeline import FolderOverlap
 from headwater.source.folder.worker import SetHealth
@@ -226,7 +226,7 @@ def test_news_overtake_sets_of_which_nothing_new_is_known(tmp_path: Path, monkey
     begun, overtaken = threading.Event(), threading.Event()
     usual = Publisher.publish
 
-    def slow(self: Publisher, name: str, at: dt.datetime, *, pages: bool = True, **options: Any) -> Published:
+    def slow(self: Publisher, name: str, at: dt.datetime, *, pages: bool = True, **options: Any) -> PublishResult:
         begun.set()
         if pages:
             overtaken.wait(3)  # a large set

@@ -123,7 +123,7 @@ def test_one_process_at_a_time(world: World) -> None:
 def test_a_source_that_cannot_be_opened_leaves_no_lock(world: World) -> None:
     world.state.mkdir()
     (world.state / "documents").write_text("in the way")
-    from headwater.storage.folder import CannotWrite
+    from headwater.storage.folder_store import CannotWrite
 
     with pytest.raises(CannotWrite):
         Source(world.config())
@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_watched_is_scanned(world: World, monkeypatch: p
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(28, "OS file watch limit reached.")
 
-    monkeypatch.setattr("headwater.ingest.folder.watch.FolderWatch", refuse)
+    monkeypatch.setattr("headwater.ingest.folder.watching.watch.FolderWatch", refuse)
     with world.running() as source:
         world.put("a")
         world.comes()
@@ -389,7 +389,7 @@ def test_failures_are_shown_and_tried_again(world: World, monkeypatch: pytest.Mo
     world.put("a")
     with world.running() as source:
         health = source.sets_health[0]
-        monkeypatch.setattr("headwater.storage.folder.os.replace", _failing)
+        monkeypatch.setattr("headwater.storage.folder_store.os.replace", _failing)
         world.put("b")
         until(lambda: health.failures >= 2)
         assert health.error is not None

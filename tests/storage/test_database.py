@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headwater.storage.database import Database
-from headwater.storage.faults import (
+from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseFault,
     DatabaseReadOnly,

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from headwater.storage.lock import Held, Turn, take_alone, take_together
+from headwater.storage.lock import FileMutex, LockHeld, lock_exclusive, lock_shared
 
 
 @pytest.mark.parametrize(
     ("first", "second", "agree"),
     [
-        (take_alone, take_alone, False),
-        (take_alone, take_together, False),
-        (take_together, take_alone, False),
-        (take_together, take_together, True),
+        (lock_exclusive, lock_exclusive, False),
+        (lock_exclusive, lock_shared, False),
+        (lock_shared, lock_exclusive, False),
+        (lock_shared, lock_shared, True),
     ],
 )
 def test_alone_or_together(
@@ -28,24 +28,24 @@ def test_alone_or_together(
     if agree:
         os.close(second(path))
     else:
-        with pytest.raises(Held) as raised:
+        with pytest.raises(LockHeld) as raised:
             second(path)
         assert raised.value.holder == b"4711\n"
     os.close(held)
-    os.close(take_alone(path))
+    os.close(lock_exclusive(path))
 
 
 def test_a_lock_that_is_not_there_is_made_for_one_alone_only(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        take_together(tmp_path / "lock")
-    os.close(take_alone(tmp_path / "lock"))
+        lock_shared(tmp_path / "lock")
+    os.close(lock_exclusive(tmp_path / "lock"))
     assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
-        take_alone(tmp_path / "lock")
+        lock_exclusive(tmp_path / "lock")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -62,17 +62,17 @@ def test_a_file_that_was_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.
         return descriptor
 
     monkeypatch.setattr(os, "open", opening)
-    held = take_alone(path)
+    held = lock_exclusive(path)
     monkeypatch.undo()
     assert len(opened) == 2
-    with pytest.raises(Held):
-        take_alone(path)
+    with pytest.raises(LockHeld):
+        lock_exclusive(path)
     os.close(held)
 
 
 def test_a_turn_is_had_by_one_at_a_time_and_again_by_the_same(tmp_path: Path) -> None:
     path = tmp_path / "turn"
-    one, other = Turn(path), Turn(path)
+    one, other = FileMutex(path), FileMutex(path)
     happened: list[str] = []
 
     def wait() -> None:
@@ -93,7 +93,7 @@ def test_a_turn_is_had_by_one_at_a_time_and_again_by_the_same(tmp_path: Path) ->
 
 def test_thousands_of_turns_keep_no_files_open(tmp_path: Path) -> None:
     before = len(os.listdir("/dev/fd"))
-    turns = [Turn(tmp_path / f"{number}") for number in range(50)]
+    turns = [FileMutex(tmp_path / f"{number}") for number in range(50)]
     for turn in turns:
         with turn, turn:
             assert len(os.listdir("/dev/fd")) == before + 1

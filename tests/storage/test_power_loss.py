@@ -11,7 +11,7 @@ import pytest
 from headwater.storage import durable
 from headwater.storage.database import Database
 from headwater.storage.durable import replace_file, sync_folder
-from headwater.storage.folder import TEMPORARY, FolderStore
+from headwater.storage.folder_store import TEMPORARY, FolderStore
 from headwater.storage.schema import Schema
 from tests.disk import Disk, Loss
 
@@ -107,7 +107,7 @@ def test_what_a_killed_process_left_unsynced_is_safe_once_it_is_acknowledged(
     disk = Disk(ground)
     with disk.recording(monkeypatch):
         with monkeypatch.context() as killed:
-            killed.setattr("headwater.storage.folder.sync_folder", lambda _path: None)
+            killed.setattr("headwater.storage.folder_store.sync_folder", lambda _path: None)
             FolderStore(ground / "documents").write("set/index.xml", [b"octets"])
         FolderStore(ground / "documents").write("set/index.xml", [b"octets"])
     for number, loss in enumerate(disk.last_losses(12, seed=10)):

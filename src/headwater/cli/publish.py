@@ -19,7 +19,7 @@ from headwater.cli.share import DESCRIBING, catalog_option, describes_a_set, pro
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.ingest.folder.survey import Survey
+    from headwater.ingest.folder.dry_run import DryRun
     from headwater.source.config import SourceConfig
     from headwater.source.folder.pipeline import PipelineResult, StaticTree
 
@@ -228,8 +228,8 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     return Exit.TRANSFERS_FAILED if any(one.held_back for one in found.values()) else Exit.DONE
 
 
-def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, Survey]:
-    from headwater.ingest.folder.survey import survey
+def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun]:
+    from headwater.ingest.folder.dry_run import dry_run
     from headwater.source.folder.pipeline import folder_of
     from headwater.source.source import CATALOG, Source
 
@@ -238,4 +238,4 @@ def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, Survey
             with Source(config, tree=tree, listener=listener) as source:
                 return {one.name: source.survey(one.name) for one in config.sets}
         folders = {one.name: folder_of(one, config.site(), Path(config.state), tree) for one in config.sets}
-        return {name: survey(folder, (), 0, listener) for name, folder in folders.items()}
+        return {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}

@@ -26,7 +26,7 @@ from headwater.errors import Exit, UsageFault
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.cli.whereabouts import Whereabouts
-    from headwater.publish.standing import Standing
+    from headwater.publish.status import SourceSetStatus
 
 _COLUMNS = ("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "open list")
 _EXAMPLES = 10
@@ -104,10 +104,10 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
 
 def _report(catalog: Catalog, where: Whereabouts, names: tuple[str, ...]) -> dict[str, object]:
     """What the manual promises as JSON (docs/operations.md)."""
-    from headwater.publish.standing import standings
+    from headwater.publish.status import set_statuses
 
     now = dt.datetime.now(dt.UTC)
-    sets = standings(catalog, now, names)
+    sets = set_statuses(catalog, now, names)
     return {
         "catalog": where.place,
         "time": now,
@@ -184,7 +184,7 @@ def _unpaired_line(one: dict[str, Any]) -> str:
     return f"{one['set']}: {one['count']:,}" + ("" if oldest is None else f", the oldest for {human_seconds(oldest)}")
 
 
-def _cells(one: Standing, now: dt.datetime) -> tuple[str, ...]:
+def _cells(one: SourceSetStatus, now: dt.datetime) -> tuple[str, ...]:
     """One set as a row of the table."""
     waiting = f"{one.changes_waiting:,} behind" if one.changes_waiting else "all"
     segment = one.open_segment

@@ -80,7 +80,7 @@ class Whereabouts:
     @property
     def state_folder(self) -> Path | None:
         """The state folder of a source that the file lies in; None for a file by itself."""
-        from headwater.ingest.folder.walk import is_state
+        from headwater.ingest.folder.walking.walk import is_state
 
         if self.file is None:
             return None

@@ -17,10 +17,10 @@ from typing import BinaryIO
 import msgspec
 
 from headwater.http.responses import Head, line
-from headwater.publish.holdings import Holdings
-from headwater.publish.press import Store
+from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.site import ROBOTS
-from headwater.storage.folder import Stored
+from headwater.publish.store_writer import Store
+from headwater.storage.folder_store import StoredDocument
 
 IMMUTABLE = b"public, max-age=31536000, immutable"
 REVALIDATE = b"no-cache"
@@ -47,7 +47,7 @@ class Representation(msgspec.Struct, frozen=True, gc=False):
 class CachedDocument(msgspec.Struct, frozen=True, gc=False):
     """One version of a document in its forms."""
 
-    stored: Stored
+    stored: StoredDocument
     path: str
     modified_second: int
     plain: Representation
@@ -68,7 +68,7 @@ class DocumentCache:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._holdings = Holdings(store)
+        self._holdings = IntegrityCheck(store)
         self._room = room_octets
         self._largest = largest_octets
         self._clock = clock
@@ -127,7 +127,7 @@ class DocumentCache:
         while self._held > self._room:
             self._held -= len(self._bodies.popitem(last=False)[1])
 
-    def _describe(self, stored: Stored) -> CachedDocument:
+    def _describe(self, stored: StoredDocument) -> CachedDocument:
         modified = int(stored.modified.timestamp())
         settled = int(self._clock()) > modified
         # It may still be replaced within its second: a date that names the second before never hides that.
@@ -149,12 +149,12 @@ class DocumentCache:
             self._shelved[stored.name] = shelved
         return shelved
 
-    def _lifetime(self, stored: Stored) -> bytes:
+    def _lifetime(self, stored: StoredDocument) -> bytes:
         if _SEGMENT.match(stored.name):
             return IMMUTABLE if self._is_closed(stored) else REVALIDATE
         return REVALIDATE if _LIST.match(stored.name) else BRIEF
 
-    def _is_closed(self, stored: Stored) -> bool:
+    def _is_closed(self, stored: StoredDocument) -> bool:
         """Whether this very version says `until`: a cache would keep an open list for a year (AMB-62).
 
         The catalog may already have closed a segment that is published open, and the document may just have been

@@ -14,12 +14,12 @@ import msgspec
 
 from headwater.catalog.books import books_of_set
 from headwater.catalog.interface import Catalog, Recorded, Segment
-from headwater.publish import documents
-from headwater.publish.holdings import Holdings
-from headwater.publish.note import Note, OpenList
+from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.plan import ChangePlan, plan_changes
-from headwater.publish.press import Press, between, rendered
+from headwater.publish.publication_state import OpenList, PublicationState
+from headwater.publish.rendering import documents
 from headwater.publish.site import Site, change_list_name, change_segment_name, open_change_list_name
+from headwater.publish.store_writer import StoreWriter, read_range, render_entries
 
 _ROWS_AT_ONCE = 5_000
 
@@ -34,11 +34,11 @@ class ChangeLists:
     def __init__(
         self,
         catalog: Catalog,
-        press: Press,
+        press: StoreWriter,
         site: Site,
         name: str,
-        note: Note,
-        holdings: Holdings,
+        note: PublicationState,
+        holdings: IntegrityCheck,
         *,
         first: int,
         everything: bool,
@@ -94,9 +94,9 @@ class ChangeLists:
         def blocks(taken: tuple[BinaryIO, int] | None) -> Iterator[bytes]:
             yield head
             if taken is not None:
-                yield from between(taken[0], before.head_octets, taken[1] - before.tail_octets)
+                yield from read_range(taken[0], before.head_octets, taken[1] - before.tail_octets)
             rows = self._rows(segment.first - 1 if taken is None else before.seq, segment.last)
-            yield from rendered(writer, documents.change_entries(rows, self._prefix, self._site.profile))
+            yield from render_entries(writer, documents.change_entries(rows, self._prefix, self._site.profile))
             yield tail
 
         with self._press.version(before.name, before.etag) as taken:

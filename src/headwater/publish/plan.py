@@ -24,7 +24,7 @@ import msgspec
 
 from headwater.catalog.books import Books
 from headwater.catalog.interface import Page, Segment, SetState
-from headwater.publish.note import Note, OpenList
+from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.site import SetSettings
 
 SHARE = 0.05
@@ -53,7 +53,7 @@ class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What remains of the round."""
 
 
-def true_at(at: dt.datetime, state: SetState, note: Note) -> dt.datetime:
+def true_at(at: dt.datetime, state: SetState, note: PublicationState) -> dt.datetime:
     """The `at` that pages may state: `at`, within what the catalog's own times allow.
 
     Never before the first Change List begins nor before an `at` that was stated already (what was recorded then still
@@ -66,7 +66,7 @@ def true_at(at: dt.datetime, state: SetState, note: Note) -> dt.datetime:
 
 def plan_pages(
     pages: Sequence[Page],
-    note: Note,
+    note: PublicationState,
     settings: SetSettings,
     now: dt.datetime,
     *,
@@ -101,7 +101,7 @@ def plan_pages(
     )
 
 
-def _round(pages: Sequence[Page], note: Note, settings: SetSettings, now: dt.datetime) -> set[int]:
+def _round(pages: Sequence[Page], note: PublicationState, settings: SetSettings, now: dt.datetime) -> set[int]:
     """The pages of a new round, or none when it is not due or would cost too much yet."""
     listed = set(note.listed)
     stale = [page for page in pages if is_stale(page) and (page.count or page.number in listed)]
@@ -117,7 +117,7 @@ def _round(pages: Sequence[Page], note: Note, settings: SetSettings, now: dt.dat
     return {page.number for page in (*stale, *oldest[: allowed - len(stale)])}
 
 
-def _slice(due: set[int], first: set[int], note: Note) -> tuple[set[int], set[int]]:
+def _slice(due: set[int], first: set[int], note: PublicationState) -> tuple[set[int], set[int]]:
     """What of a round fits into one slice, and what is left; the `first` are pages that may not be left."""
     if not due or note.page_seconds <= 0:
         return due, set()
@@ -145,7 +145,7 @@ def is_old(page: Page, settings: SetSettings, now: dt.datetime) -> bool:
     return page.at is not None and (now - page.at).total_seconds() >= settings.renew_seconds
 
 
-def affordable_pages(note: Note, now: dt.datetime) -> int | None:
+def affordable_pages(note: PublicationState, now: dt.datetime) -> int | None:
     """How many pages may be rendered now within SHARE of the time since the last were; None: no limit is known."""
     if note.refreshed_at is None or note.page_seconds <= 0:
         return None
@@ -184,14 +184,16 @@ def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0)
     )
 
 
-def retained(books: Books, note: Note, settings: SetSettings, now: dt.datetime) -> tuple[Note, int]:
+def retained(
+    books: Books, note: PublicationState, settings: SetSettings, now: dt.datetime
+) -> tuple[PublicationState, int]:
     """The note with what is to be known for retention later, and the first segment that stays in the index."""
-    if must_note_shown(books.segments, note, settings, now):
-        note = note_shown(note, books.pages, settings, now)
+    if must_record_shown(books.segments, note, settings, now):
+        note = with_shown(note, books.pages, settings, now)
     return note, first_retained(books.segments, note, settings, now)
 
 
-def first_retained(segments: Sequence[Segment], note: Note, settings: SetSettings, now: dt.datetime) -> int:
+def first_retained(segments: Sequence[Segment], note: PublicationState, settings: SetSettings, now: dt.datetime) -> int:
     """The number of the first segment that stays in the index.
 
     Closed ones go when the Resource List has been showing all that they say for `retention_seconds`. So whoever comes
@@ -208,7 +210,9 @@ def first_retained(segments: Sequence[Segment], note: Note, settings: SetSetting
     return first
 
 
-def must_note_shown(segments: Sequence[Segment], note: Note, settings: SetSettings, now: dt.datetime) -> bool:
+def must_record_shown(
+    segments: Sequence[Segment], note: PublicationState, settings: SetSettings, now: dt.datetime
+) -> bool:
     """Whether a closed segment waits for the Resource List to show it, and the last note of that is not quite new."""
     if settings.retention_seconds is None:
         return False
@@ -219,7 +223,9 @@ def must_note_shown(segments: Sequence[Segment], note: Note, settings: SetSettin
     return any(at is None or until > at for until in waiting)
 
 
-def note_shown(note: Note, pages: Sequence[Page], settings: SetSettings, now: dt.datetime) -> Note:
+def with_shown(
+    note: PublicationState, pages: Sequence[Page], settings: SetSettings, now: dt.datetime
+) -> PublicationState:
     """The note with the earliest `at` of the published pages, when it is later, and without what is of no more use."""
     listed = set(note.listed)
     known = [page.at for page in pages if page.number in listed and page.at is not None]

@@ -27,13 +27,13 @@ from headwater.catalog.books import Books, books_of_set
 from headwater.catalog.interface import Catalog, SetState, UnknownSet
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
-from headwater.publish import documents, plan
-from headwater.publish.breaks import Breaks, uri_mark
+from headwater.publish import plan
 from headwater.publish.change_lists import ChangeLists
-from headwater.publish.holdings import Holdings
-from headwater.publish.note import Note, fingerprint, read_note, write_note
-from headwater.publish.press import Press, Store
-from headwater.publish.printers import Printers
+from headwater.publish.history_reset import HistoryReset, uri_fingerprint
+from headwater.publish.integrity import IntegrityCheck
+from headwater.publish.publication_state import PublicationState, decode_publication, encode_publication, fingerprint
+from headwater.publish.rendering import documents
+from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.resource_lists import ResourceLists
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
@@ -50,6 +50,7 @@ from headwater.publish.site import (
     source_description_name,
     top_names,
 )
+from headwater.publish.store_writer import Store, StoreWriter
 from headwater.spec.escape import escape
 
 
@@ -60,7 +61,7 @@ class NotReady(UsageFault):
     advice: ClassVar[str] = "Let the first scan end; the set is opened by it and can be published then."
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one publication did: the documents that changed, how many were left as they were, the state they show."""
 
     name: str
@@ -94,9 +95,9 @@ class Publisher:
         *,
         keep_others: bool = False,
         may_write: Callable[[], None] = lambda: None,
-        printers: Printers | None = None,
+        printers: RenderPool | None = None,
     ) -> None:
-        self._printers = printers or Printers(None)
+        self._printers = printers or RenderPool(None)
         self._may_write = may_write
         self._keep_others = keep_others
         self._catalog = catalog
@@ -114,8 +115,8 @@ class Publisher:
         self._unnamed: set[str] = set()
         self._looked = False
         self._checked: set[str] = set()
-        self._holdings = Holdings(store)
-        self.breaks = Breaks(catalog, store, site, may_write)
+        self._holdings = IntegrityCheck(store)
+        self.breaks = HistoryReset(catalog, store, site, may_write)
 
     def begin(self) -> None:
         """Others may have published since: the next publication of each set looks at its documents again."""
@@ -131,7 +132,7 @@ class Publisher:
         force_pages: bool = False,
         check: bool = False,
         newest: int | None = None,
-    ) -> Published:
+    ) -> PublishResult:
         """Bring the documents of one set up to date with the catalog.
 
         `at` is a moment up to which the outside world is completely recorded. With `force_pages` every stale page is
@@ -163,17 +164,16 @@ class Publisher:
         recorded: then the new Resource List begins where the closed Change List ends. Nothing is erased. The pages are
         noted first, so that a crash loses none of it.
         """
-        settings = self._site.settings(name)
-        if settings.rotation_seconds is None:
+        if (settings := self._site.settings(name)).rotation_seconds is None:
             return None
         with self._locks[name]:
             books = self.breaks.mended(books_of_set(self._catalog, name))
-            note, segments = read_note(books.state.notes), books.segments
+            note, segments = decode_publication(books.state.notes), books.segments
             now = self._clock()
             if note.is_first or not segments or not plan.must_rotate(segments[-1], settings, now):
                 return None
             pending = tuple(sorted({*note.pending, *note.listed}))
-            self._catalog.note(name, write_note(msgspec.structs.replace(note, pending=pending)))
+            self._catalog.note(name, encode_publication(msgspec.structs.replace(note, pending=pending)))
             return self._catalog.close_segment(name, now).until
 
     def publish_site(self) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ class Publisher:
     def _is_left(self, state: SetState) -> bool:
         """Whether an earlier publication has left all documents of a set; then that is known from now on."""
         name = state.name
-        if read_note(state.notes).fingerprint != fingerprint(self._site, self._site.settings(name)):
+        if decode_publication(state.notes).fingerprint != fingerprint(self._site, self._site.settings(name)):
             return False
         if not all(self._store.is_sound(one) or self._holdings.is_complete(one) for one in top_names(name)):
             return False
@@ -261,7 +261,7 @@ class Publisher:
             press = self._press()
             names = self._published_names()
             if all(
-                press.says(name, press.whole(head, entries))
+                press.says(name, press.render(head, entries))
                 for name, head, entries in documents.source_descriptions(self._site, names)
             ):
                 self._named = frozenset(names)
@@ -286,7 +286,7 @@ class Publisher:
         """Sets that earlier runs have published at the same base URL; its Capability List says which URL that was."""
         mine = {one.name for one in self._site.sets}
         for state in self._catalog.sets():
-            if state.name in mine or read_note(state.notes).is_first:
+            if state.name in mine or decode_publication(state.notes).is_first:
                 continue
             held = self._store.open(capability_list_name(state.name))
             if held is None:
@@ -298,8 +298,8 @@ class Publisher:
                     text = f"the set {state.name!r} was published for another base URL: it is no longer named"
                     self._listener(Notice(notices.OTHER_BASE, text))
 
-    def _press(self) -> Press:
-        return Press(self._store, self._site.profile, self._may_write, self._holdings.etags)
+    def _press(self) -> StoreWriter:
+        return StoreWriter(self._store, self._site.profile, self._may_write, self._holdings.etags)
 
     def _is_whole(self) -> bool:
         sets = self._site.sets
@@ -309,12 +309,12 @@ class Publisher:
 
     def _publish(
         self, settings: SetSettings, books: Books, at: dt.datetime, *, pages: bool, force: bool, check: bool
-    ) -> Published:
+    ) -> PublishResult:
         name = settings.name
         if books.state.opened_at is None:
             raise NotReady(f"the set {name!r} is not loaded yet")
         books = self.breaks.mended(books) if check else books
-        state, note = books.state, read_note(books.state.notes)
+        state, note = books.state, decode_publication(books.state.notes)
         shape = fingerprint(self._site, settings)
         everything = note.fingerprint != shape or (check and self._is_torn(note, books))
         if everything:
@@ -345,18 +345,18 @@ class Publisher:
         self._may_write()
         if done.rendered:
             self._catalog.rendered(name, done.rendered)
-        noted = write_note(
+        noted = encode_publication(
             msgspec.structs.replace(
                 done.note,
                 fingerprint=shape,
-                uris=uri_mark(self._site, name),
+                uris=uri_fingerprint(self._site, name),
                 open=changes.open,
                 retired=tuple(one for one in retired if one[0] not in removed),
             )
         )
         if done.note is not note or noted != state.notes:  # most looks find that nothing is to be done
             self._catalog.note(name, noted)
-        return Published(
+        return PublishResult(
             name=name,
             written=tuple(press.written),
             removed=removed,
@@ -375,7 +375,7 @@ class Publisher:
         self._catalog.close_segment(settings.name, now)
         return books_of_set(self._catalog, settings.name)
 
-    def _is_torn(self, note: Note, books: Books) -> bool:
+    def _is_torn(self, note: PublicationState, books: Books) -> bool:
         """Whether a document that was published is no longer in the store, or not as it was written."""
         name = books.state.name
         pages = [resource_page_name(name, number) for number in note.listed] if note.indexed else []
@@ -388,7 +388,7 @@ class Publisher:
         return not all(self._holdings.is_as_left(one) for one in names)
 
     def _retired(
-        self, note: Note, live: set[str], name: str, now: dt.datetime, forgotten: set[str], *, sweep: bool
+        self, note: PublicationState, live: set[str], name: str, now: dt.datetime, forgotten: set[str], *, sweep: bool
     ) -> tuple[tuple[str, dt.datetime], ...]:
         """Documents that are no longer live, and since when. `sweep` looks for strays in the store itself as well."""
         known = dict(note.retired)

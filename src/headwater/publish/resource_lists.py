@@ -13,20 +13,20 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Page, Rendered
 from headwater.progress import Listener, Progress
-from headwater.publish import documents
-from headwater.publish.documents import PageTimes
-from headwater.publish.note import Note, write_note
 from headwater.publish.plan import PagePlan, is_stale, plan_pages
-from headwater.publish.press import Press
-from headwater.publish.printers import Printers
-from headwater.publish.printing import Order, page
+from headwater.publish.publication_state import PublicationState, encode_publication
+from headwater.publish.rendering import documents
+from headwater.publish.rendering.documents import PageTimes
+from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering.worker import RenderJob, page
 from headwater.publish.site import SetSettings, Site, resource_list_name, resource_page_name
+from headwater.publish.store_writer import StoreWriter
 
 
-class PagesDone(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceListResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the pages: the bookkeeping of those that were rendered or dropped, and the new note."""
 
-    note: Note
+    note: PublicationState
     rendered: tuple[Rendered, ...]
     names: tuple[str, ...]
     stale_count: int
@@ -40,12 +40,12 @@ class ResourceLists:
     def __init__(
         self,
         catalog: Catalog,
-        press: Press,
+        press: StoreWriter,
         site: Site,
         settings: SetSettings,
         clock: Callable[[], dt.datetime],
         listener: Listener,
-        printers: Printers,
+        printers: RenderPool,
     ) -> None:
         self._printers = printers
         self._catalog = catalog
@@ -59,14 +59,14 @@ class ResourceLists:
     def publish(
         self,
         pages: Sequence[Page],
-        note: Note,
+        note: PublicationState,
         at: dt.datetime,
         catch_up: Callable[[], None],
         *,
         everything: bool,
         force: bool,
         wait: bool = False,
-    ) -> PagesDone:
+    ) -> ResourceListResult:
         """Render what is due, or let it `wait`. `catch_up` publishes changes, before a page becomes visible.
 
         `pages` are those of a state in which everything is recorded that happened until `at`.
@@ -77,7 +77,7 @@ class ResourceLists:
             left = len(plan.render) + len(plan.drop) + len(plan.left)
             plan = PagePlan(listed=note.listed, indexed=note.indexed)
             stale = _stale(pages, plan, ())
-            return PagesDone(note=note, rendered=(), names=self._names(plan), stale_count=stale, left=left)
+            return ResourceListResult(note=note, rendered=(), names=self._names(plan), stale_count=stale, left=left)
         self._intend(note, plan, at)
         touched = {page.number: page.touched for page in pages}
         done = []
@@ -99,7 +99,7 @@ class ResourceLists:
             page_seconds=max(seconds, 0.0),
         )
         rows = (*done, *dropped)
-        return PagesDone(
+        return ResourceListResult(
             note=noted,
             rendered=rows,
             names=self._names(plan),
@@ -107,12 +107,12 @@ class ResourceLists:
             left=len(plan.left),
         )
 
-    def _intend(self, note: Note, plan: PagePlan, at: dt.datetime) -> None:
+    def _intend(self, note: PublicationState, plan: PagePlan, at: dt.datetime) -> None:
         """Say which documents may be newer than their rows, and their `at`, before they are: the next run goes on."""
         writing = tuple(sorted({*note.writing, *plan.render}))
         pending = tuple(sorted({*note.pending, *writing, *plan.drop, *plan.left}))
         intended = msgspec.structs.replace(note, pending=pending, writing=writing, at=at)
-        self._catalog.note(self._name, write_note(intended))
+        self._catalog.note(self._name, encode_publication(intended))
 
     def _pages(
         self, plan: PagePlan, pages: Sequence[Page], at: dt.datetime, catch_up: Callable[[], None]
@@ -120,7 +120,7 @@ class ResourceLists:
         """Print the pages and put each into its place, in the order of their numbers."""
         known = {one.number: one for one in pages}
         entries = sum(known[number].count for number in plan.render)
-        order = Order(site=self._site, name=self._name, at=at, indexed=plan.indexed)
+        order = RenderJob(site=self._site, name=self._name, at=at, indexed=plan.indexed)
         with self._printers.printing(order, plan.render, entries) as printing:
             for number in plan.render:
                 completed, blocks = printing.take() or page(self._catalog, order, number, self._clock)

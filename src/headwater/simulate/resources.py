@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
-from headwater.ingest.folder.mediatypes import media_type
+from headwater.ingest.folder.media_types import media_type
 from headwater.simulate.prng import Prng, key_of
 from headwater.simulate.settings import SourceSettings
 from headwater.spec.hashes import HASHLIB

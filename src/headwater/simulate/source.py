@@ -14,10 +14,10 @@ from headwater.catalog.claims import Claiming
 from headwater.catalog.interface import SetState
 from headwater.errors import HeadwaterError, Interrupted
 from headwater.progress import Listener, Notice, Progress, notices_of, silent
-from headwater.publish.publisher import Published, Publisher
+from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.site import Site
 from headwater.simulate.simulation import Simulation
-from headwater.storage.folder import FolderStore
+from headwater.storage.folder_store import FolderStore
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.5, 60.0
 _TURN_SECONDS = 1.0
@@ -173,7 +173,7 @@ class SimulatedSource:
     def _published(self, names: Iterable[str], *, pages: bool) -> Iterator[str]:
         """Publish these sets, and yield each that is. Raises the first fault when the others are published."""
 
-        def publish(name: str) -> Published:
+        def publish(name: str) -> PublishResult:
             return self.publisher.publish(name, self._simulation.clock(), pages=pages, newest=None if pages else 0)
 
         futures = [self._pool.submit(publish, name) for name in names]

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
-from headwater.publish.note import read_note
+from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import Site
 
 FAILING_SECONDS = 10.0
@@ -104,7 +104,7 @@ def records(value: object) -> list[dict[str, object]]:
 def _set(name: str, state: SetState | None, ready: bool) -> dict[str, object]:
     if state is None:
         return {"name": name, "ready": False}
-    note = read_note(state.notes)
+    note = decode_publication(state.notes)
     return {
         "name": name,
         "ready": ready,

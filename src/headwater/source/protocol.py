@@ -7,7 +7,7 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.publish.press import Store
+from headwater.publish.store_writer import Store
 from headwater.source.health import ObservableSource
 
 

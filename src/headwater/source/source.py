@@ -21,11 +21,11 @@ from headwater.catalog import places
 from headwater.catalog.claims import Claim, Claiming
 from headwater.catalog.interface import Catalog, Limits, Resource, SetState
 from headwater.errors import HeadwaterError
-from headwater.ingest.folder.readers import Stopped
-from headwater.ingest.folder.survey import Survey, survey
+from headwater.ingest.folder.dry_run import DryRun, dry_run
+from headwater.ingest.folder.hashing.pool import Stopped
 from headwater.progress import Listener, Notice, of_set, silent
-from headwater.publish.printers import Printers
 from headwater.publish.publisher import Publisher
+from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.folder.pipeline import (
@@ -39,7 +39,7 @@ from headwater.source.folder.pipeline import (
 from headwater.source.leadership import Leadership
 from headwater.source.push.push_sets import PushSets
 from headwater.source.state_lock import StateLock
-from headwater.storage.folder import FolderStore
+from headwater.storage.folder_store import FolderStore
 
 if TYPE_CHECKING:
     from headwater.source.folder.worker import FolderWorker, SetHealth
@@ -194,11 +194,11 @@ class Source:
             may_record=self.leadership.check,
         )
 
-    def survey(self, name: str) -> Survey:
+    def survey(self, name: str) -> DryRun:
         """What `run_once` would find to do for a set; nothing is read, recorded or written."""
         known = any(one.name == name for one in self.catalog.sets())
         count = self.catalog.state(name).count if known else 0
-        return survey(self._folders[name], self._rows(name) if known else (), count, self._listener)
+        return dry_run(self._folders[name], self._rows(name) if known else (), count, self._listener)
 
     def _rows(self, name: str) -> Iterator[Resource]:
         after = ""
@@ -206,10 +206,10 @@ class Source:
             yield from rows
             after = rows[-1].uri
 
-    def _printers(self) -> Printers | None:
+    def _printers(self) -> RenderPool | None:
         """Processes can print what is in a file, at the system's time."""
         place = places.place_of(self.config.catalog or str(self._state / CATALOG))
-        return Printers(place) if isinstance(place, Path) and self._clock is utc_now else None
+        return RenderPool(place) if isinstance(place, Path) and self._clock is utc_now else None
 
     def _claim(self) -> Claim | None:
         if not isinstance(self.catalog, Claiming):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from headwater.errors import StoreFault
-from headwater.ingest.folder.walk import STATE_MARK
-from headwater.storage.lock import Held, take_alone
+from headwater.ingest.folder.walking.walk import STATE_MARK
+from headwater.storage.lock import LockHeld, lock_exclusive
 
 
 class Locked(StoreFault):
@@ -42,10 +42,10 @@ class StateLock:
     def __init__(self, folder: Path) -> None:
         make_state(folder)
         try:
-            self._descriptor = take_alone(folder / "lock")
+            self._descriptor = lock_exclusive(folder / "lock")
         except OSError as cause:
             raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
-        except Held as cause:
+        except LockHeld as cause:
             holder = cause.holder.decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise Locked(f"{who} is using this state folder", where=str(folder)) from cause

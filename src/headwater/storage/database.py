@@ -20,8 +20,8 @@ from typing import Any
 
 import apsw
 
-from headwater.storage.database_file import create_file, disk_is_full
-from headwater.storage.faults import (
+from headwater.storage.busy_wait import BusyWait
+from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseCorrupt,
     DatabaseFault,
@@ -33,7 +33,7 @@ from headwater.storage.faults import (
     NotADatabase,
     SchemaTooNew,
 )
-from headwater.storage.patience import Patience
+from headwater.storage.database_file import create_file, disk_is_full
 from headwater.storage.schema import Durability, Schema
 
 Value = str | int | float | bytes | None
@@ -275,7 +275,7 @@ class Database:
     def _connect(self) -> apsw.Connection:
         try:
             connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
-            connection.set_busy_handler(Patience(self._busy_seconds))
+            connection.set_busy_handler(BusyWait(self._busy_seconds))
             for pragma in (
                 "PRAGMA foreign_keys = ON",
                 "PRAGMA trusted_schema = OFF",

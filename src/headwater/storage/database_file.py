@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from headwater.storage.faults import DatabaseReadOnly, DatabaseUnreachable
+from headwater.storage.database_faults import DatabaseReadOnly, DatabaseUnreachable
 
 _SHARED_OCTETS = 65_536
 

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 
-class Held(Exception):
+class LockHeld(Exception):
     """Another process holds the lock; `holder` is what it has written into the file, the beginning of it."""
 
     def __init__(self, holder: bytes) -> None:
@@ -16,25 +16,25 @@ class Held(Exception):
         self.holder = holder
 
 
-def take_alone(path: Path) -> int:
+def lock_exclusive(path: Path) -> int:
     """Hold the file, which is made when it is not there and never through a symbolic link; nobody else can then.
 
     Returns the descriptor: closing it, or the end of the process however it comes, lets the file go. Raises Held
     where another has it, and OSError.
     """
     while True:
-        descriptor = _taken(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), fcntl.LOCK_EX)
+        descriptor = _locked(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), fcntl.LOCK_EX)
         if _is_at(descriptor, path):
             return descriptor
         os.close(descriptor)  # whoever held it has removed it: by its name others may hold another file
 
 
-def take_together(path: Path) -> int:
-    """Hold a file that is there with others who do the same, so that nobody can hold it alone. As `take_alone`."""
-    return _taken(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), fcntl.LOCK_SH)
+def lock_shared(path: Path) -> int:
+    """Hold a file that is there with others who do the same, so that nobody can hold it alone. As `lock_exclusive`."""
+    return _locked(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), fcntl.LOCK_SH)
 
 
-class Turn:
+class FileMutex:
     """Work that one thread of one process does at a time; others wait, for as long as it takes.
 
     A context manager, which the thread that is in it may enter again. The file is made when it is not there, and
@@ -73,14 +73,14 @@ class Turn:
             self._descriptor = -1
 
 
-def _taken(descriptor: int, kind: int) -> int:
+def _locked(descriptor: int, kind: int) -> int:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as cause:
         holder = os.pread(descriptor, 20, 0) if isinstance(cause, BlockingIOError) else b""
         os.close(descriptor)
         if isinstance(cause, BlockingIOError):
-            raise Held(holder) from cause
+            raise LockHeld(holder) from cause
         raise
     return descriptor
 

@@ -8,7 +8,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError
 from headwater.storage.database import Database, Transaction
-from headwater.storage.faults import DatabaseFault
+from headwater.storage.database_faults import DatabaseFault
 from headwater.sync.options import SetReport, SyncReport
 from headwater.sync.state import fact, keep_fact
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from headwater.catalog.dump.file import DamagedDump
-from headwater.storage.coding import MAGIC, Gzip, header
+from headwater.storage.gzip_member import MAGIC, GzipCompressor, header
 
 _BUFFER = 1 << 18
 
@@ -23,7 +23,7 @@ class Counted:
 
     def __init__(self, file: BinaryIO, *, compressed: bool) -> None:
         self._file = file
-        self._gzip = Gzip() if compressed else None
+        self._gzip = GzipCompressor() if compressed else None
         self.octets = 0
         if compressed:
             self._pass(header(""))

@@ -58,7 +58,7 @@ from headwater.catalog.sqlite.rows import (
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.spec.moments import from_microseconds
 from headwater.storage.database import Database, Transaction
-from headwater.storage.faults import SchemaTooNew
+from headwater.storage.database_faults import SchemaTooNew
 from headwater.storage.schema import Durability
 
 _LARGE = 100_000

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.http.access_record import AccessRecord
 from headwater.http.metrics.shared_counters import WRITE_SECONDS, CounterSnapshot, SharedCounters
 from headwater.http.metrics.text_format import Family, Histogram, Labels, exposition
-from headwater.publish.standing import Standing, standings
+from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.source.folder.pipeline import Publication
 from headwater.source.health import ObservableSource, records, shows, waits
 from headwater.version import __version__
@@ -36,7 +36,7 @@ _DOCUMENTS: Final = (".xml", "/.well-known/resourcesync", "/robots.txt")
 _OCTETS, _SECONDS, _FIRST_BUCKET = 0, 1, 2
 _STARTED: Final = time.time()
 
-_SETS: Final[tuple[tuple[str, str, Callable[[Standing], float]], ...]] = (
+_SETS: Final[tuple[tuple[str, str, Callable[[SourceSetStatus], float]], ...]] = (
     ("resources", "Resources that the set holds.", lambda one: one.resources),
     ("last_seq", "Number of the newest change.", lambda one: one.last_seq),
     ("published_seq", "Newest change that the published Change Lists have.", lambda one: one.published_seq),
@@ -169,7 +169,7 @@ class MetricsPage:
 
     def _of_sets(self, counted: RequestCounters) -> Iterator[Family]:
         names = [one.name for one in self._source.site.sets]
-        found = standings(self._source.catalog, dt.datetime.now(dt.UTC), names)
+        found = set_statuses(self._source.catalog, dt.datetime.now(dt.UTC), names)
         for name, text, value in _SETS:
             yield Family(f"headwater_set_{name}", "gauge", text, [(_set(one.name), value(one)) for one in found])
         told = {str(one.get("name")): one for one in records(self._source.health().get("sets"))}

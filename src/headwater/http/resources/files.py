@@ -9,9 +9,9 @@ import sys
 
 import msgspec
 
-from headwater.ingest.folder.nofollow import open_unlinked
 from headwater.ingest.folder.signature import note
-from headwater.ingest.folder.walk import STATE_FOLDER, is_state
+from headwater.ingest.folder.walking.nofollow import open_unlinked
+from headwater.ingest.folder.walking.walk import STATE_FOLDER, is_state
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from headwater.ingest.deletion_guard import DeletionHold, judge
 from headwater.ingest.dit.documents import DitDocument, ResourceDocument
 from headwater.ingest.dit.follower import DitFollower
 from headwater.ingest.dit.intake import settle, take_documents
@@ -23,7 +24,6 @@ from headwater.ingest.fed.feed import BATCH, Feed
 from headwater.ingest.fed.locations import BadLocation
 from headwater.ingest.fed.memory import Effects
 from headwater.ingest.fed.reciprocity import Draft
-from headwater.ingest.guard import HeldBack, judge
 from headwater.spec.moments import to_microseconds
 
 _ROWS: Final = 10_000
@@ -35,7 +35,7 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     resources: int
     repaired: int
     deleted: int
-    held_back: HeldBack | None
+    held_back: DeletionHold | None
 
 
 def audit(follower: DitFollower, max_delete: float) -> Audited:

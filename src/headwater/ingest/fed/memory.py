@@ -19,7 +19,7 @@ import msgspec
 from headwater.ingest.fed.pairs import Half, Statement, Unpaired
 from headwater.spec.moments import from_microseconds, to_microseconds
 from headwater.storage.database import Database, Transaction
-from headwater.storage.lock import Turn
+from headwater.storage.lock import FileMutex
 from headwater.storage.schema import Schema
 
 SEEN_SECONDS = 14 * 86_400
@@ -194,12 +194,12 @@ class SqliteMemory:
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
         self._database = Database(path, SCHEMA)
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, FileMutex] = {}
         self._commits = 0
 
-    def turn(self, name: str) -> Turn:
+    def turn(self, name: str) -> FileMutex:
         """The set for one thread of one process alone: a lock file beside the database keeps the others waiting."""
-        return self._turns.setdefault(name, Turn(self._path.with_name(f"{self._path.stem}-{name}.turn")))
+        return self._turns.setdefault(name, FileMutex(self._path.with_name(f"{self._path.stem}-{name}.turn")))
 
     def intent(self, name: str) -> Intent | None:
         """The batch that was begun and not committed."""

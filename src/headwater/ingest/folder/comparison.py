@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from headwater.ingest.folder.reading import State, state_of
+from headwater.ingest.folder.hashing.worker import FileState, state_of
 from headwater.ingest.folder.signature import note
-from headwater.ingest.folder.walk import Found, Seen, Unreadable
+from headwater.ingest.folder.walking.walk import FileEntry, UnreadableEntry, WalkEntry
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -22,16 +22,16 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     path: bytes
     octets: int
     known: bool = False
-    state: State | None = None
+    state: FileState | None = None
 
 
-class Vanished(msgspec.Struct, frozen=True, gc=False):
+class MissingResource(msgspec.Struct, frozen=True, gc=False):
     """The set holds this resource, and the walk did not come upon it."""
 
     uri: str
 
 
-class Tally:
+class ComparisonCounts:
     """Counts of one comparison, and what in it could not be looked at."""
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ _END: tuple[None, bytes] = (None, b"")
 
 
 def compare(
-    seen: Iterable[Seen],
+    seen: Iterable[WalkEntry],
     held: Iterable[tuple[str, bytes]],
     mark: int,
-    tally: Tally,
-    unreadable: Callable[[Unreadable], None] = lambda _one: None,
-) -> Iterator[Candidate | Vanished]:
+    tally: ComparisonCounts,
+    unreadable: Callable[[UnreadableEntry], None] = lambda _one: None,
+) -> Iterator[Candidate | MissingResource]:
     """Merge both streams, each sorted by URI; yield what differs, in order. `held` are URIs with their memos.
 
     A file with the note that the catalog holds for it is unchanged. What lies at or below something unreadable is kept:
@@ -65,9 +65,9 @@ def compare(
             if closed.covers(uri):
                 tally.kept += 1
             else:
-                yield Vanished(uri)
+                yield MissingResource(uri)
             uri, memo = next(rows, _END)
-        if isinstance(one, Unreadable):
+        if isinstance(one, UnreadableEntry):
             closed.add(here)
             unreadable(one)
             continue
@@ -85,11 +85,11 @@ def compare(
         if closed.covers(uri):
             tally.kept += 1
         else:
-            yield Vanished(uri)
+            yield MissingResource(uri)
         uri, memo = next(rows, _END)
 
 
-def _note(mark: int, one: Found) -> bytes | None:
+def _note(mark: int, one: FileEntry) -> bytes | None:
     """The note of a file as it is; None when it cannot be told: whoever reads the file finds out why."""
     try:
         return note(mark, one.stat or os.lstat(one.path))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import datetime as dt
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.folder.mediatypes import media_type
-from headwater.ingest.folder.reading import State
+from headwater.ingest.folder.hashing.worker import FileState
+from headwater.ingest.folder.media_types import media_type
 from headwater.spec.moments import SECOND, from_microseconds
 
 _EARLIEST = dt.datetime.min.replace(tzinfo=dt.UTC)
 _LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
-def describe(uri: str, state: State, digests: str, held: Metadata | None, now: dt.datetime) -> Metadata:
+def describe(uri: str, state: FileState, digests: str, held: Metadata | None, now: dt.datetime) -> Metadata:
     """The metadata of a file that was read in this state; `held` is what the set says of it so far.
 
     `digests` is the text of `hash`, `type` is an essence (AMB-09), `lastmod` has whole seconds as HTTP's Last-Modified

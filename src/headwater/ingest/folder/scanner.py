@@ -19,26 +19,30 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, takewhile
-from typing import ClassVar
-
-import msgspec
 
 from headwater import notices
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Unacceptable
 from headwater.catalog.weights import weight
-from headwater.errors import UsageFault
-from headwater.ingest.folder.belonging import Belonging
-from headwater.ingest.folder.comparison import Candidate, Tally, Vanished, compare
-from headwater.ingest.folder.hints import meant
-from headwater.ingest.folder.intake import BATCH, Intake, batched, unreadable
-from headwater.ingest.folder.passes import Pass
-from headwater.ingest.folder.placing import LINK
-from headwater.ingest.folder.readers import Stopped
-from headwater.ingest.folder.remarks import Remarks
-from headwater.ingest.folder.spool import Spool
-from headwater.ingest.folder.walk import Found, Remark, RootFault, Seen, Unreadable, Walk, path_of, quote
-from headwater.ingest.guard import DEFAULT_SHARE, HeldBack, Reason, judge
-from headwater.patterns import Selection
+from headwater.ingest.deletion_guard import DeletionHold, HoldReason, judge
+from headwater.ingest.folder.comparison import Candidate, ComparisonCounts, MissingResource, compare
+from headwater.ingest.folder.difference_queue import DifferenceQueue
+from headwater.ingest.folder.event_builder import BATCH, EventBuilder, batched, unreadable
+from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
+from headwater.ingest.folder.hashing.pool import Stopped
+from headwater.ingest.folder.scan_result import ScanResult
+from headwater.ingest.folder.walking.path_filter import PathFilter
+from headwater.ingest.folder.walking.walk import (
+    FileEntry,
+    RootFault,
+    ScanWarning,
+    UnreadableEntry,
+    Walk,
+    WalkEntry,
+    path_of,
+    quote,
+)
+from headwater.ingest.folder.warning_log import WarningLog
+from headwater.ingest.folder.watching.hint_paths import expand_hints
 from headwater.progress import Listener, Progress, silent
 
 LONGEST_URI = 8_000
@@ -51,33 +55,6 @@ LOAD_BATCH = 5_000
 
 _ROWS = 5_000
 _BREATH = 1_000
-
-
-class FolderUnusable(UsageFault):
-    """What is to be published for the first time is not there, is not a folder, or cannot be read."""
-
-    code: ClassVar[str] = "HW-ING-02"
-    advice: ClassVar[str] = "Name an existing folder that this user may read."
-
-
-class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder that is a set: where it is, which files of it belong, how they are published.
-
-    `avoid` are real paths of folders never to be entered (state, published tree). `place` is the folder in which every
-    file of the set gets its place, as `place_mode` (link or copy) says; None when files are served from where they
-    are. `uri_prefix_length` is the length of what is put before a relative URI. `processes` read files beside this one
-    (None: one for each core).
-    """
-
-    root: bytes
-    selection: Selection = msgspec.field(default_factory=Selection)
-    algorithms: tuple[str, ...] = ("md5", "sha-256")
-    max_delete: float = DEFAULT_SHARE
-    avoid: tuple[bytes, ...] = ()
-    place: bytes | None = None
-    place_mode: str = LINK
-    uri_prefix_length: int = 0
-    processes: int | None = None
 
 
 class FolderScanner:
@@ -110,14 +87,14 @@ class FolderScanner:
         self._breathe = breathe
         self._before_change = before_change
         self._seen = seen
-        self._remarks = Remarks(listener)
-        self._belonging = Belonging(folder.root, folder.selection, folder.avoid)
+        self._remarks = WarningLog(listener)
+        self._belonging = PathFilter(folder.root, folder.selection, folder.avoid)
         self._device: int | None = None
         self.links: dict[bytes, bytes] = {}
         """Links that the last passes followed (`Walk.links`)."""
         self._overtaken: set[str] = set()
         self._overtakes: set[str] | None = None
-        self._intake = Intake(
+        self._intake = EventBuilder(
             folder.algorithms,
             place=folder.place,
             place_mode=folder.place_mode,
@@ -133,7 +110,7 @@ class FolderScanner:
         self._overtakes = other._overtaken
         self._remarks.share(other._remarks)
 
-    def scan(self) -> Pass:
+    def scan(self) -> ScanResult:
         """Compare the whole folder; load and open the set when it is new.
 
         Raises Stopped, FolderUnusable (new sets only: a known set is kept as it is and the pass says `held_back`),
@@ -142,8 +119,8 @@ class FolderScanner:
         if self._catalog.create(self._name).opened_at is None:
             return self._scan_new()
         self._overtaken.clear()
-        result = Pass(at=self._catalog.mark(self._name, self._clock()))
-        with self._pass(result, whole=True), Spool() as spool:
+        result = ScanResult(at=self._catalog.mark(self._name, self._clock()))
+        with self._pass(result, whole=True), DifferenceQueue() as spool:
             total = self._catalog.state(self._name).count
             try:
                 walk = self._walk()
@@ -153,22 +130,22 @@ class FolderScanner:
                 return result
             vanished = spool.vanished - spool.left_out
             if vanished and not walk.still_there():
-                self._hold_back(Reason.ROOT_MISSING, vanished, total - spool.left_out, result)
+                self._hold_back(HoldReason.ROOT_MISSING, vanished, total - spool.left_out, result)
             self._settle(walk, spool, result, total)
             self._remember(walk)
         return result
 
-    def rescan(self, paths: Iterable[bytes]) -> Pass:
+    def rescan(self, paths: Iterable[bytes]) -> ScanResult:
         """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open."""
-        result = Pass()
-        with self._pass(result, whole=False), Spool() as spool:
+        result = ScanResult()
+        with self._pass(result, whole=False), DifferenceQueue() as spool:
             total = self._catalog.state(self._name).count
             try:
                 walk = self._walk()
             except RootFault as fault:
                 self._hold_back(_reason(fault), total, total, result)
                 return result
-            for path in meant(paths, self.links):
+            for path in expand_hints(paths, self.links):
                 uri = quote(path)
                 exact = self._catalog.get(self._name, [uri])
                 here, below = _split(walk.at(path), uri)
@@ -189,7 +166,7 @@ class FolderScanner:
         return Walk(folder.root, folder.selection, avoid=folder.avoid, remark=self._remarks.add, names_only=names_only)
 
     @contextmanager
-    def _pass(self, result: Pass, *, whole: bool) -> Iterator[None]:
+    def _pass(self, result: ScanResult, *, whole: bool) -> Iterator[None]:
         self._remarks.begin()
         yield
         result.remarks = self._remarks.end(whole=whole)
@@ -202,25 +179,30 @@ class FolderScanner:
     # Step 1: look
 
     def _look(
-        self, seen: Iterable[Seen], held: Iterable[tuple[str, bytes]], spool: Spool, result: Pass, total: int | None
+        self,
+        seen: Iterable[WalkEntry],
+        held: Iterable[tuple[str, bytes]],
+        spool: DifferenceQueue,
+        result: ScanResult,
+        total: int | None,
     ) -> None:
-        tally = Tally()
+        tally = ComparisonCounts()
         for one in self._differences(seen, held, tally, total):
             spool.put(one)
-            if isinstance(one, Vanished) and self._is_left_out(one.uri):
+            if isinstance(one, MissingResource) and self._is_left_out(one.uri):
                 spool.left_out += 1
         result.unchanged += tally.unchanged
         result.kept += tally.kept
 
     def _differences(
-        self, seen: Iterable[Seen], held: Iterable[tuple[str, bytes]], tally: Tally, total: int | None
-    ) -> Iterator[Candidate | Vanished]:
+        self, seen: Iterable[WalkEntry], held: Iterable[tuple[str, bytes]], tally: ComparisonCounts, total: int | None
+    ) -> Iterator[Candidate | MissingResource]:
         usual = LONG_URI - self._folder.uri_prefix_length
         for one in compare(self._breathing(seen, tally, total), held, self._intake.mark, tally, self._unreadable):
-            if len(one.uri) <= usual or isinstance(one, Vanished) or self._fits(one):
+            if len(one.uri) <= usual or isinstance(one, MissingResource) or self._fits(one):
                 yield one
 
-    def _breathing(self, seen: Iterable[Seen], tally: Tally, total: int | None) -> Iterator[Seen]:
+    def _breathing(self, seen: Iterable[WalkEntry], tally: ComparisonCounts, total: int | None) -> Iterator[WalkEntry]:
         for number, one in enumerate(seen):
             if number % _BREATH == 0:
                 self._pause()
@@ -242,7 +224,7 @@ class FolderScanner:
         """Whether the settings no longer take it: then it goes by its owner's will, whatever lies in the folder."""
         return not self._belonging.takes(path_of(uri))
 
-    def _unreadable(self, one: Unreadable) -> None:
+    def _unreadable(self, one: UnreadableEntry) -> None:
         self._remarks.add(unreadable(one.path, one.error))
 
     def _fits(self, one: Candidate) -> bool:
@@ -250,16 +232,16 @@ class FolderScanner:
         length = self._folder.uri_prefix_length + len(one.uri)
         if length > LONGEST_URI or not _is_acceptable(one.uri):
             self._remarks.add(
-                Remark(notices.URI_TOO_LONG, f"left out: its URI would have {length:,} characters", one.path)
+                ScanWarning(notices.URI_TOO_LONG, f"left out: its URI would have {length:,} characters", one.path)
             )
             return False
         text = f"its URI has {length:,} characters, more than a Sitemap may have"
-        self._remarks.add(Remark(notices.LONG_URI, text, one.path))
+        self._remarks.add(ScanWarning(notices.LONG_URI, text, one.path))
         return True
 
     # Steps 2 and 3: judge and record deletions
 
-    def _settle(self, walk: Walk, spool: Spool, result: Pass, total: int) -> None:
+    def _settle(self, walk: Walk, spool: DifferenceQueue, result: ScanResult, total: int) -> None:
         if result.held_back is None:
             vanished = spool.vanished - spool.left_out
             found = total - spool.vanished + spool.candidates
@@ -286,7 +268,7 @@ class FolderScanner:
             self._before_change()
             yield one
 
-    def _delete(self, walk: Walk, spool: Spool, result: Pass) -> list[Candidate]:
+    def _delete(self, walk: Walk, spool: DifferenceQueue, result: ScanResult) -> list[Candidate]:
         """Record the deletions; return what is there after all: a file that was being replaced as the walk came by.
 
         While deletions are held back, those that the settings want are recorded all the same.
@@ -297,18 +279,20 @@ class FolderScanner:
         vanished = (
             one.uri
             for one in spool.take()
-            if isinstance(one, Vanished) and (result.held_back is None or self._is_left_out(one.uri))
+            if isinstance(one, MissingResource) and (result.held_back is None or self._is_left_out(one.uri))
         )
         for uris in batched(vanished, BATCH):
             self._pause()
             gone: list[Event] = []
             for uri in uris:
-                again = [one for one in _first(walk.at(path_of(uri))) if isinstance(one, Unreadable) or one.uri == uri]
+                again = [
+                    one for one in _first(walk.at(path_of(uri))) if isinstance(one, UnreadableEntry) or one.uri == uri
+                ]
                 if again:
                     result.kept += 1
                 else:
                     gone.append(Delete(uri))
-                returned += [Candidate(one.uri, one.path, 0) for one in again if isinstance(one, Found)]
+                returned += [Candidate(one.uri, one.path, 0) for one in again if isinstance(one, FileEntry)]
             result.deleted += len(gone) - len(self._record(gone))
         return returned
 
@@ -323,19 +307,19 @@ class FolderScanner:
         if self._overtakes is not None:
             self._overtakes.update(uris)
 
-    def _hold_back(self, reason: Reason, vanished: int, total: int, result: Pass) -> None:
-        result.held_back = HeldBack(reason, vanished, total)
+    def _hold_back(self, reason: HoldReason, vanished: int, total: int, result: ScanResult) -> None:
+        result.held_back = DeletionHold(reason, vanished, total)
         result.kept += vanished
         result.at = None
         text = f"deletions are held back: {result.held_back}"
-        self._remarks.add(Remark(notices.HELD_BACK, text, self._folder.root))
+        self._remarks.add(ScanWarning(notices.HELD_BACK, text, self._folder.root))
 
     # A set that is new
 
-    def _scan_new(self) -> Pass:
+    def _scan_new(self) -> ScanResult:
         began = self._clock()
-        result = Pass(opened=True)
-        tally = Tally()
+        result = ScanResult(opened=True)
+        tally = ComparisonCounts()
         gone: list[str] = []
         with self._pass(result, whole=True):
             try:
@@ -370,31 +354,33 @@ def _is_acceptable(uri: str) -> bool:
     return True
 
 
-def _candidates(differences: Iterable[Candidate | Vanished], gone: list[str]) -> Iterator[Candidate]:
+def _candidates(differences: Iterable[Candidate | MissingResource], gone: list[str]) -> Iterator[Candidate]:
     """The candidates; what has vanished is put aside."""
     for one in differences:
-        if isinstance(one, Vanished):
+        if isinstance(one, MissingResource):
             gone.append(one.uri)
         else:
             yield one
 
 
-def _first(seen: Iterator[Seen]) -> list[Seen]:
+def _first(seen: Iterator[WalkEntry]) -> list[WalkEntry]:
     one = next(seen, None)
     return [] if one is None else [one]
 
 
-def _split(seen: Iterator[Seen], uri: str) -> tuple[list[Seen], Iterable[Seen]]:
+def _split(seen: Iterator[WalkEntry], uri: str) -> tuple[list[WalkEntry], Iterable[WalkEntry]]:
     """What is at `uri` itself, and what lies below it. Something unreadable counts for both."""
     first = _first(seen)
-    if first and isinstance(first[0], Found) and first[0].uri == uri:
+    if first and isinstance(first[0], FileEntry) and first[0].uri == uri:
         return first, []
-    here: list[Seen] = [one for one in first if isinstance(one, Unreadable) and not one.uri.startswith(uri + "/")]
+    here: list[WalkEntry] = [
+        one for one in first if isinstance(one, UnreadableEntry) and not one.uri.startswith(uri + "/")
+    ]
     return here, chain(first, seen)
 
 
-def _reason(fault: RootFault) -> Reason:
+def _reason(fault: RootFault) -> HoldReason:
     cause = fault.__cause__
     if isinstance(cause, FileNotFoundError):
-        return Reason.ROOT_MISSING
-    return Reason.ROOT_NOT_FOLDER if isinstance(cause, NotADirectoryError) else Reason.ROOT_UNREADABLE
+        return HoldReason.ROOT_MISSING
+    return HoldReason.ROOT_NOT_FOLDER if isinstance(cause, NotADirectoryError) else HoldReason.ROOT_UNREADABLE

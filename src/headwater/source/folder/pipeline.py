@@ -13,15 +13,16 @@ import msgspec
 from headwater.catalog.claims import Claiming
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import UsageFault
-from headwater.ingest.folder.belonging import Belonging
-from headwater.ingest.folder.hints import above
-from headwater.ingest.folder.passes import Pass
-from headwater.ingest.folder.placement import Placement
-from headwater.ingest.folder.scanner import Folder, FolderScanner
-from headwater.ingest.folder.walk import RootFault, Walk, is_state
+from headwater.ingest.folder.folder_settings import Folder
+from headwater.ingest.folder.scan_result import ScanResult
+from headwater.ingest.folder.scanner import FolderScanner
+from headwater.ingest.folder.static_tree.set_tree import SetTree
+from headwater.ingest.folder.walking.path_filter import PathFilter
+from headwater.ingest.folder.walking.walk import RootFault, Walk, is_state
+from headwater.ingest.folder.watching.hint_paths import above
 from headwater.patterns import Selection
 from headwater.progress import Listener, silent
-from headwater.publish.publisher import Published, Publisher
+from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.spec.hashes import HASHLIB
@@ -52,8 +53,8 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one round of work on a set did."""
 
     name: str
-    scanned: Pass
-    published: Published | None
+    scanned: ScanResult
+    published: PublishResult | None
     placed: int = 0
     removed: int = 0
 
@@ -95,7 +96,7 @@ def folder_of(
     )
 
 
-class _Announced(Belonging):
+class _Announced(PathFilter):
     """Of a fed set, whose folder no scan looks at, which would leave out the states of all commands."""
 
     def __init__(self, root: bytes, selection: Selection, avoid: Iterable[bytes]) -> None:
@@ -114,12 +115,12 @@ def _refuse_state(root: bytes, ours: Sequence[bytes], where: str) -> None:
         raise FolderOverlap("the folder holds the state of a Headwater command", where=where)
 
 
-def belonging_of(config: SourceConfig, folders: Mapping[str, Folder]) -> dict[str, Belonging]:
+def belonging_of(config: SourceConfig, folders: Mapping[str, Folder]) -> dict[str, PathFilter]:
     """Which paths of the sets' folders belong to them; of a fed set all but ours, whatever its provider announces.
 
     Raises FolderOverlap.
     """
-    found = {name: Belonging(one.root, one.selection, one.avoid) for name, one in folders.items()}
+    found = {name: PathFilter(one.root, one.selection, one.avoid) for name, one in folders.items()}
     ours = [os.path.realpath(os.fsencode(one)) for one in (config.state, config.documents) if one is not None]
     for one in config.sets:
         if one.feed is not None and one.root is not None:
@@ -159,7 +160,7 @@ class FolderPipeline:
         self._placement = None
         if folder.place is not None:
             note = state / f"{name}.placed"
-            self._placement = Placement(catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
+            self._placement = SetTree(catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
         options = {"listener": listener, "stop": stop, "before_change": self._before_change, "seen": self._seen}
         self._scanner = FolderScanner(catalog, name, folder, clock, breathe=breathe, **options)  # type: ignore[arg-type]
         # A pass over hints may come in the middle of a full one, so it has a scanner of its own.
@@ -238,7 +239,7 @@ class FolderPipeline:
             self._is_overtaken = self._publisher.breaks.is_overtaken(self.name)
         return self._is_overtaken
 
-    def _print(self, *, force_pages: bool, check: bool = False) -> Published:
+    def _print(self, *, force_pages: bool, check: bool = False) -> PublishResult:
         published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages, check=check)
         self._published_seq, self._has_published = published.seq, True
         self.pages_left = published.pages_left
@@ -264,7 +265,7 @@ class FolderPipeline:
         assert at is not None
         return at
 
-    def _publish(self, scanned: Pass, before: int, *, force_pages: bool, verify: bool) -> PipelineResult:
+    def _publish(self, scanned: ScanResult, before: int, *, force_pages: bool, verify: bool) -> PipelineResult:
         placement = self._placement
         placed = removed = 0
         if placement is not None:
@@ -278,7 +279,7 @@ class FolderPipeline:
                 placement.end()
         return PipelineResult(name=self.name, scanned=scanned, published=published, placed=placed, removed=removed)
 
-    def _complete(self, placement: Placement) -> int:
+    def _complete(self, placement: SetTree) -> int:
         folder = self.folder
         try:
             walk = Walk(folder.root, folder.selection, avoid=folder.avoid)

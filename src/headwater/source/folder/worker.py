@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.ingest.folder.hints import outside_state
-from headwater.ingest.folder.readers import Stopped
-from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
+from headwater.ingest.folder.hashing.pool import Stopped
+from headwater.ingest.folder.watching.hint_paths import outside_state
+from headwater.ingest.folder.watching.watch import EVERYTHING, CannotWatch, hints
 from headwater.progress import Listener, Notice, silent
 from headwater.source.folder.pipeline import FolderPipeline, PipelineResult, Publication
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.storage.database import Database
+from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders, sync_folder
-from headwater.storage.faults import DatabaseFault
-from headwater.storage.lock import Held, take_alone, take_together
+from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared
 from headwater.storage.schema import Durability
 from headwater.sync.faults import DestinationLocked, DestinationUnusable, NoCopy, NoFolder
 from headwater.sync.state import FOLDER, PARTIAL_PREFIX, SCHEMA
@@ -40,12 +40,12 @@ class DestinationFolder:
             self._made = [path for path in (self.folder, self.root, *self.root.parents) if not os.path.lexists(path)]
             make_folders(self.root)
             _plain_folder(self.folder)
-            self._lock = take_alone(self._lock_file)
+            self._lock = lock_exclusive(self._lock_file)
             _plain_folder(self.temp)
             for leftover in os.listdir(self.temp):
                 if not leftover.startswith(PARTIAL_PREFIX):
                     os.unlink(self.temp / leftover)
-        except Held as cause:
+        except LockHeld as cause:
             raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
         except OSError as cause:
             where = str(cause.filename or self.root)
@@ -62,8 +62,8 @@ class DestinationFolder:
         Raises DestinationLocked while a run is at work.
         """
         try:
-            descriptor = take_together(self._lock_file)
-        except Held as cause:
+            descriptor = lock_shared(self._lock_file)
+        except LockHeld as cause:
             raise DestinationLocked("a run is changing this folder", where=str(self.root)) from cause
         except OSError:
             yield
@@ -135,8 +135,8 @@ def writable_state(home: DestinationFolder) -> Iterator[Database]:
     """
     _is_copy(home)
     try:
-        descriptor = take_alone(home.folder / "lock")
-    except Held as cause:
+        descriptor = lock_exclusive(home.folder / "lock")
+    except LockHeld as cause:
         raise DestinationLocked("another run works on this folder", where=str(home.root)) from cause
     except OSError as cause:
         raise DestinationUnusable(f"cannot be changed: {cause.strerror}", where=str(home.folder)) from cause

@@ -1,0 +1,65 @@
+"""What a scan would find to do, without reading a file or recording anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from headwater.catalog.interface import Resource
+from headwater.ingest.deletion_guard import DeletionHold, judge
+from headwater.ingest.folder.comparison import ComparisonCounts, MissingResource, compare
+from headwater.ingest.folder.event_builder import RULES, unreadable
+from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
+from headwater.ingest.folder.signature import rules_mark
+from headwater.ingest.folder.walking.path_filter import PathFilter
+from headwater.ingest.folder.walking.walk import RootFault, UnreadableEntry, Walk, path_of
+from headwater.ingest.folder.warning_log import WarningLog
+from headwater.progress import Listener, silent
+
+
+class DryRun(msgspec.Struct, kw_only=True):
+    """Files that are new, that may have changed (told by their state, not their octets), that are gone."""
+
+    new: int = 0
+    changed: int = 0
+    vanished: int = 0
+    unchanged: int = 0
+    kept: int = 0
+    octets: int = 0
+    """How much would be read."""
+    held_back: DeletionHold | None = None
+    remarks: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+def dry_run(folder: Folder, held: Iterable[Resource], count: int, listener: Listener = silent) -> DryRun:
+    """Compare the folder with the `count` resources that are `held`, sorted by URI. Raises FolderUnusable."""
+    memos = ((one.uri, one.memo) for one in held)
+    result = DryRun()
+    tally = ComparisonCounts()
+    remarks = WarningLog(listener)
+    remarks.begin()
+    belonging = PathFilter(folder.root, folder.selection, folder.avoid)
+    left_out = 0
+
+    def closed(one: UnreadableEntry) -> None:
+        remarks.add(unreadable(one.path, one.error))
+
+    try:
+        walk = Walk(folder.root, folder.selection, avoid=folder.avoid, remark=remarks.add)
+        for one in compare(walk.everything(), memos, rules_mark(RULES, *folder.algorithms), tally, closed):
+            if isinstance(one, MissingResource):
+                result.vanished += 1
+                left_out += not belonging.takes(path_of(one.uri))
+                continue
+            result.octets += one.octets
+            if one.known:
+                result.changed += 1
+            else:
+                result.new += 1
+    except RootFault as fault:
+        raise FolderUnusable(f"cannot be published: {fault.__cause__}", where=str(folder.root)) from fault
+    result.unchanged, result.kept = tally.unchanged, tally.kept
+    result.held_back = judge(count - left_out, result.vanished - left_out, tally.found, folder.max_delete)
+    result.remarks = remarks.end(whole=True)
+    return result

@@ -1,0 +1,181 @@
+"""Turns files that are new or may have changed into events: read, described, compared with what the set says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import islice
+from typing import ClassVar, TypeVar
+
+import msgspec
+
+from headwater import notices
+from headwater.catalog.interface import Event, Resource, Upsert
+from headwater.errors import StoreFault
+from headwater.ingest.folder.comparison import Candidate
+from headwater.ingest.folder.hashing import worker
+from headwater.ingest.folder.hashing.pool import HashPool
+from headwater.ingest.folder.hashing.worker import HashRequest, HashResult
+from headwater.ingest.folder.metadata import describe
+from headwater.ingest.folder.signature import RACY, TICK_NS, rules_mark, settled_note
+from headwater.ingest.folder.static_tree.file_placement import LINK
+from headwater.ingest.folder.walking.walk import ScanWarning, path_of
+
+BATCH = 2_000
+"""Events of one transaction: enough to be fast, few enough that a change is seen soon."""
+
+RULES = "1"
+"""Raise it when the metadata of the same file become others: every file is then read again."""
+
+T = TypeVar("T")
+
+
+class PlaceFault(StoreFault):
+    """A file could not be put into the static tree: disk full, no permission, name too long for it."""
+
+    code: ClassVar[str] = "HW-ING-30"
+
+
+class EventBatch(msgspec.Struct, kw_only=True):
+    """What came of some files: events to record, notes to remember, and counts."""
+
+    events: list[Event] = msgspec.field(default_factory=list)
+    memos: list[tuple[str, bytes]] = msgspec.field(default_factory=list)
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    kept: int = 0
+    read: int = 0
+    octets: int = 0
+    unsettled: list[bytes] = msgspec.field(default_factory=list)
+    racy: list[bytes] = msgspec.field(default_factory=list)
+
+
+class EventBuilder:
+    """Reads files with these digests, and gives each its place in a static tree when there is one."""
+
+    def __init__(
+        self,
+        algorithms: tuple[str, ...],
+        *,
+        place: bytes | None = None,
+        place_mode: str = LINK,
+        processes: int | None = None,
+        clock: Callable[[], dt.datetime],
+        stop: Callable[[], bool],
+        remark: Callable[[ScanWarning], None],
+    ) -> None:
+        self.mark = rules_mark(RULES, *algorithms)
+        self._algorithms = algorithms
+        self._place = place
+        self._place_mode = place_mode
+        self._processes = processes
+        self._clock = clock
+        self._stop = stop
+        self._remark = remark
+
+    def batches(
+        self,
+        candidates: Iterable[Candidate],
+        held: Callable[[list[str]], dict[str, Resource]],
+        size: int = BATCH,
+        overtaken: Container[str] = (),
+    ) -> Iterator[EventBatch]:
+        """The files in batches of `size` or a little more, in order; `held` tells what the set says of some URIs.
+
+        What is `overtaken` when its batch is made was recorded by somebody who has looked later, and is left alone.
+        Raises Stopped, PlaceFault.
+        """
+        readers = HashPool(
+            self._algorithms,
+            mode=self._place_mode if self._place is not None else None,
+            processes=self._processes,
+            stop=self._stop,
+        )
+        items: list[Candidate] = []
+        readings: list[HashResult] = []
+        for block, found in readers.read(candidates, self._request):
+            items += block
+            readings += found
+            if len(items) >= size:
+                yield self._batch(items, readings, held, overtaken)
+                items, readings = [], []
+        if items:
+            yield self._batch(items, readings, held, overtaken)
+
+    def _batch(
+        self,
+        items: list[Candidate],
+        readings: list[HashResult],
+        held: Callable[[list[str]], dict[str, Resource]],
+        overtaken: Container[str],
+    ) -> EventBatch:
+        known = held([one.uri for one in items])
+        now = self._clock()
+        batch = EventBatch()
+        for one, found in zip(items, readings, strict=True):
+            if one.uri in overtaken:
+                batch.kept += one.uri in known
+                batch.unsettled.append(path_of(one.uri))
+            else:
+                self._take(one, found, known.get(one.uri), batch, now)
+        return batch
+
+    def _request(self, one: Candidate) -> HashRequest:
+        place = None if self._place is None else os.path.join(self._place, path_of(one.uri))
+        return one.path, place, one.state
+
+    def _take(
+        self, one: Candidate, found: HashResult, known: Resource | None, batch: EventBatch, now: dt.datetime
+    ) -> None:
+        outcome, error, state, read_at_ns, changed_ns, digests = found
+        if outcome != worker.READ:
+            batch.kept += known is not None
+            self._not_read(one, outcome, error, batch)
+            if known is not None and outcome in (worker.VANISHED, worker.SPECIAL):
+                batch.unsettled.append(path_of(one.uri))  # gone since it was found: another look judges deletions
+            return
+        batch.read += 1
+        batch.octets += state[0]
+        memo = settled_note(self.mark, state, read_at_ns, changed_ns)
+        if memo == RACY and changed_ns < read_at_ns + TICK_NS:  # a time in the future would never settle
+            batch.racy.append(path_of(one.uri))
+        was = known.metadata if known is not None else None
+        event = Upsert(
+            one.uri,
+            describe(one.uri, state, digests, was, now),
+            memo,
+        )
+        if known is None:
+            batch.created += 1
+        elif known.metadata != event.metadata:
+            batch.updated += 1
+        else:
+            batch.unchanged += 1
+            if known.memo != event.memo:
+                batch.memos.append((event.uri, event.memo))
+            return
+        batch.events.append(event)
+
+    def _not_read(self, one: Candidate, outcome: int, error: int, batch: EventBatch) -> None:
+        if outcome == worker.UNPLACED:
+            where = os.fsdecode(one.path)
+            raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)
+        if outcome == worker.UNREADABLE:
+            self._remark(unreadable(one.path, os.strerror(error)))
+        elif outcome == worker.CHANGED:
+            batch.unsettled.append(path_of(one.uri))
+            self._remark(ScanWarning(notices.BEING_WRITTEN, "changed while it was read: it is tried again", one.path))
+
+
+def unreadable(path: bytes, error: str) -> ScanWarning:
+    """The remark on a file or folder that cannot be looked at."""
+    return ScanWarning(notices.UNREADABLE, f"cannot be read ({error}): what is published of it stays", path)
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of up to `size`."""
+    source = iter(items)
+    while batch := list(islice(source, size)):
+        yield batch

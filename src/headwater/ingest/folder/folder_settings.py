@@ -1,0 +1,39 @@
+"""The settings of a set that is a folder: where it is, which files belong to it, how they are published."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from headwater.errors import UsageFault
+from headwater.ingest.deletion_guard import DEFAULT_SHARE
+from headwater.ingest.folder.static_tree.file_placement import LINK
+from headwater.patterns import Selection
+
+
+class FolderUnusable(UsageFault):
+    """What is to be published for the first time is not there, is not a folder, or cannot be read."""
+
+    code: ClassVar[str] = "HW-ING-02"
+    advice: ClassVar[str] = "Name an existing folder that this user may read."
+
+
+class Folder(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder that is a set: where it is, which files of it belong, how they are published.
+
+    `avoid` are real paths of folders never to be entered (state, published tree). `place` is the folder in which every
+    file of the set gets its place, as `place_mode` (link or copy) says; None when files are served from where they
+    are. `uri_prefix_length` is the length of what is put before a relative URI. `processes` read files beside this one
+    (None: one for each core).
+    """
+
+    root: bytes
+    selection: Selection = msgspec.field(default_factory=Selection)
+    algorithms: tuple[str, ...] = ("md5", "sha-256")
+    max_delete: float = DEFAULT_SHARE
+    avoid: tuple[bytes, ...] = ()
+    place: bytes | None = None
+    place_mode: str = LINK
+    uri_prefix_length: int = 0
+    processes: int | None = None

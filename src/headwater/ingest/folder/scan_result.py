@@ -1,0 +1,50 @@
+"""What one pass over a folder came to: counts, what was held back, what has to be looked at again."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from headwater.ingest.deletion_guard import DeletionHold
+from headwater.ingest.folder.event_builder import EventBatch
+
+RACY_MOST = 5_000
+"""Beyond so many the next full scan sees to the rest."""
+
+
+class ScanResult(msgspec.Struct, kw_only=True):
+    """What one pass did. `at`: all that had happened until then is recorded (None: not known to be so)."""
+
+    at: dt.datetime | None = None
+    opened: bool = False
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    kept: int = 0
+    """Resources that could not be looked at, or were being written to, and stay as they are published."""
+    read: int = 0
+    octets: int = 0
+    held_back: DeletionHold | None = None
+    unsettled: list[bytes] = msgspec.field(default_factory=list)
+    """Paths that changed while they were read: they are to be looked at again soon."""
+    racy: list[bytes] = msgspec.field(default_factory=list)
+    """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
+    remarks: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def changes(self) -> int:
+        """How many changes were recorded; resources, when the set was loaded."""
+        return self.created + self.updated + self.deleted
+
+    def add(self, batch: EventBatch) -> None:
+        """Count one batch in."""
+        self.created += batch.created
+        self.updated += batch.updated
+        self.unchanged += batch.unchanged
+        self.kept += batch.kept
+        self.read += batch.read
+        self.octets += batch.octets
+        self.unsettled += batch.unsettled
+        self.racy += batch.racy[: RACY_MOST - len(self.racy)]

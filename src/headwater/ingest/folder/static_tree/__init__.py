@@ -1,0 +1,1 @@
+"""The static tree: a link or a copy of every file of a set."""

@@ -1,0 +1,242 @@
+"""The static tree of a set's resources: every file of the set in its place, as a link or a copy, and nothing else.
+
+New and changed files get their places while they are read (`reading`), before a list can name them; deleted ones leave
+theirs after no list names them any more. A note in the state folder says for which mode and place that was last
+completed. It is taken away before anything changes and written again at the end: a run that was killed leaves a tree
+without a note, and the next one compares the whole tree. A tree with a note is not believed either: others may have
+removed or damaged what lies in it, so each run looks at every place once.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from headwater.catalog.interface import Catalog
+from headwater.ingest.folder.event_builder import PlaceFault
+from headwater.ingest.folder.hashing import worker
+from headwater.ingest.folder.signature import is_outlined, outline
+from headwater.ingest.folder.static_tree.file_placement import COPY
+from headwater.ingest.folder.walking.walk import FileEntry, RootFault, Walk, path_of
+from headwater.patterns import Selection
+from headwater.spec.records import Change
+
+_ROWS = 5_000
+_MANY = 1_000
+"""With more wrong places than this it is quicker to walk the whole folder than to look for each file."""
+
+
+class _Completed(msgspec.Struct, frozen=True):
+    """What the note says."""
+
+    place: str
+    mode: str
+
+
+class SetTree:
+    """One set's resources below `place`. `note` is a file in the state folder."""
+
+    def __init__(self, catalog: Catalog, name: str, place: Path, mode: str, note: Path) -> None:
+        self._catalog = catalog
+        self._name = name
+        self._note = note
+        self._completed = _Completed(str(place.absolute()), mode)
+        self.place = os.fsencode(place)
+        self.mode = mode
+        self.torn = self._read() != self._completed
+        self._begun = False
+
+    def _read(self) -> _Completed | None:
+        try:
+            return msgspec.json.decode(self._note.read_bytes(), type=_Completed)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def begin(self) -> None:
+        """Something is about to change: until `end`, the tree counts as torn. Cheap when it was said before."""
+        if not self._begun:
+            self._begun = True
+            self._note.unlink(missing_ok=True)
+            _sync_folder(self._note.parent)
+
+    def complete(self, walk: Walk) -> int:
+        """Place what has no place yet, or the wrong one; returns how many files that were. Raises PlaceFault.
+
+        Only files that are as the catalog has recorded them: all others have just been placed by the scan, or wait
+        for the next one.
+        """
+        placed = 0
+        held = (uri for uri, _memo in self._rows())
+        uri = next(held, None)
+        try:
+            for one in walk.everything():
+                while uri is not None and uri < one.uri:
+                    uri = next(held, None)
+                if isinstance(one, FileEntry) and uri == one.uri:
+                    placed += self._check(one)
+        except RootFault:
+            pass  # the scan has said so
+        return placed
+
+    def verify(self, walk: Walk) -> int:
+        """Restore what is missing or damaged in a tree that was complete; returns how many files that were.
+
+        One look at each place, by what the catalog knows of its file; the folder itself is looked at only where that
+        does not agree. Raises PlaceFault.
+        """
+        wrong: list[str] = []
+        linked = self.mode != COPY and _device(self.place) == walk.state.st_dev
+        listing = InodeListing(self.place) if linked else None
+        for uri, memo in self._rows():
+            if (listing is None or not _is_listed(listing, uri, memo)) and not self._is_right(uri, memo):
+                wrong.append(uri)
+                if len(wrong) > _MANY:
+                    return self.complete(walk)
+        found = (next(walk.at(path_of(uri)), None) for uri in wrong)
+        pairs = zip(wrong, found, strict=True)
+        return sum(self._check(one) for uri, one in pairs if isinstance(one, FileEntry) and one.uri == uri)
+
+    def _is_right(self, uri: str, memo: bytes) -> bool:
+        try:
+            there = os.lstat(self.place + b"/" + path_of(uri))
+        except OSError:
+            return False
+        return stat.S_ISREG(there.st_mode) and is_outlined(memo, there, by_inode=self.mode != COPY)
+
+    def _check(self, one: FileEntry) -> bool:
+        place = os.path.join(self.place, path_of(one.uri))
+        with suppress(OSError):
+            there = os.lstat(place)
+            assert one.stat is not None, "a walk for placing looks at every file"
+            same = (there.st_dev, there.st_ino) == (one.stat.st_dev, one.stat.st_ino)
+            alike = (there.st_size, there.st_mtime_ns) == (one.stat.st_size, one.stat.st_mtime_ns)
+            if same != (self.mode == COPY) and (same or alike):
+                return False
+        self.begin()
+        outcome, error, *_rest = worker.read_file((one.path, place, None), (), self.mode)
+        if outcome == worker.UNPLACED:
+            where = os.fsdecode(one.path)
+            raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)
+        return outcome == worker.READ
+
+    def remove_deleted(self, after: int) -> int:
+        """Take away what was deleted by the changes after sequence number `after`, and is not there again."""
+        removed = 0
+        while changes := self._catalog.changes(self._name, after, _ROWS):
+            after = changes[-1].seq
+            uris = list(dict.fromkeys(one.uri for one in changes if one.change is Change.DELETED))
+            live = self._catalog.get(self._name, uris)
+            removed += sum(self._remove(path_of(uri)) for uri in uris if uri not in live)
+        return removed
+
+    def sweep(self) -> int:
+        """Take away everything that is not a resource of the set; returns how many files that were."""
+        removed = 0
+        held = (uri for uri, _memo in self._rows())
+        uri = next(held, None)
+        with suppress(RootFault):  # there is no tree yet
+            for one in Walk(self.place, Selection()).everything():
+                while uri is not None and uri < one.uri:
+                    uri = next(held, None)
+                if isinstance(one, FileEntry) and uri != one.uri:
+                    removed += self._remove(path_of(one.uri))
+        return removed
+
+    def _remove(self, relative: bytes) -> bool:
+        path = os.path.join(self.place, relative)
+        try:
+            os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
+        folder = os.path.dirname(path)
+        with suppress(OSError):  # a folder that is not empty stays, and with it those above
+            while len(folder) > len(self.place):
+                os.rmdir(folder)
+                folder = os.path.dirname(folder)
+        return True
+
+    def end(self) -> None:
+        """The tree is complete: every resource of the set, nothing else."""
+        if self._begun or self.torn:
+            aside = self._note.with_name(self._note.name + ".new")
+            aside.write_bytes(msgspec.json.encode(self._completed))
+            os.replace(aside, self._note)
+            _sync_folder(self._note.parent)
+        self._begun = False
+        self.torn = False
+
+    def settle(self, root: bytes) -> None:
+        """Bring copies to the disk before a list that is synced names them; links go there with the list itself."""
+        if not self._begun:
+            return
+        with suppress(OSError):
+            if self.mode == COPY or os.stat(self.place).st_dev != os.stat(root).st_dev:
+                os.sync()
+
+    def _rows(self) -> Iterator[tuple[str, bytes]]:
+        after = ""
+        while rows := self._catalog.memos(self._name, after, _ROWS):
+            yield from rows
+            after = rows[-1][0]
+
+
+class InodeListing:
+    """The inodes of the files of a tree as its folders list them, which costs a fraction of looking at each.
+
+    Asked in the order of URIs it lists each folder once, and holds only those above the last path.
+    """
+
+    def __init__(self, root: bytes) -> None:
+        self._root = root
+        self._folder = b""
+        self._files: dict[bytes, int] = {}
+        self._above: list[tuple[bytes, dict[bytes, int]]] = []
+
+    def inode(self, relative: bytes) -> int | None:
+        """The inode of the regular file at this path; None where the listing shows none."""
+        folder, _, name = relative.rpartition(b"/")
+        if folder != self._folder or not self._above:
+            self._enter(folder)
+        return self._files.get(name)
+
+    def _enter(self, folder: bytes) -> None:
+        above = self._above
+        while above and above[-1][0] != folder and not folder.startswith(above[-1][0] + b"/" if above[-1][0] else b""):
+            above.pop()
+        if not above or above[-1][0] != folder:
+            above.append((folder, _inodes(os.path.join(self._root, folder))))
+        self._folder, self._files = above[-1]
+
+
+def _inodes(folder: bytes) -> dict[bytes, int]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry.inode() for entry in entries if entry.is_file(follow_symlinks=False)}
+    except OSError:
+        return {}  # each of its places is then looked at by itself
+
+
+def _is_listed(listing: InodeListing, uri: str, memo: bytes) -> bool:
+    """Whether the place is listed with the inode of the file itself: then it is that file, and cannot be damaged."""
+    found = outline(memo)
+    return found is not None and found[2] == listing.inode(path_of(uri))
+
+
+def _device(folder: bytes) -> int | None:
+    try:
+        return os.stat(folder).st_dev
+    except OSError:
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

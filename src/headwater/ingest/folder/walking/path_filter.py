@@ -1,0 +1,30 @@
+"""Which paths of a folder the set takes by its settings alone, whatever lies there now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from headwater.ingest.folder.walking.walk import STATE_FOLDER
+from headwater.ingest.folder.watching.hint_paths import above
+from headwater.patterns import Selection
+
+
+class PathFilter:
+    """The set's settings: the selection, and the folders never to be entered (real paths, as `Walk` takes them)."""
+
+    def __init__(self, root: bytes, selection: Selection, avoid: Iterable[bytes] = ()) -> None:
+        self._selection = selection
+        below = os.path.realpath(root).rstrip(b"/") + b"/"
+        self._avoid = tuple(one[len(below) :] + b"/" for one in avoid if one.startswith(below))
+
+    def takes(self, relative: bytes) -> bool:
+        """Whether a file at this relative path would belong to the set."""
+        if relative.startswith(self._avoid):
+            return False
+        if STATE_FOLDER in relative and STATE_FOLDER in relative.split(b"/")[:-1]:
+            return False
+        selection = self._selection
+        return selection.everything or (
+            all(selection.enters(folder) for folder in above(relative)) and selection.takes(relative)
+        )

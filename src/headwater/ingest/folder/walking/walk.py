@@ -1,0 +1,366 @@
+"""Walks a folder so that the relative URIs of its files come in the order of their octets, whatever the tree holds.
+
+Siblings are sorted by their percent-encoded name, folders with a slash behind it; depth first that is the order of
+whole URIs, so the walk can be merged with the catalog's sorted resources without holding either. Symbolic links are
+followed inside the folder, never out of it; loops are broken. A folder is listed by a path in which no name is a link,
+so one that is exchanged for a link meanwhile leads nowhere. Names are octets: nothing is decoded that could fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Generator, Iterable, Iterator
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from headwater import notices
+from headwater.ingest.folder.walking.nofollow import open_unlinked
+from headwater.patterns import Selection
+from headwater.spec.uris import quote_path
+
+LINK_DEPTH = 8
+"""So many folder links are followed one below the other: a few folders that all link to each other make a forest."""
+
+LINKS = 10_000
+
+STATE_FOLDER = b".headwater"
+"""A folder of this name, at whatever depth, holds the state of a command: it is never looked into, nor published."""
+STATE_MARK = b".headwater-state"
+"""A folder in which this file lies is such a folder too, whatever its name."""
+
+_KIND, _FILE = 0o170000, stat.S_IFREG
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DESCRIPTORS = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
+_GONE = (errno.ENOENT, errno.ENOTDIR)
+_PLAIN = re.compile(rb"[A-Za-z0-9._~-]+\Z")
+_PLAIN_NAMES = re.compile(rb"[A-Za-z0-9._~/-]+\Z")
+
+
+class FileEntry(msgspec.Struct, frozen=True, gc=False):
+    """A file of the set: its relative URI, the path to read it at (no link in it below the root), its state.
+
+    `stat` is None where the walk was told to look at names alone: whoever reads the file sees its state anyway.
+    """
+
+    uri: str
+    path: bytes
+    stat: os.stat_result | None
+
+
+class UnreadableEntry(msgspec.Struct, frozen=True, gc=False):
+    """What lies at `uri`, and below it when it is a folder, cannot be looked at. A folder's has a slash at its end."""
+
+    uri: str
+    path: bytes
+    error: str
+
+
+class ScanWarning(msgspec.Struct, frozen=True, gc=False):
+    """Something that is left out, and why."""
+
+    rule: str
+    message: str
+    path: bytes
+
+
+WalkEntry = FileEntry | UnreadableEntry
+
+
+class RootFault(Exception):
+    """The folder itself cannot be walked; the cause tells why."""
+
+
+def quote(name: bytes) -> str:
+    """The percent-encoded form of one name or relative path."""
+    return name.decode("ascii") if _PLAIN.match(name) else quote_path(name)
+
+
+def _quoted(names: list[bytes]) -> list[str]:
+    """The percent-encoded forms of many names: one look at all of them tells that none needs it."""
+    together = b"/".join(names)
+    if _PLAIN_NAMES.match(together):
+        return together.decode("ascii").split("/")
+    return [quote(name) for name in names]
+
+
+def is_state(folder: bytes) -> bool:
+    """Whether a folder holds the state of a command, this one or another."""
+    return os.path.basename(folder) == STATE_FOLDER or os.path.lexists(folder + b"/" + STATE_MARK)
+
+
+def path_of(uri: str) -> bytes:
+    """The octets that a relative URI of ours stands for."""
+    return unquote_to_bytes(uri) if "%" in uri else uri.encode("ascii")
+
+
+class _Frame:
+    """One folder of the descent: where it really is, what its URIs begin with, names still to come (last first).
+
+    `keys` is None until the folder is listed, which a look at a single path never needs. `odd` are those keys that are
+    no files by the folder's own word.
+    """
+
+    __slots__ = ("keys", "links", "odd", "path", "prefix", "relative")
+
+    def __init__(self, path: bytes, prefix: str = "", relative: bytes = b"", links: int = 0) -> None:
+        self.keys: list[str] | None = None
+        self.odd: frozenset[str] = frozenset()
+        self.path = path
+        self.prefix = prefix
+        self.relative = relative
+        self.links = links
+
+
+class Walk:
+    """Looks at one folder. `avoid` are real paths that are never entered (our state, what we publish).
+
+    With `names_only` the state of plain files is not asked for where the folder says that they are files: for a first
+    load, which reads every file.
+    """
+
+    def __init__(
+        self,
+        root: bytes,
+        selection: Selection,
+        *,
+        avoid: Iterable[bytes] = (),
+        remark: Callable[[ScanWarning], None] = lambda _remark: None,
+        names_only: bool = False,
+    ) -> None:
+        self._names_only = names_only
+        self.links: dict[bytes, bytes] = {}
+        """Links that were followed: relative path -> relative path of where they lead. The first LINKS of them."""
+        self._selection = selection
+        self._remark = remark
+        self._avoid = frozenset(avoid)
+        try:
+            self._root = os.path.realpath(root, strict=True)
+            self.state = os.stat(self._root)
+        except OSError as cause:
+            raise RootFault from cause
+        if not stat.S_ISDIR(self.state.st_mode):
+            raise RootFault from NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        self._below = self._root.rstrip(b"/") + b"/"
+
+    def everything(self) -> Iterator[WalkEntry]:
+        """Every file of the folder. Raises RootFault when the folder itself cannot be listed."""
+        root = _Frame(self._root)
+        try:
+            root.keys, root.odd = self._list(self._root)
+        except OSError as cause:
+            raise RootFault from cause
+        yield from self._descend([root])
+
+    def at(self, relative: bytes) -> Iterator[WalkEntry]:
+        """The file at `relative`, or the files below it; nothing when the set has nothing there.
+
+        Every folder above it is judged as in a walk from the root.
+        """
+        *above, last = parts = relative.split(b"/")
+        if any(part in (b"", b".", b"..") for part in parts) or b"\0" in relative:
+            return  # no name in a folder, and no way out of it
+        frames = [_Frame(self._root)]
+        for name in above:
+            depth = len(frames)
+            yield from self._enter(frames[-1], quote(name) + "/", frames)
+            if len(frames) == depth:
+                return
+        frame = frames[-1]
+        path = os.path.join(frame.path, last)
+        try:
+            mode = os.lstat(path).st_mode
+            is_folder = stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and os.path.isdir(path))
+        except OSError as cause:
+            yield from self._closed(frame.prefix + quote(last), path, cause)
+            return
+        frame.keys = [quote(last) + "/" if is_folder else quote(last)]
+        frame.odd = frozenset(frame.keys)
+        yield from self._descend(frames)
+
+    def still_there(self) -> bool:
+        """Whether the root is the folder that it was when this walk began (not unmounted, not replaced)."""
+        try:
+            now = os.stat(self._root)
+        except OSError:
+            return False
+        return (now.st_dev, now.st_ino) == (self.state.st_dev, self.state.st_ino)
+
+    def _list(self, folder: bytes) -> tuple[list[str], frozenset[str]]:
+        """The keys in a folder, last first, and those of them that are no files. Raises OSError; ELOOP for a link."""
+        descriptor = open_unlinked(folder, _LIST)
+        try:
+            with os.scandir(_DESCRIPTORS % descriptor if _DESCRIPTORS else folder) as entries:
+                listed = list(entries)
+            names = [entry.name for entry in listed if entry.is_file(follow_symlinks=False)]
+            others = []
+            if len(names) < len(listed):
+                others = [one for one in listed if not one.is_file(follow_symlinks=False)]
+            odd = [quote(one.name) + ("/" if _leads_to_folder(one) else "") for one in others]
+        finally:
+            os.close(descriptor)
+        keys = _quoted(names)
+        keys += odd
+        keys.sort(reverse=True)
+        return keys, frozenset(odd)
+
+    def _descend(self, frames: list[_Frame]) -> Iterator[WalkEntry]:
+        bottom = len(frames)
+        while len(frames) >= bottom:
+            frame = frames[-1]
+            if frame.keys is None:
+                try:
+                    frame.keys, frame.odd = self._list(frame.path)
+                except OSError as cause:
+                    frames.pop()
+                    yield from self._unlisted(frame, cause)
+                    continue
+            folder = yield from self._files(frame, frame.keys)
+            if folder is None:
+                frames.pop()
+            else:
+                yield from self._enter(frame, folder, frames)
+
+    def _files(self, frame: _Frame, keys: list[str]) -> Generator[WalkEntry, None, str | None]:
+        """The files up to the next folder, which is returned; None when there is no more."""
+        lstat, base, prefix, simple = os.lstat, frame.path + b"/", frame.prefix, self._selection.everything
+        names_only, odd = self._names_only, frame.odd
+        while keys:
+            key = keys.pop()
+            if key[-1] == "/":
+                return key
+            if simple:  # nearly every file of nearly every folder: no more is done for it than must be
+                path = base + (unquote_to_bytes(key) if "%" in key else key.encode("ascii"))
+                if names_only and key not in odd:
+                    yield FileEntry(prefix + key, path, None)
+                    continue
+                try:
+                    state = lstat(path)
+                except OSError:
+                    state = None
+                if state is not None and state.st_mode & _KIND == _FILE:
+                    yield FileEntry(prefix + key, path, state)
+                    continue
+            seen = self._file(frame, key)
+            if seen is not None:
+                yield seen
+        return None
+
+    def _enter(self, frame: _Frame, key: str, frames: list[_Frame]) -> Iterator[UnreadableEntry]:
+        """Push a frame for the folder `key` unless it is left out or cannot be looked at."""
+        name = path_of(key[:-1])
+        relative = frame.relative + name
+        if not self._selection.enters(relative):
+            return
+        path = os.path.join(frame.path, name)
+        links = frame.links
+        try:
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                links += 1
+                resolved = self._resolve(path, links, frames)
+                if resolved is None:
+                    return
+                self._follow(relative, resolved)
+                path = resolved
+        except OSError as cause:
+            yield from self._closed(frame.prefix + key, path, cause)
+            return
+        if path in self._avoid:
+            return
+        if is_state(path):
+            self._leave_state(path)
+        else:
+            frames.append(_Frame(path, frame.prefix + key, relative + b"/", links))
+
+    def _resolve(self, path: bytes, links: int, frames: list[_Frame]) -> bytes | None:
+        """Where a folder link leads, or None when it is not followed."""
+        real = self._inside(path)
+        if real is None:
+            return None
+        if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
+            self._remark(
+                ScanWarning(notices.LINK_LOOP, "a link that leads back into the folders above it is not followed", path)
+            )
+            return None
+        return None if self._is_ours(real) else real
+
+    def _is_ours(self, real: bytes) -> bool:
+        """Whether what a link leads to lies in a folder that is never entered."""
+        if any(real.startswith(avoided + b"/") for avoided in self._avoid):
+            return True
+        folder = os.path.dirname(real)
+        while folder.startswith(self._below):
+            if is_state(folder):
+                self._leave_state(folder)
+                return True
+            folder = os.path.dirname(folder)
+        return False
+
+    def _leave_state(self, path: bytes) -> None:
+        self._remark(
+            ScanWarning(notices.STATE_FOLDER, "a folder with the state of a Headwater command is left out", path)
+        )
+
+    def _follow(self, relative: bytes, real: bytes) -> None:
+        if len(self.links) < LINKS:
+            self.links[relative] = real[len(self._below) :]
+
+    def _inside(self, path: bytes) -> bytes | None:
+        real = os.path.realpath(path, strict=True)
+        if real == self._root or real.startswith(self._below):
+            return real
+        self._remark(ScanWarning(notices.LINK_OUT, "a link that leads out of the folder is not followed", path))
+        return None
+
+    def _file(self, frame: _Frame, key: str) -> WalkEntry | None:
+        name = path_of(key)
+        if not self._selection.everything and not self._selection.takes(frame.relative + name):
+            return None
+        path = frame.path + b"/" + name
+        uri = frame.prefix + key
+        try:
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                real = self._inside(path)
+                if real is None or self._is_ours(real):
+                    return None
+                self._follow(frame.relative + name, real)
+                path = real
+                found = os.lstat(path)
+        except OSError as cause:
+            return self._failed(uri, path, cause)
+        if stat.S_ISREG(found.st_mode):
+            return FileEntry(uri, path, found)
+        if not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
+            self._remark(ScanWarning(notices.NOT_A_FILE, "a pipe, socket or device is left out", path))
+        return None
+
+    def _unlisted(self, frame: _Frame, cause: OSError) -> Iterator[UnreadableEntry]:
+        """A folder that was one a moment ago. What has been exchanged for a link is judged by the next look."""
+        if cause.errno == errno.ELOOP:
+            yield UnreadableEntry(frame.prefix, frame.path, "it has just become a link")
+        else:
+            yield from self._closed(frame.prefix, frame.path, cause)
+
+    def _closed(self, uri: str, path: bytes, cause: OSError) -> Iterator[UnreadableEntry]:
+        failed = self._failed(uri, path, cause)
+        if failed is not None:
+            yield failed
+
+    def _failed(self, uri: str, path: bytes, cause: OSError) -> UnreadableEntry | None:
+        if cause.errno in _GONE:
+            return None
+        if cause.errno == errno.ELOOP:
+            self._remark(ScanWarning(notices.LINK_LOOP, "a link that leads to itself is not followed", path))
+            return None
+        return UnreadableEntry(uri, path, cause.strerror or str(cause))
+
+
+def _leads_to_folder(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link into itself, or behind a closed door: `_file` looks at it again and says why

@@ -1,0 +1,1 @@
+"""File system notifications: hints on where a folder has changed."""

@@ -1,0 +1,113 @@
+"""How every set of a catalog stands: what it holds, what is published of it, and how long anything has been waiting.
+
+Made from a few reads of the catalog, so that the process that asks need not be the one that publishes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import msgspec
+
+from headwater.catalog.books import Books, books_of, times_of
+from headwater.catalog.interface import Catalog, Page
+from headwater.publish.plan import is_stale
+from headwater.publish.publication_state import PublicationState, decode_publication
+
+
+class OpenSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """The open Change List: how full it is, in changes and in octets (an upper bound), and since when it runs."""
+
+    number: int
+    changes: int
+    octets: int
+    from_: dt.datetime = msgspec.field(name="from")
+
+
+class SourceSetStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One set at one moment. Lags are seconds, 0 when nothing waits."""
+
+    name: str
+    phase: str
+    """`loading` until the first load is complete, then `open`."""
+    resources: int
+    last_seq: int
+    """The number of the newest change."""
+    last_at: dt.datetime | None
+    """The time of the newest change, or up to which the outside is known to be recorded."""
+    published: bool
+    published_seq: int
+    """The newest change that the published Change Lists have."""
+    changes_waiting: int
+    changes_lag_seconds: float
+    """How long the oldest change that is not published has been waiting."""
+    pages: int
+    pages_stale: int
+    """Pages whose published documents do not show everything yet; the open Change List does."""
+    pages_pending: int
+    """Those of them that a round of rendering has left for the next publication."""
+    pages_lag_seconds: float
+    """How long the oldest of them has been waiting."""
+    resource_list_at: dt.datetime | None
+    refreshed_at: dt.datetime | None
+    """When pages were rendered last."""
+    entries_octets: int
+    """An upper bound of what the entries of all pages take, uncompressed."""
+    segments: int
+    open_segment: OpenSegment | None
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long news have been waiting: changes; of a set of which nothing was ever published, everything."""
+        return self.changes_lag_seconds if self.published else max(self.changes_lag_seconds, self.pages_lag_seconds)
+
+
+def set_statuses(catalog: Catalog, now: dt.datetime, names: Sequence[str] = ()) -> list[SourceSetStatus]:
+    """How the sets stand, by name; all, when none is named. A set that is not there is left out.
+
+    Reads books, and of each set with changes that wait the oldest; what comes meanwhile may or may not show.
+    """
+    wanted = frozenset(names)
+    found = [(books, decode_publication(books.state.notes)) for books in books_of(catalog, wanted)]
+    oldest = {books.state.name: note.open.seq + 1 for books, note in found if books.state.last_seq > note.open.seq}
+    since = times_of(catalog, oldest) if oldest else {}
+    return [_status(books, note, since.get(books.state.name), now) for books, note in found]
+
+
+def _status(
+    books: Books, note: PublicationState, waiting_since: dt.datetime | None, now: dt.datetime
+) -> SourceSetStatus:
+    state, pages, segments = books.state, books.pages, books.segments
+    last = segments[-1] if segments else None
+    stale = [page for page in pages if is_stale(page)]
+    return SourceSetStatus(
+        name=state.name,
+        phase="loading" if state.opened_at is None else "open",
+        resources=state.count,
+        last_seq=state.last_seq,
+        last_at=state.last_at,
+        published=not note.is_first,
+        published_seq=note.open.seq,
+        changes_waiting=max(0, state.last_seq - note.open.seq),
+        changes_lag_seconds=0.0 if waiting_since is None else _seconds(now, waiting_since),
+        pages=len(pages),
+        pages_stale=len(stale),
+        pages_pending=len(note.pending),
+        pages_lag_seconds=_pages_lag(stale, now),
+        resource_list_at=note.at,
+        refreshed_at=note.refreshed_at,
+        entries_octets=sum(page.weight for page in pages),
+        segments=len(segments),
+        open_segment=None
+        if last is None
+        else OpenSegment(number=last.number, changes=last.last - last.first + 1, octets=last.weight, from_=last.from_),
+    )
+
+
+def _pages_lag(stale: Sequence[Page], now: dt.datetime) -> float:
+    return max((_seconds(now, page.stale_at) for page in stale if page.stale_at is not None), default=0.0)
+
+
+def _seconds(now: dt.datetime, then: dt.datetime) -> float:
+    return max(0.0, (now - then).total_seconds())

@@ -1,0 +1,96 @@
+"""One gzip member written as a stream, the same bytes for the same content, with a label a reader can check first.
+
+The label (the gzip header's FCOMMENT, RFC 1952 2.3.1) carries the digest of the uncompressed document, so that whoever
+serves the compressed form can tell that it belongs to the document beside it without inflating it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import BinaryIO, Protocol
+
+try:
+    from isal import isal_zlib as engine
+except ImportError:  # pragma: no cover - there are wheels for every platform that we test on
+    import zlib as engine  # type: ignore[no-redef]
+
+MAGIC = b"\x1f\x8b\x08"
+_FCOMMENT = 0x10
+_UNKNOWN_SYSTEM = 0xFF
+_BLOCK = 1 << 18
+LABEL_OCTETS = 100
+"""No label is longer; a header longer than this is not ours."""
+
+
+class _Deflater(Protocol):
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self) -> bytes: ...
+
+
+def _deflater() -> _Deflater:
+    """Raw deflate; isal's level 2 is 8 to 10 times as fast on lists as zlib's 6, at 0.97 of its size."""
+    level = 6 if engine.__name__ == "zlib" else 2
+    deflater: _Deflater = engine.compressobj(level, engine.DEFLATED, -15)
+    return deflater
+
+
+def header(label: str) -> bytes:
+    """A gzip header without time and name (deterministic), with `label` as its comment."""
+    text = label.encode("ascii")
+    if len(text) > LABEL_OCTETS or b"\0" in text:
+        raise ValueError("a label is at most 100 ASCII characters")
+    return MAGIC + struct.pack("<BIBB", _FCOMMENT, 0, 0, _UNKNOWN_SYSTEM) + text + b"\0"
+
+
+def read_label(head: bytes) -> str | None:
+    """The label in the first octets of a gzip file; None when they are not a header that we wrote."""
+    if not head.startswith(MAGIC) or len(head) < 11 or head[3] != _FCOMMENT:
+        return None
+    end = head.find(b"\0", 10, 11 + LABEL_OCTETS)
+    if end < 0:
+        return None
+    try:
+        return head[10:end].decode("ascii")
+    except UnicodeDecodeError:
+        return None
+
+
+def read_whole_label(file: BinaryIO, octets: int) -> str | None:
+    """The label of a gzip file of ours that ends as that of so many octets does (ISIZE, RFC 1952 2.3.1), else None:
+    somebody may have cut it off."""
+    label = read_label(file.read(11 + LABEL_OCTETS))
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 4))
+    return label if file.read(4) == (octets & 0xFFFFFFFF).to_bytes(4, "little") else None
+
+
+class GzipCompressor:
+    """Compresses one stream. The label is only known at the end, so the body comes first: the file is
+    `header(label)` + everything that `add` and `finish` return.
+
+    The stream is deflated in blocks of one size, because where isal is interrupted changes what it writes.
+    """
+
+    def __init__(self) -> None:
+        self._deflater = _deflater()
+        self._crc = 0
+        self._octets = 0
+        self._waiting = bytearray()
+
+    def add(self, chunk: bytes) -> bytes:
+        """Take one chunk in; returns what is ready of the body."""
+        self._crc = engine.crc32(chunk, self._crc)
+        self._octets += len(chunk)
+        self._waiting += chunk
+        if len(self._waiting) < _BLOCK:
+            return b""
+        whole = len(self._waiting) - len(self._waiting) % _BLOCK
+        with memoryview(self._waiting) as view:
+            blocks = [bytes(view[start : start + _BLOCK]) for start in range(0, whole, _BLOCK)]
+        del self._waiting[:whole]
+        return b"".join(map(self._deflater.compress, blocks))
+
+    def finish(self) -> bytes:
+        """What is left of the body, and the trailer (CRC-32 and length, RFC 1952 2.3.1)."""
+        rest = self._deflater.compress(bytes(self._waiting)) + self._deflater.flush()
+        return rest + struct.pack("<II", self._crc, self._octets & 0xFFFFFFFF)

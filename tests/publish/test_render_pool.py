@@ -1,0 +1,190 @@
+"""Pages that other processes print: the same octets, whatever becomes of the processes, and nothing left behind."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.progress import Notice, Progress
+from headwater.publish.publisher import Publisher
+from headwater.publish.rendering import pool
+from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering.worker import RenderJob
+from headwater.storage.folder_store import CannotWrite, FolderStore
+from tests.publish.world import START, Delete, World, put
+from tests.reading import read_bytes
+
+TIMES = re.compile(rb' (at|completed)="[^"]*"')
+PAGES = 7
+
+
+def real_time() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that were started; any page is worth them."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    class Process(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    monkeypatch.setattr(pool, "POOL_ENTRIES", 1)
+    return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A set of PAGES pages, opened."""
+    world = World(tmp_path, page_entries=4, clock=real_time)
+    world.begin(4 * (PAGES - 1) + 1)
+    return world
+
+
+def publisher(world: World, documents: str, **options: Any) -> Publisher:
+    store = FolderStore(world.folder / documents, durable=False)
+    where = world.folder / "catalog.sqlite"
+    return Publisher(world.catalog, store, world.site, real_time, printers=RenderPool(where, 2), **options)
+
+
+def octets(folder: Path) -> dict[str, bytes]:
+    """Every file of a tree without its times, so that two publications can be compared."""
+    return {
+        str(path.relative_to(folder)): TIMES.sub(b"", path.read_bytes())
+        for path in folder.rglob("*.*")
+        if path.is_file() and path.suffix != ".gz"
+    }
+
+
+def here(world: World) -> dict[str, bytes]:
+    """What a publication of the same catalog gives that prints all by itself."""
+    world.catalog.note("files", b"")
+    Publisher(world.catalog, FolderStore(world.folder / "here"), world.site, real_time).publish("files", START)
+    return octets(world.folder / "here")
+
+
+def test_pages_are_the_same_whoever_prints_them(world: World, started: list[subprocess.Popen[bytes]]) -> None:
+    mine = publisher(world, "documents")
+    before = real_time()
+    done = mine.publish("files", START)
+    pages = [name for name in done.written if "resourcelist/" in name]
+    assert pages == [f"files/resourcelist/{number:05d}.xml" for number in range(PAGES)], "in the order of their numbers"
+    assert len(started) == 2
+    for name in pages:
+        document, _entries, _warnings = read_bytes((world.folder / "documents" / name).read_bytes())
+        assert document.at is not None
+        assert document.completed is not None
+        assert document.at < before <= document.completed <= real_time(), "RS-TIME-06: of its own snapshot"
+    assert world.look().state == world.truth()
+    world.record(*(put(f"r{number}", 1) for number in range(0, 20, 3)), Delete("r1"), put("new", 1))
+    world.publisher = mine
+    world.publish(force=True)
+    assert len(started) == 4
+    assert world.look().listed == world.truth()
+    assert octets(world.folder / "documents") == here(world)
+
+
+def _no_such_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_PROGRAM", "headwater.nowhere")
+
+
+def _other_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_PROGRAM", "this")
+
+
+def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+
+
+def _no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError("no room for temporary files")
+
+    monkeypatch.setattr(pool, "_anonymous_file", refuse)
+
+
+@pytest.mark.parametrize("trouble", [_no_such_program, _other_program, _no_process, _no_file])
+def test_without_processes_the_publisher_prints_itself(
+    world: World,
+    started: list[subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    trouble(monkeypatch)
+    publisher(world, "documents").publish("files", START)
+    assert all(one.poll() is not None for one in started)
+    monkeypatch.undo()
+    assert octets(world.folder / "documents") == here(world)
+
+
+@pytest.mark.parametrize("after", [1, 2, 5])
+def test_a_process_that_is_killed_loses_no_page(
+    world: World, started: list[subprocess.Popen[bytes]], after: int
+) -> None:
+    def kill(event: Progress | Notice) -> None:
+        if isinstance(event, Progress) and event.phase == "pages" and event.done == after:
+            started[after % 2].kill()
+            started[after % 2].wait()
+
+    publisher(world, "documents", listener=kill).publish("files", START)
+    assert len(started) == 2
+    assert octets(world.folder / "documents") == here(world)
+
+
+def test_a_publication_that_fails_ends_its_processes(world: World, started: list[subprocess.Popen[bytes]]) -> None:
+    """Nothing of what they had printed is seen, and no file or process stays."""
+    left = 3
+
+    def may_write() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise CannotWrite("not ours any more")
+
+    open_files = len(os.listdir("/proc/self/fd"))
+    failing = publisher(world, "documents", may_write=may_write)
+    with pytest.raises(CannotWrite):
+        failing.publish("files", START)
+    assert started
+    assert all(one.returncode is not None for one in started)
+    assert len(os.listdir("/proc/self/fd")) <= open_files + 1, "the catalog keeps a connection to read with"
+    assert not list((world.folder / "documents").rglob(".headwater-tmp-*"))
+    left = 1_000
+    failing.publish("files", START)
+    assert octets(world.folder / "documents") == here(world)
+
+
+def test_processes_are_started_only_where_they_pay(world: World, started: list[subprocess.Popen[bytes]]) -> None:
+    order = RenderJob(site=world.site, name="files", at=START, indexed=True)
+    catalog = world.folder / "catalog.sqlite"
+    few = [
+        (RenderPool(None, 2), range(3), 100_000),
+        (RenderPool(catalog, 1), range(3), 100_000),
+        (RenderPool(catalog, 2), range(1), 100_000),
+        (RenderPool(catalog, 2), range(3), 0),
+    ]
+    for one, numbers, entries in few:
+        with one.printing(order, numbers, entries) as printing:
+            assert printing.take() is None
+    busy = RenderPool(catalog, 2)
+    with busy.printing(order, range(2), 8):
+        assert len(started) == 2
+        with busy.printing(order, range(2), 8) as printing:
+            assert printing.take() is None, "another publication has the processes"
+    with busy.printing(order, range(2), 8) as printing:
+        assert printing.take() is not None
+    assert len(started) == 4
