@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import run
-from headwater.cli.announce import CHANGES, DOCUMENTS, address
+from headwater.cli.source.announce import CHANGES, DOCUMENTS, address
 from headwater.http.ingest.endpoint import IngestLimits
 from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.sending import BATCH_LINES, BATCH_OCTETS, BadAddress, Refused, Sender, Unanswered, batches

@@ -14,7 +14,7 @@ import pytest
 
 import headwater
 from headwater import cli, errors
-from headwater.cli import face
+from headwater.cli import output
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault, Undetermined, UsageFault
 from headwater.progress import Notice, Progress
 from tests.bars import in_time, within
@@ -203,7 +203,7 @@ def test_completion_completes_commands() -> None:
     ],
 )
 def test_sizes(octets: int, said: str) -> None:
-    assert face.human_octets(octets) == said
+    assert output.human_octets(octets) == said
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,11 @@ def test_sizes(octets: int, said: str) -> None:
     [(0.424, "0.42 s"), (12.34, "12.3 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (273_600, "3 d 4 h")],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert face.human_seconds(seconds) == said
+    assert output.human_seconds(seconds) == said
 
 
 def test_without_a_terminal_only_notices_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with face.listening() as listener:
+    with output.listening() as listener:
         listener(Progress("scan", 1, 2))
         listener(Notice("AMB-06", "odd\x07 time", where="http://a/"))
     assert capsys.readouterr().err == "note: odd\\x07 time (http://a/) [AMB-06]\n"
@@ -224,7 +224,7 @@ def test_without_a_terminal_only_notices_are_told(capsys: pytest.CaptureFixture[
 def test_on_a_terminal_bars_are_drawn() -> None:
     import pty
 
-    code = "from headwater.cli.face import listening\nfrom headwater.progress import *\n"
+    code = "from headwater.cli.output import listening\nfrom headwater.progress import *\n"
     code += "with listening() as l:\n  l(Progress('scan', 2, 2, 4096)); l(Notice('R', 'hello'))\n"
     parent, child = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
@@ -242,8 +242,8 @@ def test_on_a_terminal_bars_are_drawn() -> None:
 
 
 def test_json_goes_to_standard_output(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    face.json_line({"a": 1})
-    face.json_document({"b": "é"})
+    output.json_line({"a": 1})
+    output.json_document({"b": "é"})
     sys.stdout.flush()
     lines = capfdbinary.readouterr().out.decode().split("\n", 1)
     assert [json.loads(line) for line in lines] == [{"a": 1}, {"b": "é"}]
@@ -254,4 +254,4 @@ def test_json_goes_to_standard_output(capfdbinary: pytest.CaptureFixture[bytes])
     [(1, "s0"), (6, "s0, s1, s2, s3, s4, s5"), (7, "s0, s1, s2, s3, s4 and 2 more"), (4_123, "s4 and 4,118 more")],
 )
 def test_a_line_for_people_does_not_name_thousands(count: int, said: str) -> None:
-    assert face.some_of([f"s{number}" for number in range(count)]).endswith(said)
+    assert output.some_of([f"s{number}" for number in range(count)]).endswith(said)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.log import Log
+from headwater.cli.server_log import ServerLog
 from headwater.errors import StoreFault
 from headwater.http.access_record import AccessRecord
 from headwater.progress import Notice, Progress, of_set
@@ -23,7 +23,7 @@ NEWS = Publication(name="s", first=False, resources=1_000, changes=1)
 
 def said(as_json: bool) -> list[str]:
     stream = io.StringIO()
-    log = Log(stream, as_json=as_json)
+    log = ServerLog(stream, as_json=as_json)
     log.served(SERVED)
     log.published(NEWS)
     of_set(log.progress, "s")(Notice("HW-ING-11", "a link", "x\ny"))
@@ -91,7 +91,7 @@ def test_notices_of_a_server_say_which_set(tmp_path: Path, options: tuple[str, .
 
 def test_a_node_that_is_away_fills_no_log_and_other_notices_are_all_told() -> None:
     stream = io.StringIO()
-    log = Log(stream, as_json=False)
+    log = ServerLog(stream, as_json=False)
     for number in range(50):
         log.progress(Notice("HW-CLU-02", "no answer; trying again", f"http://search/{number}"))
         log.progress(Notice("HW-ING-22", "a file changed while it was read", f"f{number}"))

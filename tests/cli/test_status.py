@@ -133,7 +133,7 @@ def test_sets_that_wait_and_a_full_disk_are_told(
     assert "waiting for first records: w00, w01" in out
     assert "w09 and 2 more" in out
     assert "no room" not in out
-    monkeypatch.setattr("headwater.cli.whereabouts.Whereabouts.free_octets", 4096)
+    monkeypatch.setattr("headwater.cli.source.catalog_argument.CatalogArgument.free_octets", 4096)
     assert run(["status", str(config)]) == Exit.DONE
     assert "no room: 4.00 KiB left" in capsys.readouterr().out
 

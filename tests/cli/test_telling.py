@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from headwater.cli.face import show_some
-from headwater.cli.telling import MINUTE, Minutes, Notes, Repeats, Teller, listening
+from headwater.cli.output import show_some
+from headwater.cli.progress_output import MINUTE, LineEachMinute, Notes, ProgressOutput, RepeatedNotices, listening
 from headwater.progress import Notice, Progress
 
 
@@ -68,7 +68,7 @@ def test_the_notes_of_a_second_run_are_counted_anew() -> None:
 
 def test_a_line_a_minute_says_how_far_it_is() -> None:
     clock, said = Clock(), list[str]()
-    minutes = Minutes(said.append, clock, lambda: 3 << 20)
+    minutes = LineEachMinute(said.append, clock, lambda: 3 << 20)
     clock.now = MINUTE
     assert minutes.beat() is False
     for second in range(61, 200):
@@ -109,7 +109,7 @@ def test_quiet_tells_the_notes_before_an_error(capsys: pytest.CaptureFixture[str
 
 
 def test_a_listener_that_nobody_configured_says_notes_only(capsys: pytest.CaptureFixture[str]) -> None:
-    teller = Teller()
+    teller = ProgressOutput()
     teller(Progress("scan", 1))
     teller(Notice("R", "odd"))
     assert capsys.readouterr().err == "note: odd [R]\n"
@@ -117,7 +117,7 @@ def test_a_listener_that_nobody_configured_says_notes_only(capsys: pytest.Captur
 
 def test_a_log_says_that_a_node_is_away_after_growing_pauses_and_when_it_is_away_again() -> None:
     clock = Clock()
-    repeats = Repeats(clock)
+    repeats = RepeatedNotices(clock)
     told: list[tuple[float, str]] = []
     for second in [*range(1_000), *range(5_000, 5_010)]:
         clock.now = float(second)

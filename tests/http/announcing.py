@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headwater.cli.log import Log
+from headwater.cli.server_log import ServerLog
 from headwater.http.app import Application
 from headwater.http.ingest.endpoint import IngestEndpoint, IngestLimits
 from headwater.http.metrics.counters import RequestCounters
@@ -78,7 +78,7 @@ def serving(state: Path, limits: IngestLimits | None = None, sets: tuple[SetConf
         try:
             assert ready.wait(DEADLINE)
             fed = Fed(source, url, ingest)
-            log = Log(fed.told, as_json=True)
+            log = ServerLog(fed.told, as_json=True)
 
             def announced(name: str, account: Account) -> None:
                 fed.counts.announced(name, account)

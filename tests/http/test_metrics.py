@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import SetState
-from headwater.cli.log import Line
+from headwater.cli.server_log import LogLine
 from headwater.http.access_record import AccessRecord
 from headwater.http.home_page import home_page
 from headwater.http.metrics.counters import BOUNDS, FRESH_SECONDS, MetricsPage, RequestCounters, kind_of
@@ -190,7 +190,7 @@ def test_it_is_not_there_otherwise(source_folder: Path) -> None:
 
 def test_the_manual_lists_the_keys_of_the_log() -> None:
     manual = MANUAL.read_text("utf-8")
-    assert [key for key in Line.__struct_fields__ if f"`{key}`" not in manual] == []
+    assert [key for key in LogLine.__struct_fields__ if f"`{key}`" not in manual] == []
 
 
 def test_a_source_that_is_not_followed_has_a_page_too(source_folder: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.cli import run
-from headwater.cli.serve import default_state
+from headwater.cli.source.serve import default_state
 from headwater.spec.records import Change
 from tests.bars import in_time, within
 from tests.http.serving import DEADLINE, Process, request, until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.simulate import command
+from headwater.cli.source.simulate import command
 from headwater.simulate.old_settings import _Source
 from headwater.simulate.presets import PRESETS
 from tests.test_manual import blocks, check_console, scratch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headwater.cli.sync import command
+from headwater.cli.destination.sync import command
 from tests.sync.copying import DONE, check, go, tree
 from tests.sync.torture import START, Site, Source
 

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli.audit import command as audit_command
-from headwater.cli.sync import command as sync_command
+from headwater.cli.destination.audit import command as audit_command
+from headwater.cli.destination.sync import command as sync_command
 from headwater.progress import Notice, Progress
 from headwater.sync.explore import ExploreReport, explore
 from headwater.sync.faults import UnknownSetName

@@ -274,9 +274,9 @@ def test_changes_that_come_while_the_command_works_are_not_lost(
     report = sync(source.base, dest)
     with writable_state(DestinationFolder(dest)) as database, database.write() as t:
         marks(t)
-    from headwater.cli.hook import Hook
+    from headwater.cli.destination.run_hook import RunHook
 
-    assert Hook(told.command).tell(report, dest)
+    assert RunHook(told.command).tell(report, dest)
     assert run(["sync", "--exec", told.command, source.base, str(dest)]) == DONE
     assert told.times == 2
 
@@ -326,7 +326,7 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
     """The same again after a minute; anything else at once, and so is what is wrong again."""
     import headwater.sync.follow
 
-    face = sys.modules["headwater.cli.sync"]
+    face = sys.modules["headwater.cli.destination.sync"]
     now, shown = [0.0], list[str]()
     monkeypatch.setattr(face, "_Wrong", partial(face._Wrong, lambda: now[0]))
 

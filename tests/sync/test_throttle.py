@@ -9,7 +9,7 @@ import click
 import pytest
 
 from headwater import SyncOptions, cli
-from headwater.cli.access import Bandwidth
+from headwater.cli.source_access import Bandwidth
 from headwater.errors import Exit, Interrupted, UsageFault
 from headwater.sync.network.fetch import Fetch, TransportOptions
 from headwater.sync.network.throttling import BandwidthLimit

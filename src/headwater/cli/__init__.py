@@ -1,4 +1,4 @@
-"""The face: one module a command; parse, call, render.
+"""The command line: a module a command, which parses, calls and renders.
 
 This module finds the command and turns every end into an exit status. `headwater --help` must answer at once, so
 commands are named in a table and imported only when they are called; whatever is heavy (the HTTP client, the database,
@@ -19,23 +19,26 @@ from importlib import import_module
 import click
 from click.shell_completion import shell_complete
 
-from headwater.cli.face import JSON_BEGUN, complain, json_error, printable
+from headwater.cli.output import JSON_BEGUN, complain, json_error, printable
 from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault
 from headwater.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "sync": ("headwater.cli.sync", "Copy a source into a folder, verified, and keep the copy current."),
-    "audit": ("headwater.cli.audit", "Prove by hash whether a copy is in sync; changes nothing."),
-    "explore": ("headwater.cli.explore", "Show what a source offers, as a tree."),
+    "sync": ("headwater.cli.destination.sync", "Copy a source into a folder, verified, and keep the copy current."),
+    "audit": ("headwater.cli.destination.audit", "Prove by hash whether a copy is in sync; changes nothing."),
+    "explore": ("headwater.cli.destination.explore", "Show what a source offers, as a tree."),
     "inspect": ("headwater.cli.inspect", "Read one ResourceSync document and show what is in it."),
-    "publish": ("headwater.cli.publish", "Publish a folder as static files for any web server."),
-    "serve": ("headwater.cli.serve", "Publish folders over HTTP and follow their changes."),
-    "ingest": ("headwater.cli.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
+    "publish": ("headwater.cli.source.publish", "Publish a folder as static files for any web server."),
+    "serve": ("headwater.cli.source.serve", "Publish folders over HTTP and follow their changes."),
+    "ingest": ("headwater.cli.source.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
     "status": ("headwater.cli.status", "Show how a source or a copy stands: counts, ages, what failed."),
-    "retry": ("headwater.cli.retry", "Let the next run over a copy try again what failed."),
-    "forget": ("headwater.cli.forget", "Drop failures, deletions held back or sets from what a copy remembers."),
-    "catalog": ("headwater.cli.catalog", "Export, import or verify the sets of a catalog."),
-    "simulate": ("headwater.cli.simulate", "Serve synthetic resources that change as told, or feed a catalog."),
+    "retry": ("headwater.cli.destination.retry", "Let the next run over a copy try again what failed."),
+    "forget": (
+        "headwater.cli.destination.forget",
+        "Drop failures, deletions held back or sets from what a copy remembers.",
+    ),
+    "catalog": ("headwater.cli.source.catalog", "Export, import or verify the sets of a catalog."),
+    "simulate": ("headwater.cli.source.simulate", "Serve synthetic resources that change as told, or feed a catalog."),
     "completion": ("headwater.cli.completion", "Print the completion script of a shell."),
 }
 """Every command: its module, which holds a click command named `command`, and its one line of help."""

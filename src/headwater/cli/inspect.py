@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from headwater.cli.access import asks_a_source, said
-from headwater.cli.face import json_option
+from headwater.cli.output import json_option
+from headwater.cli.source_access import asks_a_source, said
 from headwater.errors import Exit, UsageFault
 
 _CHUNK = 1 << 17

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from headwater.cli.face import begin_json, human_octets, printable
+from headwater.cli.output import begin_json, human_octets, printable
 from headwater.spec.datetimes import Coarse, format_datetime
 from headwater.spec.faults import DocumentFault
 from headwater.spec.kinds import RULES

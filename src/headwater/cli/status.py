@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.face import (
+from headwater.cli.output import (
     human_octets,
     human_seconds,
     json_document,
@@ -25,7 +25,7 @@ from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
-    from headwater.cli.whereabouts import Whereabouts
+    from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.publish.status import SourceSetStatus
 
 _COLUMNS = ("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "open list")
@@ -60,14 +60,14 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
 
     PLACE is only read, also while a server or a run works on it. With --watch and --json, each time is one line.
     """
-    from headwater.cli.copy_status import copy_at
-    from headwater.cli.whereabouts import Whereabouts, existing
+    from headwater.cli.destination.copy_status import copy_at
+    from headwater.cli.source.catalog_argument import CatalogArgument, existing
 
     if (copy := copy_at(place)) is not None:
         return _copy(copy, names, watch, max_age, as_json=as_json)
     if max_age is not None:
         raise click.UsageError("--max-age is of a copy, and there is none at this place")
-    where = Whereabouts(place, patience_seconds=_PATIENCE_SECONDS)
+    where = CatalogArgument(place, patience_seconds=_PATIENCE_SECONDS)
     with listening() as listener, existing(where, listener) as catalog:
         if unknown := set(names) - {state.name for state in catalog.sets()}:
             raise UsageFault(f"the catalog has no set {min(unknown)!r}")
@@ -85,7 +85,7 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
 
 def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> int:
     """Tell how a copy stands, once or again and again; returns the exit status of the last time."""
-    from headwater.cli.copy_status import show
+    from headwater.cli.destination.copy_status import show
     from headwater.sync.copy_status import copy_status
 
     while True:
@@ -102,7 +102,7 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
         time.sleep(watch)
 
 
-def _report(catalog: Catalog, where: Whereabouts, names: tuple[str, ...]) -> dict[str, object]:
+def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, object]:
     """What the manual promises as JSON (docs/operations.md)."""
     from headwater.publish.status import set_statuses
 
@@ -123,7 +123,7 @@ def _report(catalog: Catalog, where: Whereabouts, names: tuple[str, ...]) -> dic
 
 
 def _unpaired(
-    catalog: Catalog, where: Whereabouts, names: tuple[str, ...], now: dt.datetime
+    catalog: Catalog, where: CatalogArgument, names: tuple[str, ...], now: dt.datetime
 ) -> list[dict[str, object]]:
     """The sets in which documents wait for their partners: how many, and how long the oldest has waited."""
     from headwater.ingest.fed.memories import open_memory

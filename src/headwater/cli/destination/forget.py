@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.face import counted, json_document, json_option, printable, show_some
-from headwater.cli.share import Destination
+from headwater.cli.output import counted, json_document, json_option, printable, show_some
+from headwater.cli.shared_options import Destination
 from headwater.errors import Exit
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from headwater.cli.face import human_octets, human_seconds, tell
+from headwater.cli.output import human_octets, human_seconds, tell
 from headwater.progress import Notice, Progress
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class _Silenced(msgspec.Struct):
     pause: float
 
 
-class Repeats:
+class RepeatedNotices:
     """Keeps a log from repeating one note every second: told at once, after a minute, after two more, up to an hour.
 
     For notes that say the same of whatever was under way, as that a node is away. Use from any thread.
@@ -134,7 +134,7 @@ class Repeats:
         return msgspec.structs.replace(notice, message=f"{notice.message}; {count:,} times since this was last told")
 
 
-class Minutes:
+class LineEachMinute:
     """One line a minute of how far the work has got, for a log. Nothing is said of what is over sooner."""
 
     def __init__(
@@ -170,8 +170,8 @@ class Minutes:
         return f"{self._last.phase} {count(self._last)}{more}"
 
 
-class Teller:
-    """The listener of a command. `beat` may be called at any time, and keeps a log alive; see `Minutes`.
+class ProgressOutput:
+    """The listener of a command. `beat` may be called at any time, and keeps a log alive; see `LineEachMinute`.
 
     With `kept`, notes are withheld, and told only when something is wrong in the end.
     """
@@ -207,16 +207,16 @@ class Teller:
 
 
 @contextmanager
-def listening(*, quiet: bool, bars: bool, under_way: Callable[[], int] | None) -> Iterator[Teller]:
-    """A listener for the time of one job; see `face.listening`."""
+def listening(*, quiet: bool, bars: bool, under_way: Callable[[], int] | None) -> Iterator[ProgressOutput]:
+    """A listener for the time of one job; see `output.listening`."""
     with contextlib.ExitStack() as stack:
         if quiet:
-            teller = Teller(kept=[])
+            teller = ProgressOutput(kept=[])
         elif bars and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-            teller = Teller(stack.enter_context(_bars()))
+            teller = ProgressOutput(stack.enter_context(_bars()))
         else:
-            minutes = Minutes(under_way=under_way)
-            teller = Teller(minutes.hear, minutes.beat)
+            minutes = LineEachMinute(under_way=under_way)
+            teller = ProgressOutput(minutes.hear, minutes.beat)
         try:
             yield teller
         except BaseException:

@@ -1,4 +1,4 @@
-"""How everything is said to a person or a program: errors, notices, progress, JSON, sizes and durations.
+"""How everything is written to a person or a program: errors, notices, progress, JSON, sizes and durations.
 
 Standard output carries results only; everything else goes to standard error. Text that came from a source passes
 `printable` first, so that no document can steer the reader's terminal.
@@ -17,7 +17,7 @@ import click
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
-    from headwater.cli.telling import Teller
+    from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Notice
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -51,13 +51,13 @@ def tell(notice: Notice) -> None:
 
 def listening(
     *, quiet: bool = False, bars: bool = True, under_way: Callable[[], int] | None = None
-) -> AbstractContextManager[Teller]:
+) -> AbstractContextManager[ProgressOutput]:
     """A listener for the time of one job: notes, and bars on a terminal, or one line a minute.
 
     `quiet`: nothing, unless the job ends by an error; `bars=False`: also on a terminal only lines. `under_way` tells
     the octets of transfers that are not complete.
     """
-    from headwater.cli.telling import listening
+    from headwater.cli.progress_output import listening
 
     return listening(quiet=quiet, bars=bars, under_way=under_way)
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from headwater.cli.face import complain
+from headwater.cli.output import complain
 from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _STANDARD_ERROR = 2
 
 
-class HookFailed(HeadwaterError):
+class RunHookFailed(HeadwaterError):
     """The command of `--exec` cannot be run, or has failed."""
 
     code: ClassVar[str] = "HW-CLI-03"
@@ -25,7 +25,7 @@ class HookFailed(HeadwaterError):
     advice: ClassVar[str] = "Mend the command: it is run again by the next run, also when that changes nothing."
 
 
-class Hook:
+class RunHook:
     """The words of a command; no shell reads them, and nothing that a source says is ever among them."""
 
     def __init__(self, command: str) -> None:
@@ -50,11 +50,11 @@ class Hook:
             octets = msgspec.json.encode(report) + b"\n"
             done = subprocess.run(self._words, input=octets, stdout=_STANDARD_ERROR, check=False)
         except OSError as cause:
-            complain(HookFailed(f"the command of --exec cannot be run: {cause.strerror}", where=self._words[0]))
+            complain(RunHookFailed(f"the command of --exec cannot be run: {cause.strerror}", where=self._words[0]))
             return False
         if done.returncode:
             ended = f"exit status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-            complain(HookFailed(f"the command of --exec ended with {ended}", where=self._words[0]))
+            complain(RunHookFailed(f"the command of --exec ended with {ended}", where=self._words[0]))
             return False
         _remember(report.untold, destination)
         return True

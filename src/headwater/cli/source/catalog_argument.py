@@ -32,7 +32,7 @@ class NotPortable(UsageFault):
     advice: ClassVar[str] = "Import into a catalog of another kind."
 
 
-class Whereabouts:
+class CatalogArgument:
     """One place, as far as it is known without opening it: `file` is None for a cluster. Raises BadPlace.
 
     `patience_seconds`: how long a cluster that is away is waited for, where its URL does not say so. With
@@ -133,7 +133,7 @@ class Whereabouts:
 
 
 @contextmanager
-def existing(where: Whereabouts, listener: Listener) -> Iterator[Catalog]:
+def existing(where: CatalogArgument, listener: Listener) -> Iterator[Catalog]:
     """The catalog that is there, for reading, also beside a server at work. Raises NoCatalog, the catalog's errors."""
     if not where.is_there(listener):
         raise NoCatalog("there is no catalog", where=str(where.file or where.place))
@@ -145,7 +145,7 @@ def existing(where: Whereabouts, listener: Listener) -> Iterator[Catalog]:
 
 
 @contextmanager
-def restorable(where: Whereabouts, listener: Listener) -> Iterator[Portable]:
+def restorable(where: CatalogArgument, listener: Listener) -> Iterator[Portable]:
     """The catalog, made when it is not there; nobody else works on its state folder. Raises Locked, NotPortable."""
     from headwater.catalog.interface import Portable
     from headwater.source.state_lock import StateLock

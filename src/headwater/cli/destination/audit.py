@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.access import asks_a_source, said
-from headwater.cli.face import human_seconds, json_document, json_option, listening, printable
-from headwater.cli.share import dest_argument
+from headwater.cli.output import human_seconds, json_document, json_option, listening, printable
+from headwater.cli.shared_options import dest_argument
+from headwater.cli.source_access import asks_a_source, said
 
 if TYPE_CHECKING:
     from headwater.sync.audit.findings import SetAudit

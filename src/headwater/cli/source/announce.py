@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import click
 
-from headwater.cli.access import ca_option, proxy_option
+from headwater.cli.source_access import ca_option, proxy_option
 from headwater.errors import HeadwaterError, UsageFault
 
 if TYPE_CHECKING:

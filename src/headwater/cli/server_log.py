@@ -1,6 +1,6 @@
 """The log of a server on standard error, as text or as lines of JSON: requests, events, notices, faults.
 
-Every line of JSON has the keys of `Line`, whatever it is about (docs/operations.md).
+Every line of JSON has the keys of `LogLine`, whatever it is about (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from headwater import notices
-from headwater.cli.face import printable
-from headwater.cli.telling import Repeats
+from headwater.cli.output import printable
+from headwater.cli.progress_output import RepeatedNotices
 from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
 
@@ -31,7 +31,7 @@ _CLUSTER = "HW-CLU-"  # what comes again with every request that is tried again
 _encode = msgspec.json.Encoder().encode
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of JSON. `code` is an error's or a notice's, `set` the set that it is about; either may be null."""
 
     time: str
@@ -43,7 +43,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[str, object]
 
 
-class Log:
+class ServerLog:
     """Says what a server does, a line at a time, from any thread.
 
     Written without `logging`, which takes as long for a line as the server for the answer. Without a `stream` a line
@@ -54,7 +54,7 @@ class Log:
         self._stream = stream
         self._as_json = as_json
         self._lock = threading.Lock()
-        self._repeats = Repeats()
+        self._repeats = RepeatedNotices()
 
     def served(self, request: AccessRecord) -> None:
         """One answered request."""
@@ -134,7 +134,7 @@ class Log:
         code: str | None = None,
         set_name: str | None = None,
     ) -> None:
-        line = Line(time=_now(), level=level, event=event, code=code, set=set_name, message=message, fields=fields)
+        line = LogLine(time=_now(), level=level, event=event, code=code, set=set_name, message=message, fields=fields)
         self._write(_encode(line).decode() + "\n")
 
     def _write(self, line: str) -> None:
@@ -147,11 +147,11 @@ class Log:
                 return
 
 
-def open_log(form: str) -> Log:
+def open_log(form: str) -> ServerLog:
     """The log on standard error."""
     # uvicorn's own lines say nothing that ours do not, and its tracebacks of cut connections alarm for nothing.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    return Log(as_json=form == "json")
+    return ServerLog(as_json=form == "json")
 
 
 def _now() -> str:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from headwater.cli.face import counted, human_seconds, json_document, json_line, json_option, listening
-from headwater.cli.share import catalog_option
+from headwater.cli.output import counted, human_seconds, json_document, json_line, json_option, listening
+from headwater.cli.shared_options import catalog_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
     import datetime as dt
 
-    from headwater.cli.log import Log
+    from headwater.cli.server_log import ServerLog
     from headwater.progress import Listener
     from headwater.simulate.settings import ChangeSettings, SourceSettings
     from headwater.simulate.simulation import Simulation
@@ -96,7 +96,7 @@ def command(
     Nothing is stored of the resources: their octets are made when they are asked for. Without --no-serve the source is
     published and served until SIGTERM (status 0) or Ctrl-C (130). Settings count in the order options, FILE, preset.
     """
-    from headwater.cli.whereabouts import Whereabouts
+    from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.simulate.simulation import Simulation
     from headwater.source.source import CATALOG
     from headwater.source.state_lock import StateLock
@@ -111,7 +111,7 @@ def command(
             raise UsageFault("as many changes as possible, without an end", advice="Add --changes N or --duration S.")
         folder = state or Path(held.enter_context(tempfile.TemporaryDirectory(prefix="headwater-simulate-")))
         held.callback(StateLock(folder).release)
-        where = Whereabouts(catalog or str(folder / CATALOG))
+        where = CatalogArgument(catalog or str(folder / CATALOG))
         opened = held.enter_context(closing(where.open(listener)))
         simulation = Simulation(opened, world, course, listener)
         if no_serve:
@@ -196,7 +196,7 @@ def _serve(
     as_json: bool,
 ) -> Exit:
     """Serve: at first 503 while everything is loaded and published, then what happens."""
-    from headwater.cli.log import open_log
+    from headwater.cli.server_log import open_log
     from headwater.http.app import Application
     from headwater.http.server.uvicorn_server import address_url, listen, make_server
     from headwater.publish.site import SetSettings, Site
@@ -231,7 +231,7 @@ def _serve(
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
 
-def _announce(log: Log, simulation: Simulation, url: str, place: _Place, *, as_json: bool) -> None:
+def _announce(log: ServerLog, simulation: Simulation, url: str, place: _Place, *, as_json: bool) -> None:
     told = _summary(simulation)
     log.event("listening", f"Serving {told['resources']:,} simulated resources at {url.rstrip('/')}/", url=url, **told)
     if as_json:
@@ -239,7 +239,7 @@ def _announce(log: Log, simulation: Simulation, url: str, place: _Place, *, as_j
         sys.stdout.flush()
 
 
-def _heard(listener: Listener, log: Log) -> Listener:
+def _heard(listener: Listener, log: ServerLog) -> Listener:
     """Bars until the server answers, lines of the log from then on: now and then one that says how far it has got."""
     from headwater.progress import Notice, Progress
     from headwater.simulate.simulation import CHANGES

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from headwater.cli.face import human_octets, human_seconds, json_document, json_option, listening, printable, some_of
+from headwater.cli.output import human_octets, human_seconds, json_document, json_option, listening, printable, some_of
 from headwater.errors import Exit, HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ def export_sets(
     protocol posts them: for its index, or for `headwater ingest dit`. They say less than a dump (docs/ingest.md).
     """
     from headwater.catalog.dump.stream import Counted, written
-    from headwater.cli.whereabouts import Whereabouts, existing
+    from headwater.cli.source.catalog_argument import CatalogArgument, existing
 
     if output == "-" and (as_json or sys.stdout.isatty()):
         raise UsageFault("an export does not belong here", advice="Name a file with -o FILE, or pipe it on.")
     manner = _manner(form, dates, url_prefix)
     began = time.monotonic()
-    with listening() as listener, existing(Whereabouts(place), listener) as catalog:
+    with listening() as listener, existing(CatalogArgument(place), listener) as catalog:
         chosen = _chosen(catalog, names)
         if url_prefix is not None and len(chosen) != 1:
             raise UsageFault("--url-prefix is for one set", advice="Choose it with --set NAME.")
@@ -160,14 +160,14 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     """
     from headwater.catalog.dump.file import DumpReader
     from headwater.catalog.dump.stream import DumpInput
-    from headwater.cli.whereabouts import Whereabouts, restorable
+    from headwater.cli.source.catalog_argument import CatalogArgument, restorable
 
     began = time.monotonic()
     moved: list[Moved] = []
     with click.open_file(dump, "rb") as file, listening() as listener:
         reader = DumpReader(DumpInput(cast("io.BufferedReader", file)), _progress("import", listener))
         chosen = _among(reader.header.sets, names, "dump")
-        with restorable(Whereabouts(place, may_be_new=True), listener) as catalog:
+        with restorable(CatalogArgument(place, may_be_new=True), listener) as catalog:
             _refuse_held(catalog, chosen)
             try:
                 for one, parts in reader.sets():
@@ -206,10 +206,10 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
     """
     from headwater.catalog.sqlite.catalog import SqliteCatalog
     from headwater.catalog.verify import verify
-    from headwater.cli.whereabouts import Whereabouts, existing
+    from headwater.cli.source.catalog_argument import CatalogArgument, existing
 
     began = time.monotonic()
-    with listening() as listener, existing(Whereabouts(place), listener) as catalog:
+    with listening() as listener, existing(CatalogArgument(place), listener) as catalog:
         broken = catalog.check() if isinstance(catalog, SqliteCatalog) else []
         found = {name: verify(catalog, name, listener=listener) for name in _chosen(catalog, names)}
         states = [catalog.state(name) for name in found]

@@ -10,7 +10,7 @@ import threading
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from headwater.cli.face import json_line, some_of
+from headwater.cli.output import json_line, some_of
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def watch_source(config: SourceConfig, tree: StaticTree | None, *, as_json: bool) -> Exit:
     """Publish and follow until SIGTERM (DONE) or Ctrl-C (INTERRUPTED). Raises what `Source` raises."""
-    from headwater.cli.log import open_log
+    from headwater.cli.server_log import open_log
     from headwater.source.source import Source
 
     log = open_log(config.log_format)

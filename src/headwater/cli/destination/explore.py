@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.access import asks_a_source, said
-from headwater.cli.face import human_octets, json_document, json_option, listening, printable
+from headwater.cli.output import human_octets, json_document, json_option, listening, printable
+from headwater.cli.source_access import asks_a_source, said
 
 if TYPE_CHECKING:
     from headwater.sync.explore import ExploreNode

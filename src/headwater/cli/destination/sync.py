@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.access import asks_a_source, said
-from headwater.cli.face import (
+from headwater.cli.output import (
     counted,
     human_octets,
     human_seconds,
@@ -22,12 +21,13 @@ from headwater.cli.face import (
     listening,
     printable,
 )
-from headwater.cli.share import Share, dest_argument
+from headwater.cli.shared_options import Share, dest_argument
+from headwater.cli.source_access import asks_a_source, said
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
-    from headwater.cli.hook import Hook
-    from headwater.cli.telling import Teller
+    from headwater.cli.destination.run_hook import RunHook
+    from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Done
     from headwater.sync.options import SetReport, SyncOptions, SyncReport
 
@@ -119,25 +119,25 @@ def command(
     return report.exit_status or (Exit.DONE if voice.told_on(report) else Exit.FINDINGS)
 
 
-def _hook(command: str | None) -> Hook | None:
+def _hook(command: str | None) -> RunHook | None:
     if command is None:
         return None
-    from headwater.cli.hook import Hook  # takes `subprocess` along, which most runs have no use for
+    from headwater.cli.destination.run_hook import RunHook  # takes `subprocess` along, which most runs have no use for
 
-    return Hook(command)
+    return RunHook(command)
 
 
 class _Voice:
     """How a run is told: to whom, how much, and to the command of `--exec`."""
 
-    def __init__(self, dest: Path, hook: Hook | None, *, as_json: bool, quiet: bool, verbose: bool) -> None:
+    def __init__(self, dest: Path, hook: RunHook | None, *, as_json: bool, quiet: bool, verbose: bool) -> None:
         self._dest = dest
         self._hook = hook
         self.as_json = as_json
         self.quiet = quiet
         self._verbose = verbose
 
-    def listening(self) -> AbstractContextManager[Teller]:
+    def listening(self) -> AbstractContextManager[ProgressOutput]:
         """What listens for the time of the run; resource by resource there is no room for bars."""
         return listening(quiet=self.quiet, bars=not self._verbose, under_way=self._under_way)
 

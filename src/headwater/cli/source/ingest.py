@@ -12,7 +12,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from headwater import notices
-from headwater.cli.announce import (
+from headwater.cli.output import counted, json_document, json_line, listening
+from headwater.cli.shared_options import Share
+from headwater.cli.source.announce import (
     CHANGES,
     DOCUMENTS,
     address,
@@ -24,9 +26,7 @@ from headwater.cli.announce import (
     new_key,
     sending,
 )
-from headwater.cli.face import counted, json_document, json_line, listening
-from headwater.cli.fed import end_load, fed, feeding
-from headwater.cli.share import Share
+from headwater.cli.source.push_target import end_load, push_target, push_target_options
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def command() -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 @click.option("--key", metavar="TEXT", help="Repeated with the same key, the same lines are taken only once.")
 @sending
-@feeding
+@push_target_options
 def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: Any) -> Exit:
     """Take events, one JSON object a line, from FILEs (also gzip) or standard input (-).
 
@@ -75,7 +75,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
         raise UsageFault("one key is for one file")
     if options["to"]:
         return _announced(files, key, as_json, options)
-    with listening() as listener, fed(options, listener) as feed:
+    with listening() as listener, push_target(options, listener) as feed:
         hear = _hearer(listener)
         for name in files:
             with _opened(name) as file:
@@ -130,7 +130,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     help="With --audit: hold deletions back when more than this share of the set is no longer in the index.",
 )
 @sending
-@feeding
+@push_target_options
 def dit(
     source: str,
     resource_sets: tuple[str, ...],
@@ -162,7 +162,7 @@ def dit(
             raise UsageFault("--to sends the documents of a file; a server follows an index by itself (`index`)")
         return _announced((source,), None, as_json, options, documents=True)
     options["snapshot"] = is_index(source)
-    with listening() as listener, fed(options, listener) as feed:
+    with listening() as listener, push_target(options, listener) as feed:
         names = resource_sets or options["names"] or (feed.name,)
         wanted = None if "*" in names else frozenset(names)
         if not is_index(source):

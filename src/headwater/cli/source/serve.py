@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headwater.cli.face import json_line, some_of
-from headwater.cli.share import DESCRIBING, catalog_option, describes_a_set, profile_option
+from headwater.cli.output import json_line, some_of
+from headwater.cli.shared_options import DESCRIBING, catalog_option, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
     import socket
 
-    from headwater.cli.log import Log
+    from headwater.cli.server_log import ServerLog
     from headwater.http.app import Application
     from headwater.http.metrics.counters import RequestCounters
     from headwater.ingest.fed.account import Account
@@ -115,7 +115,7 @@ def _serve(
     import msgspec
 
     from headwater import notices
-    from headwater.cli.log import open_log
+    from headwater.cli.server_log import open_log
     from headwater.http.server.uvicorn_server import address_url, make_server
     from headwater.http.server.workers import ServingProcesses
     from headwater.source.read_only import ReadOnlySource
@@ -161,7 +161,12 @@ def _serve(
 
 
 def _application(
-    source: Source | ReadOnlySource, config: SourceConfig, log: Log, counts: RequestCounters | None, *, quiet: bool
+    source: Source | ReadOnlySource,
+    config: SourceConfig,
+    log: ServerLog,
+    counts: RequestCounters | None,
+    *,
+    quiet: bool,
 ) -> Application:
     from headwater.http.app import Application
     from headwater.http.metrics.counters import MetricsPage
@@ -201,7 +206,7 @@ def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) ->
     """One more process on the same socket; it ends with the first one, however that ends."""
     import msgspec
 
-    from headwater.cli.log import open_log
+    from headwater.cli.server_log import open_log
     from headwater.http.server.uvicorn_server import make_server
     from headwater.http.server.workers import when_parent_ends
     from headwater.source.config import SourceConfig

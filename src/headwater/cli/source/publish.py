@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater import notices
-from headwater.cli.face import counted, human_octets, human_seconds, json_document, json_option, listening
-from headwater.cli.share import DESCRIBING, catalog_option, describes_a_set, profile_option
+from headwater.cli.output import counted, human_octets, human_seconds, json_document, json_option, listening
+from headwater.cli.shared_options import DESCRIBING, catalog_option, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def command(
     if dry_run:
         return _dry_run(source, tree, as_json, whole=config is not None)
     if watch:
-        from headwater.cli.watching import watch_source
+        from headwater.cli.source.publish_loop import watch_source
 
         return watch_source(source, tree, as_json=as_json)
     return _publish(source, tree, as_json, whole=config is not None)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headwater.cli.face import json_option, some_of
-from headwater.cli.share import catalog_option
+from headwater.cli.output import json_option, some_of
+from headwater.cli.shared_options import catalog_option
 from headwater.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def feeding(function: Command) -> Command:
+def push_target_options(function: Command) -> Command:
     """Options by which a set is found."""
     for option in (
         click.option("--dry-run", is_flag=True, help="Say what would be refused; record nothing."),
@@ -55,7 +55,7 @@ def feeding(function: Command) -> Command:
 
 
 @contextmanager
-def fed(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
+def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     """The set's feed, with the state folder for us alone. Raises UsageFault, Locked, the catalog's errors."""
     import datetime as dt
 
@@ -113,13 +113,13 @@ def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetCon
 
 
 def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalog:
-    from headwater.cli.whereabouts import Whereabouts
+    from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.source.config import read_config
     from headwater.source.source import open_catalog
 
     if options["config"] is not None and options["catalog"] is None:
         return open_catalog(read_config(options["config"]), listener)
-    return Whereabouts(str(options["catalog"] or state)).open(listener)
+    return CatalogArgument(str(options["catalog"] or state)).open(listener)
 
 
 def _begin(feed: Feed, options: dict[str, Any]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.face import counted, json_document, json_option, printable
-from headwater.cli.share import Destination
+from headwater.cli.output import counted, json_document, json_option, printable
+from headwater.cli.shared_options import Destination
 from headwater.errors import Exit
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.face import counted, human_octets, human_seconds, printable, show_some
+from headwater.cli.output import counted, human_octets, human_seconds, printable, show_some
 
 if TYPE_CHECKING:
     from headwater.sync.copy_status import CopyStatus, FailedResource, SetStatus

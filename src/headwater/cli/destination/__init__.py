@@ -1,0 +1,1 @@
+"""Commands of a destination: what copies, proves, and looks after a copy."""
