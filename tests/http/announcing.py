@@ -13,7 +13,8 @@ from headwater.cli.server_log import ServerLog
 from headwater.http.app import Application
 from headwater.http.ingest.endpoint import IngestEndpoint, IngestLimits
 from headwater.http.metrics.counters import RequestCounters
-from headwater.http.server.uvicorn_server import address_url, listen, make_server
+from headwater.http.server.server import make_server
+from headwater.http.server.sockets import address_url, listen
 from headwater.ingest.fed.account import Account
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
@@ -27,10 +28,11 @@ PREFIX = "http://files.example.org/"
 class Fed:
     """A running server of two fed sets, `s` (events) and `d` (documents), and one that nobody may feed."""
 
-    def __init__(self, source: Source, url: str, ingest: IngestEndpoint) -> None:
+    def __init__(self, source: Source, url: str, ingest: IngestEndpoint, app: Application) -> None:
         self.source = source
         self.url = url
         self.ingest = ingest
+        self.app = app
         self.counts = RequestCounters()
         self.told = io.StringIO()
 
@@ -66,18 +68,18 @@ def serving(state: Path, limits: IngestLimits | None = None, sets: tuple[SetConf
     url = address_url(listener)
     config = SourceConfig(state=str(state), sets=sets, base_url=url)
     with Source(config) as source:
-        ingest = IngestEndpoint(source.push_sets.targets(), source.site.base_path.encode("ascii"))
+        ingest = IngestEndpoint(source.push_sets.targets())
         if limits is not None:
             ingest._limits = limits
         ready = threading.Event()
-        app = Application(source, {}, ingest=ingest)
+        app = Application(source, {}, routes=ingest.routes())
         server = make_server(app, None, ready.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         source.start()
         try:
             assert ready.wait(DEADLINE)
-            fed = Fed(source, url, ingest)
+            fed = Fed(source, url, ingest, app)
             log = ServerLog(fed.told, as_json=True)
 
             def announced(name: str, account: Account) -> None:
@@ -90,6 +92,7 @@ def serving(state: Path, limits: IngestLimits | None = None, sets: tuple[SetConf
             server.should_exit = True
             thread.join(DEADLINE)
             app.close()
+            ingest.close()
             listener.close()
 
 

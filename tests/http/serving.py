@@ -20,7 +20,9 @@ import msgspec
 
 from headwater.http.access_record import AccessRecord
 from headwater.http.app import Application
-from headwater.http.server.uvicorn_server import ServerLimits, address_url, listen, make_server
+from headwater.http.server.server import make_server
+from headwater.http.server.sockets import address_url, listen
+from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 
@@ -93,7 +95,13 @@ def request(
 
 @contextmanager
 def face(
-    files: Path, state: Path, *, publish: bool = True, limits: ServerLimits | None = None, **set_options: object
+    files: Path,
+    state: Path,
+    *,
+    publish: bool = True,
+    limits: ServerLimits | None = None,
+    fast_path: bool = True,
+    **set_options: object,
 ) -> Iterator[Face]:
     """A server in a thread over a source that has made one round (`publish`)."""
     listener = listen("127.0.0.1", 0)
@@ -106,7 +114,7 @@ def face(
         ready = threading.Event()
         app = Application(source, {one.name: one.files for one in config.sets}, on_served=running.served.append)
         running.app = app
-        server = make_server(app, limits, ready.set)
+        server = make_server(app, limits, ready.set, fast_path=fast_path)
         thread = threading.Thread(target=server.run, name="serve", kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -14,6 +14,7 @@ from headwater.catalog.interface import Resource, SetState
 from headwater.catalog.sqlite import catalog as sqlite
 from headwater.errors import StoreFault
 from headwater.http.resources import header_cache
+from headwater.http.resources.handler import FileHandler
 from tests.http.serving import DEADLINE, Face, face, until
 
 COUNT = 600
@@ -77,6 +78,11 @@ def get(remote: Face, number: int) -> bytes:
     return answer.body
 
 
+def _files(running: Face) -> FileHandler:
+    assert isinstance(running.app.resources, FileHandler)
+    return running.app.resources
+
+
 def test_many_clients_cost_few_journeys(remote: Face) -> None:
     with ThreadPoolExecutor(16) as clients:
         bodies = list(clients.map(lambda number: get(remote, number), range(COUNT)))
@@ -91,7 +97,7 @@ def test_many_clients_cost_few_journeys(remote: Face) -> None:
 
 def test_those_who_wait_go_along_with_the_next_journey(remote: Face) -> None:
     get(remote, 0)  # what is published is known
-    until(lambda: not remote.app._lookups._journeys, what="the end of its journey")
+    until(lambda: not _files(remote)._lookup._journeys, what="the end of its journey")
     Remote.asked.clear()
     Remote.gate.clear()
     apart = [200, 250, 300, 350, 400, 450]
@@ -99,7 +105,7 @@ def test_those_who_wait_go_along_with_the_next_journey(remote: Face) -> None:
         first = clients.submit(get, remote, 599)
         until(lambda: Remote.asked == [("get", 1)], what="the first journey")
         others = [clients.submit(get, remote, number) for number in apart]
-        waiting = remote.app._lookups._waiting
+        waiting = _files(remote)._lookup._waiting
         until(lambda: len(waiting.get("files", ())) == len(apart), what="the others waiting")
         Remote.gate.set()
         assert first.result() == b"text 599"
@@ -148,7 +154,7 @@ def test_cards_that_are_asked_for_again_outlive_a_generation(remote: Face, monke
     monkeypatch.setattr(header_cache, "KEPT", 4)
     for number in (10, 1, 20, 1, 30, 1, 40, 1, 50, 1, 60, 1, 70, 1):
         get(remote, number)
-    held = remote.app._cards
+    held = _files(remote)._headers
     assert ("files", "0001.txt") in {*held._cards, *held._older}
     assert ("files", "0010.txt") not in {*held._cards, *held._older}
     assert len(held._cards) + len(held._older) <= 8

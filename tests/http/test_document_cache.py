@@ -1,4 +1,4 @@
-"""What the shelf says of a document belongs to the very version whose octets are sent."""
+"""What the document cache says of a document belongs to the very version whose octets are sent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater.http.document_cache import IMMUTABLE, REVALIDATE, DocumentCache
+from headwater.http.document_cache import DocumentCache, DocumentRule
 from headwater.http.responses import fields
+from headwater.http.routes import IMMUTABLE, REVALIDATE
 from headwater.storage.folder_store import FolderStore, StoredDocument
 
 NAME = "files/changelist/00000.xml"
+SEGMENT = DocumentRule(b"application/xml", IMMUTABLE)
 
 
 def segment(until: str) -> list[bytes]:
@@ -37,10 +39,10 @@ class ClosedMeanwhile:
         return stored
 
 
-def lifetime(shelf: DocumentCache) -> bytes:
-    shelved = shelf.look(NAME)
-    assert shelved is not None
-    return dict(fields(shelved.plain.head))[b"cache-control"]
+def lifetime(cache: DocumentCache) -> bytes:
+    document = cache.look(NAME, SEGMENT)
+    assert document is not None
+    return dict(fields(document.plain.head))[b"cache-control"]
 
 
 def test_only_a_version_that_says_until_is_immutable(tmp_path: Path) -> None:
@@ -57,10 +59,10 @@ def test_a_document_that_was_cut_off_is_not_shown(tmp_path: Path, octets: int) -
     """Neither by who knows it whole nor by who sees it first."""
     store = FolderStore(tmp_path)
     stored = store.write(NAME, segment(""))
-    shelf = DocumentCache(store, clock=lambda: time.time() + 10)
-    assert shelf.look(NAME)
-    assert shelf.known(NAME)
+    cache = DocumentCache(store, clock=lambda: time.time() + 10)
+    assert cache.look(NAME, SEGMENT)
+    assert cache.known(NAME)
     os.truncate(stored.path, octets if octets >= 0 else stored.octets - 5)
-    assert shelf.known(NAME) is None
-    assert shelf.look(NAME) is None
-    assert DocumentCache(FolderStore(tmp_path)).look(NAME) is None
+    assert cache.known(NAME) is None
+    assert cache.look(NAME, SEGMENT) is None
+    assert DocumentCache(FolderStore(tmp_path)).look(NAME, SEGMENT) is None

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from headwater.http.ingest.endpoint import IngestLimits
-from headwater.http.metrics.counters import MetricsPage, RequestCounters
+from headwater.http.metrics.counters import RequestCounters
+from headwater.http.metrics.page import MetricsPage
 from headwater.http.metrics.shared_counters import SharedCounters
 from headwater.ingest.fed.account import Account
 from headwater.ingest.fed.memory import SqliteMemory

@@ -13,7 +13,8 @@ from headwater.catalog.interface import SetState
 from headwater.cli.server_log import LogLine
 from headwater.http.access_record import AccessRecord
 from headwater.http.home_page import home_page
-from headwater.http.metrics.counters import BOUNDS, FRESH_SECONDS, MetricsPage, RequestCounters, kind_of
+from headwater.http.metrics.counters import BOUNDS, RequestCounters, kind_of
+from headwater.http.metrics.page import FRESH_SECONDS, MetricsPage
 from headwater.http.metrics.shared_counters import SharedCounters
 from headwater.http.metrics.text_format import Family, Histogram, exposition
 from headwater.source.config import SetConfig, SourceConfig

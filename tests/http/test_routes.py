@@ -6,49 +6,72 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.http.routes import (
-    LONGEST_TARGET,
-    DocumentRoute,
-    HealthRoute,
-    HomeRoute,
-    NoRoute,
-    ResourceRoute,
-    Route,
-    route,
-)
+from headwater.http.responses import Response
+from headwater.http.routes import LONGEST_TARGET, Match, NoMatch, Request, Route, RouteTable
 from headwater.spec.uris import quote_path
 
 SETS = ("files", "s2")
+DOCUMENTS = (
+    "/.well-known/resourcesync",
+    "/sourcedescription/{number}.xml",
+    "/robots.txt",
+    "/{set}/capabilitylist.xml",
+    "/{set}/resourcelist.xml",
+    "/{set}/resourcelist/{number}.xml",
+    "/{set}/changelist.xml",
+    "/{set}/changelist/{number}.xml",
+    "/{set}/changelist/open.xml",
+)
 
 
-def to(target: bytes, base: bytes = b"") -> Route:
-    return route(target, base, SETS)
+async def nothing(_request: Request) -> Response:
+    return Response(204, b"")
+
+
+def row(name: str, pattern: str, method: str = "GET") -> Route:
+    return Route(name=name, pattern=pattern, method=method, handler=nothing)
+
+
+def table(base: bytes = b"", sets: tuple[str, ...] = SETS) -> RouteTable:
+    rows = [row("document", pattern) for pattern in DOCUMENTS]
+    rows += [row("resource", "/{set}/resources/{path}"), row("home", "/"), row("health", "/health")]
+    rows += [row("changes", "/{name}/changes", "POST"), row("documents", "/ingest/dit", "POST")]
+    return RouteTable(rows, base, sets)
+
+
+def to(target: bytes, base: bytes = b"") -> tuple[object, ...] | NoMatch:
+    """What GET comes to: the row, the name, the set, and of a resource the path."""
+    found = table(base).find(target)
+    if isinstance(found, NoMatch):
+        return found
+    route = found.route("GET")
+    return (route.name if route else None, found.name, found.set_name, *([found.path] if found.path else []))
 
 
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (b"/", HomeRoute()),
-        (b"/health", HealthRoute()),
-        (b"/.well-known/resourcesync", DocumentRoute(".well-known/resourcesync", None)),
-        (b"/robots.txt", DocumentRoute("robots.txt", None)),
-        (b"/files/capabilitylist.xml", DocumentRoute("files/capabilitylist.xml", "files")),
-        (b"/files/resourcelist.xml", DocumentRoute("files/resourcelist.xml", "files")),
-        (b"/files/resource%6cist.xml", DocumentRoute("files/resourcelist.xml", "files")),
-        (b"/s2/resourcelist/00012.xml", DocumentRoute("s2/resourcelist/00012.xml", "s2")),
-        (b"/files/changelist.xml", DocumentRoute("files/changelist.xml", "files")),
-        (b"/files/changelist/00000.xml", DocumentRoute("files/changelist/00000.xml", "files")),
-        (b"/files/changelist/open.xml", DocumentRoute("files/changelist/open.xml", "files")),
-        (b"/files/resources/a", ResourceRoute("files", "a", b"a")),
-        (b"/files/resources/a/b%20c", ResourceRoute("files", "a/b%20c", b"a/b c")),
-        (b"/files/resources/%7Ea", ResourceRoute("files", "~a", b"~a")),
-        (b"/files/resources/%c3%a9", ResourceRoute("files", "%C3%A9", b"\xc3\xa9")),
-        (b"/files/resources/%FF", ResourceRoute("files", "%FF", b"\xff")),
-        (b"/files/resources/100%25", ResourceRoute("files", "100%25", b"100%")),
-        (b"/files/resources/a%0Ab", ResourceRoute("files", "a%0Ab", b"a\nb")),
+        (b"/", ("home", "", None)),
+        (b"/health", ("health", "health", None)),
+        (b"/.well-known/resourcesync", ("document", ".well-known/resourcesync", None)),
+        (b"/robots.txt", ("document", "robots.txt", None)),
+        (b"/files/capabilitylist.xml", ("document", "files/capabilitylist.xml", "files")),
+        (b"/files/resourcelist.xml", ("document", "files/resourcelist.xml", "files")),
+        (b"/files/resource%6cist.xml", ("document", "files/resourcelist.xml", "files")),
+        (b"/s2/resourcelist/00012.xml", ("document", "s2/resourcelist/00012.xml", "s2")),
+        (b"/files/changelist.xml", ("document", "files/changelist.xml", "files")),
+        (b"/files/changelist/00000.xml", ("document", "files/changelist/00000.xml", "files")),
+        (b"/files/changelist/open.xml", ("document", "files/changelist/open.xml", "files")),
+        (b"/files/resources/a", ("resource", "a", "files", b"a")),
+        (b"/files/resources/a/b%20c", ("resource", "a/b%20c", "files", b"a/b c")),
+        (b"/files/resources/%7Ea", ("resource", "~a", "files", b"~a")),
+        (b"/files/resources/%c3%a9", ("resource", "%C3%A9", "files", b"\xc3\xa9")),
+        (b"/files/resources/%FF", ("resource", "%FF", "files", b"\xff")),
+        (b"/files/resources/100%25", ("resource", "100%25", "files", b"100%")),
+        (b"/files/resources/a%0Ab", ("resource", "a%0Ab", "files", b"a\nb")),
     ],
 )
-def test_targets(target: bytes, expected: Route) -> None:
+def test_targets(target: bytes, expected: tuple[object, ...]) -> None:
     assert to(target) == expected
 
 
@@ -92,32 +115,54 @@ def test_targets(target: bytes, expected: Route) -> None:
 )
 def test_targets_that_lead_nowhere(target: bytes, status: int) -> None:
     found = to(target)
-    assert isinstance(found, NoRoute), found
+    assert isinstance(found, NoMatch), found
     assert found.status == status
 
 
+def test_which_methods_a_target_knows_follows_from_the_rows() -> None:
+    routes = table()
+    for target, allowed in (
+        (b"/files/resourcelist.xml", ("GET", "HEAD")),
+        (b"/files/changes", ("POST",)),
+        (b"/none/changes", ("POST",)),
+        (b"/ingest/dit", ("POST",)),
+    ):
+        found = routes.find(target)
+        assert isinstance(found, Match)
+        assert found.allowed == allowed
+        assert all(found.route(method) for method in allowed)
+        assert found.route("PUT") is None
+
+
+def test_a_later_row_takes_the_place_of_an_earlier_one() -> None:
+    found = RouteTable([row("one", "/health"), row("two", "/health"), row("three", "/health", "POST")], b"", ()).find(
+        b"/health"
+    )
+    assert isinstance(found, Match)
+    assert [route.name for route in found.methods.values()] == ["two", "three"]
+
+
 def test_double_encoding_is_a_name_like_any_other() -> None:
-    assert to(b"/files/resources/%252e%252e") == ResourceRoute("files", "%252e%252e", b"%2e%2e")
+    assert to(b"/files/resources/%252e%252e") == ("resource", "%252e%252e", "files", b"%2e%2e")
 
 
 @pytest.mark.parametrize("prefix", [b"", b"/base/path"])
 def test_base_path_may_be_there_or_taken_away_by_a_proxy(prefix: bytes) -> None:
-    assert to(prefix + b"/files/capabilitylist.xml", b"/base/path") == DocumentRoute(
-        "files/capabilitylist.xml", "files"
-    )
-    assert to(prefix + b"/", b"/base/path") == HomeRoute()
-    assert to(b"/base/path", b"/base/path") == HomeRoute()
-    assert isinstance(to(b"/base/pathology", b"/base/path"), NoRoute)
+    assert to(prefix + b"/files/capabilitylist.xml", b"/base/path") == ("document", "files/capabilitylist.xml", "files")
+    assert to(prefix + b"/", b"/base/path") == ("home", "", None)
+    assert to(b"/base/path", b"/base/path") == ("home", "", None)
+    assert isinstance(to(b"/base/pathology", b"/base/path"), NoMatch)
 
 
 @given(st.binary(max_size=80))
 def test_any_octets_have_an_answer_that_stays_inside(target: bytes) -> None:
-    for found in (to(target), to(b"/" + target), to(b"/files/resources/" + target)):
-        if isinstance(found, ResourceRoute):
+    routes = table()
+    for found in map(routes.find, (target, b"/" + target, b"/files/resources/" + target)):
+        if isinstance(found, Match) and found.methods["GET" if "GET" in found.methods else "POST"].name == "resource":
             assert not found.path.startswith(b"/")
             assert b".." not in found.path.split(b"/")
             assert b"\0" not in found.path
-            assert found.relative == quote_path(found.path)
+            assert found.name == quote_path(found.path)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=4))
@@ -126,4 +171,4 @@ def test_every_name_that_a_file_can_have_is_found(parts: list[bytes]) -> None:
     if any(name in (b".", b"..") for name in names):
         return
     path = b"/".join(names)
-    assert to(b"/files/resources/" + quote_path(path).encode()) == ResourceRoute("files", quote_path(path), path)
+    assert to(b"/files/resources/" + quote_path(path).encode()) == ("resource", quote_path(path), "files", path)

@@ -208,7 +208,7 @@ def test_a_body_of_another_length_than_was_said_is_never_taken_for_whole(
     with serving(tmp_path) as fed:
         scope = scope_of(target, token, b"%d" % len(body))
         scope["headers"].append((b"idempotency-key", b"k"))
-        reply = asyncio.run(fed.ingest.answer(scope, receive))
+        reply = asyncio.run(fed.app._respond(scope, receive))
         assert reply.status == 408
         error = json.loads(bytes(reply.body))["error"]
         assert error["code"] == "HW-SRV-05"

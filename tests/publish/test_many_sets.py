@@ -10,12 +10,13 @@ import pytest
 
 from headwater.catalog.interface import SetState
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.http.routes import DocumentRoute, NoRoute, route
+from headwater.http.routes import Match, NoMatch
 from headwater.publish import plan
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import BadSite, SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
+from tests.http.test_routes import table
 from tests.publish.world import BASE, World, put
 from tests.reading import read_bytes
 
@@ -117,8 +118,8 @@ def test_parts_of_a_site_that_is_still_large_go_alone(world: World) -> None:
     [(b"/sourcedescription/00001.xml", True), (b"/sourcedescription/1.xml", False), (b"/sourcedescription/", False)],
 )
 def test_parts_are_served(target: bytes, found: bool) -> None:
-    answer = route(target, b"", {"s0"})
-    assert isinstance(answer, DocumentRoute if found else NoRoute)
+    answer = table(sets=("s0",)).find(target)
+    assert isinstance(answer, Match if found else NoMatch)
 
 
 def test_many_sets_are_looked_up_by_name() -> None:

@@ -1,4 +1,4 @@
-"""Documents ready to be sent: heads made once for each version of a document, octets kept while there is room.
+"""The document cache: heads made once for each version of a document, octets kept while there is room.
 
 A version is known by its digest. What is sent always belongs together, whatever is published meanwhile: the octets of
 one version, or a file that goes on giving them.
@@ -17,26 +17,26 @@ from typing import BinaryIO
 import msgspec
 
 from headwater.http.responses import Head, line
+from headwater.http.routes import IMMUTABLE, REVALIDATE
 from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.site import ROBOTS
 from headwater.publish.store_writer import Store
 from headwater.storage.folder_store import StoredDocument
 
-IMMUTABLE = b"public, max-age=31536000, immutable"
-REVALIDATE = b"no-cache"
-BRIEF = b"public, max-age=60, must-revalidate"
-
-_XML = b"application/xml; charset=utf-8"
-_TEXT = b"text/plain; charset=utf-8"
-_SEGMENT = re.compile(r"[^/]+/changelist/[0-9]+\.xml\Z")
-_LIST = re.compile(r"[^/]+/(?:resourcelist|changelist)[./]")
 _CLOSED = re.compile(rb"""<(?:[\w.-]+:)?md\s[^>]*\suntil=["']|<(?:[\w.-]+:)?md\suntil=["']""")
 _HEAD_OCTETS = 8_192
-_SHELVED = 4_096
+_MOST_DOCUMENTS = 4_096
+
+
+class DocumentRule(msgspec.Struct, frozen=True):
+    """What is said of a kind of documents. `cache` IMMUTABLE counts for closed ones, and open ones are revalidated."""
+
+    media_type: bytes
+    cache: bytes
 
 
 class Representation(msgspec.Struct, frozen=True, gc=False):
-    """One form of a document (as it is, or gzip): its tag, its size, the heads of a 200 and of a 304."""
+    """One representation of a document (as it is, or gzip): its tag, size, and the heads of a 200 and of a 304."""
 
     etag: bytes
     octets: int
@@ -45,7 +45,7 @@ class Representation(msgspec.Struct, frozen=True, gc=False):
 
 
 class CachedDocument(msgspec.Struct, frozen=True, gc=False):
-    """One version of a document in its forms."""
+    """One version of a document in its representations."""
 
     stored: StoredDocument
     path: str
@@ -72,22 +72,22 @@ class DocumentCache:
         self._room = room_octets
         self._largest = largest_octets
         self._clock = clock
-        self._shelved: dict[str, CachedDocument] = {}
+        self._documents: dict[str, CachedDocument] = {}
         self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
         self._held = 0
 
     def known(self, name: str) -> CachedDocument | None:
         """The present version, when it has been looked at before; None says nothing."""
-        shelved = self._shelved.get(name)
-        if shelved is None:
+        document = self._documents.get(name)
+        if document is None:
             return None
         try:
-            state = os.stat(shelved.path)
+            state = os.stat(document.path)
         except OSError:
             return None
-        return shelved if (state.st_ino, state.st_mtime_ns, state.st_size) == shelved.stored.signature else None
+        return document if (state.st_ino, state.st_mtime_ns, state.st_size) == document.stored.signature else None
 
-    def look(self, name: str) -> CachedDocument | None:
+    def look(self, name: str, rule: DocumentRule) -> CachedDocument | None:
         """The present version, or None when there is no such document, or only what somebody has cut off.
 
         Where the compressed form vouches for nothing, the document itself has to end as one does.
@@ -97,7 +97,7 @@ class DocumentCache:
             return None
         if stored.gzip_path is None and name != ROBOTS and not self._holdings.is_complete(name):
             return None
-        return self._describe(stored)
+        return self._describe(stored, rule)
 
     def body(self, form: Representation) -> bytes | None:
         """The octets of a form, when they are kept."""
@@ -106,14 +106,14 @@ class DocumentCache:
             self._bodies.move_to_end(form.etag)
         return body
 
-    def open(self, name: str, coded: bool) -> tuple[Representation, bytes | BinaryIO] | None:
+    def open(self, name: str, rule: DocumentRule, *, coded: bool) -> tuple[Representation, bytes | BinaryIO] | None:
         """The present version's form with its octets, or with an open file when they are too many to keep."""
         held = self._store.open(name, coded=coded)
         if held is None:
             return None
         stored, file = held
-        shelved = self._describe(stored)
-        form = shelved.gzip if coded and shelved.gzip else shelved.plain
+        document = self._describe(stored, rule)
+        form = document.gzip if coded and document.gzip else document.plain
         if form.octets > self._largest:
             return form, file
         with file:
@@ -127,16 +127,16 @@ class DocumentCache:
         while self._held > self._room:
             self._held -= len(self._bodies.popitem(last=False)[1])
 
-    def _describe(self, stored: StoredDocument) -> CachedDocument:
+    def _describe(self, stored: StoredDocument, rule: DocumentRule) -> CachedDocument:
         modified = int(stored.modified.timestamp())
         settled = int(self._clock()) > modified
         # It may still be replaced within its second: a date that names the second before never hides that.
         second = modified if settled else modified - 1
-        kind = (_TEXT if stored.name == ROBOTS else _XML, self._lifetime(stored))
+        kind = (rule.media_type, self._lifetime(stored, rule))
         gzip = None
         if stored.gzip_path is not None:
             gzip = _form(stored.etag + "-gzip", stored.gzip_octets, second, *kind, coded=True)
-        shelved = CachedDocument(
+        document = CachedDocument(
             stored,
             os.fspath(stored.path),
             modified,
@@ -144,15 +144,13 @@ class DocumentCache:
             gzip,
         )
         if settled:
-            if len(self._shelved) >= _SHELVED:
-                self._shelved.clear()
-            self._shelved[stored.name] = shelved
-        return shelved
+            if len(self._documents) >= _MOST_DOCUMENTS:
+                self._documents.clear()
+            self._documents[stored.name] = document
+        return document
 
-    def _lifetime(self, stored: StoredDocument) -> bytes:
-        if _SEGMENT.match(stored.name):
-            return IMMUTABLE if self._is_closed(stored) else REVALIDATE
-        return REVALIDATE if _LIST.match(stored.name) else BRIEF
+    def _lifetime(self, stored: StoredDocument, rule: DocumentRule) -> bytes:
+        return REVALIDATE if rule.cache == IMMUTABLE and not self._is_closed(stored) else rule.cache
 
     def _is_closed(self, stored: StoredDocument) -> bool:
         """Whether this very version says `until`: a cache would keep an open list for a year (AMB-62).

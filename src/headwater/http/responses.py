@@ -1,7 +1,8 @@
-"""Answers as values: a status, the lines of a head, and what to send, whole or in part."""
+"""HTTP responses as values: a status, the lines of a head, and what to send, whole or in part."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import BinaryIO
 
 import msgspec
@@ -13,6 +14,14 @@ Head = bytes
 """Header lines as they are sent, each with its end. Names are in lower case."""
 
 RETRY_SECONDS = b"2"
+_FIELDS = {
+    b"if-none-match": "if_none_match",
+    b"if-modified-since": "if_modified_since",
+    b"if-range": "if_range",
+    b"range": "range",
+    b"accept-encoding": "accept_encoding",
+}
+_BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 def line(name: bytes, value: bytes) -> Head:
@@ -36,6 +45,19 @@ class RequestFields(msgspec.Struct, gc=False):
     accept_encoding: bytes | None = None
     has_body: bool = False
 
+    @classmethod
+    def read(cls, headers: Iterable[tuple[bytes, bytes]]) -> RequestFields:
+        """The fields of a head; what comes several times is one list."""
+        read = cls()
+        for name, value in headers:
+            field = _FIELDS.get(name)
+            if field is not None:
+                held = getattr(read, field)
+                setattr(read, field, value if held is None else held + b", " + value)
+            elif name in _BODY_FIELDS and value != b"0":
+                read.has_body = True
+        return read
+
 
 class Response(msgspec.Struct, gc=False):
     """One answer: `octets` from `start` on, of `body` or `file`. `is_promised`: a strong tag vouches for the file."""
@@ -47,6 +69,10 @@ class Response(msgspec.Struct, gc=False):
     start: int = 0
     octets: int = 0
     is_promised: bool = False
+
+    def has_changed(self) -> bool:
+        """Whether a file is no longer the one whose digest was promised. A weak tag promises nothing of the kind."""
+        return self.is_promised and isinstance(self.file, OpenFile) and not self.file.is_unchanged()
 
     def content(self) -> bytes | memoryview:
         """The octets to be sent, of an answer without a file."""

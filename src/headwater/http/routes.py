@@ -1,119 +1,208 @@
-"""What a request target means: a document, a resource, the health report, the home page, or nothing that we have.
+"""The route table: which method and path pattern lead to which handler.
 
 Pure and total: any octets have an answer. Only names that a source can have reach the store, and only the canonical
-form of a relative URI reaches the catalog, so that no spelling of a path leads anywhere else.
+form of a relative URI reaches the catalog, so that no spelling of a path leads anywhere else. A room adds its routes as
+rows; which methods a target knows (405, `Allow`) follows from them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.publish.site import DESCRIPTION_PARTS, ROBOTS, SOURCE_DESCRIPTION
+from headwater.http.responses import RequestFields, Response, data, line
+from headwater.http.source_access import SourceAccess
 from headwater.spec.uris import quote_path
 
 LONGEST_TARGET = 16_384
 """A path of 4,096 octets (the kernel's limit) takes three times as many characters when all are percent-encoded."""
+NO_STORE, REVALIDATE = b"no-store", b"no-cache"
+BRIEF = b"public, max-age=60, must-revalidate"
+IMMUTABLE = b"public, max-age=31536000, immutable"
+"""Cache rules: values of Cache-Control."""
 
 _BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
-_PARTS = re.compile(r"(?:capabilitylist|resourcelist|changelist)\.xml\Z|(?:resourcelist|changelist)/[0-9]{5,9}\.xml\Z")
 _PLAIN = re.compile(rb"[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)*+").fullmatch
 """Relative URIs that are in canonical form as they stand: nothing encoded, no segment that begins with a dot."""
-_OPEN = "changelist/open.xml"
-_DESCRIPTION_PART = re.compile(rf"{DESCRIPTION_PARTS}[0-9]{{5,9}}\.xml\Z")
-_SITE_DOCUMENTS = frozenset({SOURCE_DESCRIPTION, ROBOTS})
+_SET, _PATH = "/{set}/", "{path}"
+_PARAMETERS = {"{number}": "[0-9]{5,9}", "{name}": "[^/]+"}
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-class DocumentRoute(msgspec.Struct, frozen=True, gc=False):
-    """A document of the set, or of the site when `set_name` is None."""
+class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One row of the table; GET answers HEAD as well.
+
+    In `pattern`, `{set}` as first segment stands for a set of the source, `{name}` for any segment, `{number}` for five
+    to nine digits, and `{path}` at the end for the relative URI of a resource. `at_hand` gives the response without
+    waiting, or None.
+    """
 
     name: str
-    set_name: str | None
+    pattern: str
+    handler: Callable[[Request], Awaitable[Response]]
+    method: str = "GET"
+    media_type: bytes = b""
+    cache: bytes = b""
+    at_hand: Callable[[Match, RequestFields], Response | None] | None = None
 
 
-class ResourceRoute(msgspec.Struct, frozen=True, gc=False):
-    """A resource of the set: its relative URI in canonical form and the octets that it stands for."""
-
-    set_name: str
-    relative: str
-    path: bytes
+Methods = Mapping[str, Route]
+"""The rows of one pattern by method."""
 
 
-class HealthRoute(msgspec.Struct, frozen=True):
-    """The health report."""
+class Match(msgspec.Struct, frozen=True, gc=False):
+    """What a target stands for: `name` is the decoded path, or a resource's relative URI and `path` its octets."""
+
+    methods: Methods
+    name: str
+    set_name: str | None = None
+    path: bytes = b""
+
+    def route(self, method: str) -> Route | None:
+        """The row for a method."""
+        return self.methods.get("GET" if method == "HEAD" else method)
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The methods that the target knows, for `Allow`."""
+        return tuple(known for method in self.methods for known in (("GET", "HEAD") if method == "GET" else (method,)))
 
 
-class MetricsRoute(msgspec.Struct, frozen=True):
-    """The figures for Prometheus."""
-
-
-class HomeRoute(msgspec.Struct, frozen=True):
-    """The page for people."""
-
-
-class NoRoute(msgspec.Struct, frozen=True):
+class NoMatch(msgspec.Struct, frozen=True):
     """Nothing that we have: the status and one line that helps."""
 
     status: int
     text: str
 
 
-Route = DocumentRoute | ResourceRoute | HealthRoute | MetricsRoute | HomeRoute | NoRoute
+class Request(msgspec.Struct, gc=False):
+    """A request for a handler: what the target stands for, what ASGI gives for it, and whom to ask."""
 
-_HEALTH = HealthRoute()
-_METRICS = MetricsRoute()
-_HOME = HomeRoute()
+    method: str
+    match: Match
+    fields: RequestFields
+    scope: Scope
+    receive: Receive
+    access: SourceAccess
 
+    @property
+    def is_head(self) -> bool:
+        """Whether only the head of the response is wanted."""
+        return self.method == "HEAD"
 
-def route(target: bytes, base_path: bytes, sets: Collection[str]) -> Route:
-    """What the path `target` (undecoded, without query) means on a site with these sets.
+    @property
+    def route(self) -> Route:
+        """The row by which the request has come here."""
+        route = self.match.route(self.method)
+        assert route is not None
+        return route
 
-    The base URL's path may be there, or a proxy may have taken it away. Well-known and robots.txt are found at the
-    origin's root as well, where RFC 8615 and RFC 9309 look for them.
-    """
-    if len(target) > LONGEST_TARGET:
-        return NoRoute(414, f"the target has more than {LONGEST_TARGET} characters")
-    if base_path and target.startswith(base_path) and target[len(base_path) : len(base_path) + 1] in (b"/", b""):
-        target = target[len(base_path) :] or b"/"
-    if target == b"/":
-        return _HOME
-    if target == b"/metrics":
-        return _METRICS
-    if not target.startswith(b"/") or _BAD_PERCENT.search(target):
-        return NoRoute(400, "not a path that can be decoded")
-    first, _, rest = target[1:].partition(b"/")
-    set_name = first.decode("latin-1")
-    if set_name in sets:
-        return _in_set(set_name, rest)
-    text = unquote_to_bytes(target[1:]).decode("utf-8", "replace")
-    if text in _SITE_DOCUMENTS or _DESCRIPTION_PART.match(text):
-        return DocumentRoute(text, None)
-    if text == "health":
-        return _HEALTH
-    return NoRoute(404, "nothing is here; start at /.well-known/resourcesync")
+    def respond(self, status: int, body: bytes) -> Response:
+        """A response made for this request alone, with the media type and the cache rule of its row."""
+        route = self.route
+        return data(status, body, route.media_type, line(b"cache-control", route.cache))
 
 
-def _in_set(set_name: str, rest: bytes) -> Route:
-    if rest.startswith(b"resources/"):
-        return _resource(set_name, rest[10:])
-    text = unquote_to_bytes(rest).decode("utf-8", "replace")
-    if _PARTS.match(text) or text == _OPEN:
-        return DocumentRoute(f"{set_name}/{text}", set_name)
-    return NoRoute(404, f"the set has no such document; start at /{set_name}/capabilitylist.xml")
+_Patterns = list[tuple[Callable[[str], object], dict[str, Route]]]
 
 
-def _resource(set_name: str, relative: bytes) -> Route:
+class RouteTable:
+    """The rows of one site. A later row takes the place of an earlier one with the same method and pattern."""
+
+    def __init__(self, routes: Iterable[Route], base_path: bytes, sets: Collection[str]) -> None:
+        self._base_path = base_path
+        self._sets = sets
+        self._exact: dict[bytes, dict[str, Route]] = {}
+        self._patterns: _Patterns = []
+        self._set_exact: dict[str, dict[str, Route]] = {}
+        self._set_patterns: _Patterns = []
+        self._set_paths: list[tuple[bytes, dict[str, Route]]] = []
+        rows: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            rows.setdefault(route.pattern, {})[route.method] = route
+        for pattern, methods in rows.items():
+            self._add(pattern, methods)
+
+    def _add(self, pattern: str, methods: dict[str, Route]) -> None:
+        rest = pattern.removeprefix(_SET)
+        is_pattern = "{" in rest
+        if rest == pattern:
+            if is_pattern:
+                self._patterns.append((_matcher(pattern[1:]), methods))
+            else:
+                self._exact[pattern.encode("ascii")] = methods
+        elif rest.endswith(_PATH):
+            self._set_paths.append((rest.removesuffix(_PATH).encode("ascii"), methods))
+        elif is_pattern:
+            self._set_patterns.append((_matcher(rest), methods))
+        else:
+            self._set_exact[rest] = methods
+
+    def find(self, target: bytes) -> Match | NoMatch:
+        """What the path `target` (undecoded, without query) means.
+
+        The base URL's path may be there, or a proxy may have taken it away. Well-known and robots.txt are found at the
+        origin's root as well, where RFC 8615 and RFC 9309 look for them.
+        """
+        if len(target) > LONGEST_TARGET:
+            return NoMatch(414, f"the target has more than {LONGEST_TARGET} characters")
+        base = self._base_path
+        if base and target.startswith(base) and target[len(base) : len(base) + 1] in (b"/", b""):
+            target = target[len(base) :] or b"/"
+        if (methods := self._exact.get(target)) is not None:
+            return Match(methods, target[1:].decode("ascii"))
+        if not target.startswith(b"/") or _BAD_PERCENT.search(target):
+            return NoMatch(400, "not a path that can be decoded")
+        first, _, rest = target[1:].partition(b"/")
+        set_name = first.decode("latin-1")
+        found = self._find_in_set(set_name, rest) if set_name in self._sets else None
+        return found or self._find_in_site(target[1:], set_name)
+
+    def _find_in_set(self, set_name: str, rest: bytes) -> Match | NoMatch | None:
+        for prefix, methods in self._set_paths:
+            if rest.startswith(prefix):
+                return _match_path(methods, set_name, rest[len(prefix) :])
+        text = unquote_to_bytes(rest).decode("utf-8", "replace")
+        methods_found = self._set_exact.get(text) or _first(self._set_patterns, text)
+        return None if methods_found is None else Match(methods_found, f"{set_name}/{text}", set_name)
+
+    def _find_in_site(self, rest: bytes, set_name: str) -> Match | NoMatch:
+        octets = unquote_to_bytes(rest)
+        methods = self._exact.get(b"/" + octets)
+        text = octets.decode("utf-8", "replace")
+        if methods is None and (methods := _first(self._patterns, text)) is None:
+            if set_name in self._sets:
+                return NoMatch(404, f"the set has no such document; start at /{set_name}/capabilitylist.xml")
+            return NoMatch(404, "nothing is here; start at /.well-known/resourcesync")
+        return Match(methods, text)
+
+
+def _matcher(pattern: str) -> Callable[[str], object]:
+    text = re.escape(pattern).replace(r"\{", "{").replace(r"\}", "}")
+    for parameter, expression in _PARAMETERS.items():
+        text = text.replace(parameter, expression)
+    return re.compile(text).fullmatch
+
+
+def _first(patterns: _Patterns, text: str) -> dict[str, Route] | None:
+    return next((methods for matches, methods in patterns if matches(text)), None)
+
+
+def _match_path(methods: Methods, set_name: str, relative: bytes) -> Match | NoMatch:
     if _PLAIN(relative):
-        return ResourceRoute(set_name, relative.decode("ascii"), relative)
+        return Match(methods, relative.decode("ascii"), set_name, relative)
     # A slash is never part of a name, so an encoded one is another URI than ours (RFC 3986 2.2), and so are empty
     # segments and dot segments, which no folder gives to a file.
     path = unquote_to_bytes(relative)
     if not path or _ENCODED_SLASH.search(relative) or b"\0" in path:
-        return NoRoute(404, "no such resource")
+        return NoMatch(404, "no such resource")
     if any(segment in (b"", b".", b"..") for segment in path.split(b"/")):
-        return NoRoute(404, "no such resource")
-    return ResourceRoute(set_name, quote_path(path), path)
+        return NoMatch(404, "no such resource")
+    return Match(methods, quote_path(path), set_name, path)

@@ -92,7 +92,7 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **option
     """
     import msgspec
 
-    from headwater.http.server.uvicorn_server import address_url, listen
+    from headwater.http.server.sockets import address_url, listen
 
     config = _configured(options)
     if no_publish and config.base_url is None:
@@ -116,7 +116,8 @@ def _serve(
 
     from headwater import notices
     from headwater.cli.server_log import open_log
-    from headwater.http.server.uvicorn_server import address_url, make_server
+    from headwater.http.server.server import make_server
+    from headwater.http.server.sockets import address_url
     from headwater.http.server.workers import ServingProcesses
     from headwater.source.read_only import ReadOnlySource
     from headwater.source.source import Source
@@ -141,8 +142,7 @@ def _serve(
             source = stack.enter_context(Source(config, listener=log.progress, announce=announced))
         else:
             source = stack.enter_context(ReadOnlySource(config, listener=log.progress))
-        app = _application(source, config, log, counts, quiet=quiet)
-        stack.callback(app.close)
+        app = _application(stack, source, config, log, counts, quiet=quiet)
         server = make_server(app, on_ready=announce)
         if workers > 1:
             assert folder is not None
@@ -161,6 +161,7 @@ def _serve(
 
 
 def _application(
+    stack: ExitStack,
     source: Source | ReadOnlySource,
     config: SourceConfig,
     log: ServerLog,
@@ -169,27 +170,29 @@ def _application(
     quiet: bool,
 ) -> Application:
     from headwater.http.app import Application
-    from headwater.http.metrics.counters import MetricsPage
+    from headwater.http.metrics.page import MetricsPage
 
     def announced(name: str, account: Account) -> None:
         log.announced(name, account)
         if counts is not None:
             counts.announced(name, account)
 
-    ingest = None
+    routes = [MetricsPage(source, counts).route()] if counts else []
     if targets := source.push_sets.targets():
         from headwater.http.ingest.endpoint import IngestEndpoint
 
-        path = source.site.base_path.encode("ascii")
-        ingest = IngestEndpoint(targets, path, on_fault=log.fault, on_account=announced)
-    return Application(
+        ingest = IngestEndpoint(targets, on_fault=log.fault, on_account=announced)
+        stack.callback(ingest.close)
+        routes += ingest.routes()
+    app = Application(
         source,
         {one.name: one.root for one in config.sets if one.root is not None},
-        metrics=MetricsPage(source, counts).page if counts else None,
-        ingest=ingest,
+        routes=routes,
         on_served=_each(None if quiet else log.served, counts.served if counts else None),
         on_fault=_each(log.fault, counts.fault if counts else None),
     )
+    stack.callback(app.close)
+    return app
 
 
 def _counts(config: SourceConfig, folder: str | None) -> RequestCounters | None:
@@ -207,7 +210,7 @@ def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) ->
     import msgspec
 
     from headwater.cli.server_log import open_log
-    from headwater.http.server.uvicorn_server import make_server
+    from headwater.http.server.server import make_server
     from headwater.http.server.workers import when_parent_ends
     from headwater.source.config import SourceConfig
     from headwater.source.read_only import ReadOnlySource
@@ -215,14 +218,10 @@ def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) ->
     config = msgspec.json.decode(note.read_bytes(), type=SourceConfig)
     log = open_log(config.log_format)
     counts = _counts(config, folder)
-    with ReadOnlySource(config, listener=log.progress) as source:
-        app = _application(source, config, log, counts, quiet=quiet)
-        server = make_server(app)
+    with ReadOnlySource(config, listener=log.progress) as source, ExitStack() as stack:
+        server = make_server(_application(stack, source, config, log, counts, quiet=quiet))
         when_parent_ends(server.end)
-        try:
-            server.run(sockets=[listener])
-        finally:
-            app.close()
+        server.run(sockets=[listener])
 
 
 def _each(*hearers: Callable[[T], None] | None) -> Callable[[T], None] | None:

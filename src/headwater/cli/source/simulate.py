@@ -198,7 +198,8 @@ def _serve(
     """Serve: at first 503 while everything is loaded and published, then what happens."""
     from headwater.cli.server_log import open_log
     from headwater.http.app import Application
-    from headwater.http.server.uvicorn_server import address_url, listen, make_server
+    from headwater.http.server.server import make_server
+    from headwater.http.server.sockets import address_url, listen
     from headwater.publish.site import SetSettings, Site
     from headwater.simulate.source import SimulatedSource
     from headwater.source.source import DOCUMENTS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
@@ -21,6 +21,7 @@ from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
 from headwater.http.ingest.bearer import bearer_token
 from headwater.http.responses import Response, line
+from headwater.http.routes import Receive, Request, Route, Scope
 from headwater.ingest.dit.submission import DitSubmission, NotForUs
 from headwater.ingest.fed.account import Account
 from headwater.ingest.fed.feed import Feed
@@ -28,15 +29,10 @@ from headwater.ingest.fed.lines import TooMuch
 from headwater.ingest.fed.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
 from headwater.source.push.target import PushTarget
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-DIT_PATH = b"/ingest/dit"
-CHANGES = b"changes"
+DIT_PATH = "/ingest/dit"
 
 _CLOSE = line(b"connection", b"close")
 _CHALLENGE = line(b"www-authenticate", b'Bearer realm="headwater"')
-_ALLOW = line(b"allow", b"GET, HEAD, POST") + _CLOSE
 
 
 class IngestLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +77,7 @@ class BodyCutOff(UsageFault):
 
 
 class IngestEndpoint:
-    """Answers POST requests. `targets` by set; `base_path` is what the base URL's path puts before ours.
+    """Answers POST requests. `targets` by set.
 
     `on_account` hears what became of the lines of each request, by set.
     """
@@ -89,13 +85,11 @@ class IngestEndpoint:
     def __init__(
         self,
         targets: Mapping[str, PushTarget],
-        base_path: bytes = b"",
         limits: IngestLimits | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
         on_account: Callable[[str, Account], None] = lambda _name, _account: None,
     ) -> None:
         self._targets = targets
-        self._base_path = base_path
         self._limits = limits or IngestLimits()
         self._on_fault = on_fault
         self._on_account = on_account
@@ -109,22 +103,24 @@ class IngestEndpoint:
         """Give up the threads, once what is under way is written."""
         self._pool.shutdown(wait=True)
 
-    async def answer(self, scope: Scope, receive: Receive) -> Response:
-        """The answer to a POST request."""
-        path: bytes = scope["raw_path"]
-        path = path.removeprefix(self._base_path) if path.startswith(self._base_path + b"/") else path
+    def routes(self) -> tuple[Route, Route]:
+        """The rows of the endpoints."""
+        return (
+            Route(name="changes", method="POST", pattern="/{name}/changes", handler=self.answer),
+            Route(name="documents", method="POST", pattern=DIT_PATH, handler=self.answer),
+        )
+
+    async def answer(self, request: Request) -> Response:
+        """The response to a POST request."""
         if self._under_way >= self._limits.at_once:
             return _refused(503, "too much is being announced at this moment", line(b"retry-after", b"5"))
         self._under_way += 1
         try:
-            if path == DIT_PATH:
-                return await self._documents(scope, receive)
-            name, _, rest = path[1:].partition(b"/")
-            if rest == CHANGES:
-                return await self._changes(name.decode("latin-1"), scope, receive)
+            if request.route.pattern == DIT_PATH:
+                return await self._documents(request.scope, request.receive)
+            return await self._changes(request.match.name.partition("/")[0], request.scope, request.receive)
         finally:
             self._under_way -= 1
-        return responses.text(405, "nothing is announced here: POST to /S/changes or /ingest/dit", _ALLOW)
 
     async def _changes(self, name: str, scope: Scope, receive: Receive) -> Response:
         target = self._targets.get(name)

@@ -1,4 +1,4 @@
-"""Resources whose octets come from elsewhere than a folder: the catalog says what they are, a provider has the octets.
+"""Responses for resources whose content comes from a provider instead of a folder.
 
 The provider is asked for the state that the catalog holds at this moment, so that what is answered is what was
 recorded: its tag is the listed digest.
@@ -11,18 +11,16 @@ from email.utils import formatdate
 
 from headwater.http.conditions import is_fresh
 from headwater.http.responses import Head, RequestFields, Response, line, text, whole_or_part
-from headwater.http.routes import ResourceRoute
-from headwater.source.protocol import ContentProvider
+from headwater.source.protocol import ResourceContent
 
 SMALL_OCTETS = 1 << 16
 """What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
 
 
 def content_response(
-    contents: ContentProvider, route: ResourceRoute, link: Head, conditions: RequestFields, *, is_head: bool
+    found: ResourceContent | None, link: Head, conditions: RequestFields, *, is_head: bool
 ) -> Response:
-    """The answer for a resource; `link` is a line of its head."""
-    found = contents.open(route.set_name, route.relative)
+    """The response for a resource; `link` is a line of its head."""
     if found is None:
         return text(404, "no such resource")
     octets, stated = found.octets, found.metadata

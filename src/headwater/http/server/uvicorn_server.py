@@ -1,15 +1,13 @@
-"""Runs the application on uvicorn, with the bounds that a server on the open network needs.
+"""The server process: uvicorn with the limits that a server on the open network needs.
 
 uvicorn's httptools protocol bounds neither the head of a request nor how long it may take, nor how long a reader may
-stall; the subclass here does. It also answers at once what the application has at hand: a task, two messages and two
-writes would cost more than the answer. Signals end the server gracefully and are reported, not raised again.
+stall; the subclass here does. Signals end the server gracefully and are reported, not raised again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import signal
 import socket
 import threading
@@ -21,19 +19,11 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from headwater.errors import StoreFault
 from headwater.http.app import Application
 from headwater.http.server.upgrade_parser import UpgradeIgnoringParser
 
 _UNPARSED = 8
 """What of a head that has not ended may be waiting, in heads: more than one read of the socket brings at once."""
-
-
-class AddressInUse(StoreFault):
-    """The address to listen on is taken, or is not ours to take."""
-
-    code: ClassVar[str] = "HW-SRV-01"
-    advice: ClassVar[str] = "Stop the other program, or choose another --host or --port (0 takes any free one)."
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,30 +37,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_seconds: int = 15
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens on the address, before anything is published under it. Raises AddressInUse."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as cause:
-        raise AddressInUse(f"cannot listen: {cause.strerror or cause}", where=f"{host}:{port}") from cause
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1_024)
-    except OSError as cause:
-        listener.close()
-        what = "the address is in use" if cause.errno == errno.EADDRINUSE else f"cannot listen: {cause.strerror}"
-        raise AddressInUse(what, where=f"{host}:{port}") from cause
-    return listener
-
-
-def address_url(listener: socket.socket) -> str:
-    """The URL of a listening socket."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+__all__ = ["STATUS_LINE", "BoundedProtocol", "ServerLimits", "UvicornServer", "uvicorn_server"]
 
 
 class UvicornServer(uvicorn.Server):
@@ -104,15 +71,14 @@ class UvicornServer(uvicorn.Server):
         self.should_exit = True
 
 
-def make_server(
-    app: Application, limits: ServerLimits | None = None, on_ready: Callable[[], None] | None = None
+def uvicorn_server(
+    app: Application, protocol: type[BoundedProtocol], limits: ServerLimits, on_ready: Callable[[], None] | None
 ) -> UvicornServer:
-    """A server for the application, ready to `run(sockets=[…])`; `on_ready` is called when it accepts requests."""
-    bounds = limits or ServerLimits()
+    """A uvicorn server with this protocol, ready to `run(sockets=[…])`."""
     config = uvicorn.Config(
         app,
         loop="uvloop" if _has_uvloop() else "asyncio",
-        http=type("Limited", (BoundedProtocol,), {"limits": bounds}),
+        http=protocol,
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -120,9 +86,9 @@ def make_server(
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=bounds.idle_seconds,
-        timeout_graceful_shutdown=bounds.shutdown_seconds,
-        limit_concurrency=bounds.connections,
+        timeout_keep_alive=limits.idle_seconds,
+        timeout_graceful_shutdown=limits.shutdown_seconds,
+        limit_concurrency=limits.connections,
     )
     return UvicornServer(config) if on_ready is None else _announcing(config, on_ready)
 
@@ -155,13 +121,10 @@ class BoundedProtocol(HttpToolsProtocol):
     unparsed_octets = 0
     messages = 0
     in_head = True
-    answered = False
-    """Whether the present request has been answered at once, or is to be ignored: it comes again."""
-    answered_at: float | None = None
-    """When the last one was, by the loop's clock; None after one that took the long way."""
+    ignored = False
+    """Whether the present request is to be ignored: it comes again, or has been answered."""
     deadline: asyncio.TimerHandle | None = None
     stall: asyncio.TimerHandle | None = None
-    idle: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin: a head must come within its time."""
@@ -172,9 +135,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End: no timer is left."""
         self.relax()
-        for timer in (self.stall, self.idle):
-            if timer is not None:
-                timer.cancel()
+        if self.stall is not None:
+            self.stall.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -191,81 +153,49 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.unparsed_octets > _UNPARSED * self.limits.head_octets and not self.transport.is_closing():
             self.send_400_response("The head of the request is too long.")
 
-    def on_message_begin(self) -> None:
-        """A request begins; what uvicorn wants to know of it is gathered when it goes the long way."""
+    def begin_head(self) -> None:
+        """Count a new head from nothing."""
         self.head_octets = 0
         self.messages += 1
         self.in_head = True
-        self.answered = False
-        self.url = b""
-        self.headers = []
-        self.expect_100_continue = False
+        self.ignored = False
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self.begin_head()
+        super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         """Part of the target."""
         self.grow(len(url))
-        self.url += url
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header of the request."""
         self.grow(len(name) + len(value) + 32)
-        name = name.lower()
-        self.headers.append((name, value))
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is there: answer it at once, or hand it to the application the long way."""
+        """The head is there: hand the request to the application, unless it comes again without an offer."""
         if self.parser.is_offer:
-            self.answered = True
+            self.ignored = True
             return
         self.in_head = False
         self.relax()
-        client = self.client[0] if self.client else "-"
-        reply = self.app.at_once(self.url, self.headers, client) if self.is_plain() else None
-        if reply is None:
-            self.go_the_long_way()
-            return
-        self.answered = True
-        own = b"".join(map(_line, self.server_state.default_headers))
-        self.transport.write(b"".join((STATUS_LINE[reply.status], own, reply.head, b"\r\n", reply.content())))
-        self.server_state.total_requests += 1
-        self.answered_at = self.loop.time()
-        if self.idle is None:
-            self.idle = self.loop.call_later(self.limits.idle_seconds, self.too_idle)
+        self.hand_over()
 
-    def go_the_long_way(self) -> None:
+    def hand_over(self) -> None:
         """Hand the request to the application as uvicorn does."""
-        self.answered_at = None
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)  # the very list that uvicorn has put into the scope
         super().on_headers_complete()
-
-    def is_plain(self) -> bool:
-        """Whether the request is a usual GET, on a connection that has room for its answer at this moment."""
-        parser, cycle, most = self.parser, self.cycle, self.limits.connections
-        return (
-            parser.get_method() == b"GET"
-            and parser.get_http_version() == "1.1"
-            and parser.should_keep_alive()
-            and not self.expect_100_continue
-            and (cycle is None or cycle.response_complete)
-            and not self.flow.write_paused
-            and not self.transport.is_closing()
-            and len(self.connections) < most
-            and len(self.tasks) < most
-        )
 
     def on_body(self, body: bytes) -> None:
         """Part of a request's body."""
-        if not self.answered:
+        if not self.ignored:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is there to its end."""
-        if not self.answered:
+        if not self.ignored:
             super().on_message_complete()
 
     def grow(self, octets: int) -> None:
@@ -286,17 +216,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.close()
 
-    def too_idle(self) -> None:
-        """Close a connection that has asked nothing since it was answered at once; uvicorn sees to the long way."""
-        self.idle = None
-        if self.answered_at is None or self.in_head or self.transport.is_closing():
-            return
-        left = self.answered_at + self.limits.idle_seconds - self.loop.time()
-        if left > 0:
-            self.idle = self.loop.call_later(left, self.too_idle)
-        else:
-            self.transport.close()
-
     def pause_writing(self) -> None:
         """The reader is behind: it has a while to go on."""
         super().pause_writing()
@@ -308,7 +227,3 @@ class BoundedProtocol(HttpToolsProtocol):
             self.stall.cancel()
             self.stall = None
         super().resume_writing()
-
-
-def _line(header: tuple[bytes, bytes]) -> bytes:
-    return b"%s: %s\r\n" % header

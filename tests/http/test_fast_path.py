@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from headwater.http.resources.header_cache import content_lines
 from headwater.http.responses import fields
+from headwater.http.server import fast_path
 from headwater.http.server.uvicorn_server import ServerLimits
 from tests.bars import Late, in_time, within
 from tests.http.serving import Face, drain, face, until
@@ -68,6 +70,25 @@ def test_both_ways_answer_the_same(server: Face, target: str, headers: dict[str,
     until(lambda: len(server.served) == before + 2, what="the log")  # written once the answer has been sent
     first, second = server.served[before:]
     assert (first.target, first.status, first.octets) == (second.target, second.status, second.octets)
+
+
+def test_without_it_everything_is_answered_by_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "small.txt").write_bytes(SMALL)
+    asked_at_hand: list[bytes] = []
+
+    def told(_app: object, target: bytes, *_more: object) -> None:
+        asked_at_hand.append(target)
+
+    monkeypatch.setattr(fast_path, "response_at_hand", told)
+    for is_on in (True, False):
+        asked_at_hand.clear()
+        with face(tmp_path / "files", tmp_path / f"state{is_on}", fast_path=is_on) as running:
+            for _ in range(2):
+                assert running.get("/files/resources/small.txt").body == SMALL
+            said = running.raw(asked("/health") + asked("/files/resources/small.txt", "connection: close"))
+            assert said.endswith(SMALL)
+        assert bool(asked_at_hand) == is_on
 
 
 def test_answers_come_in_the_order_of_the_requests(server: Face) -> None:

@@ -1,0 +1,161 @@
+"""The metrics page: how the sets stand and what was counted, in the text format of Prometheus.
+
+It is made once a second at most, and seldomer when it takes long, however often it is asked for.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from headwater.http.metrics.counters import BOUNDS, FIRST_BUCKET, OCTETS, SECONDS, RequestCounters
+from headwater.http.metrics.text_format import CONTENT_TYPE, Family, Histogram, Labels, exposition
+from headwater.http.responses import Response
+from headwater.http.routes import NO_STORE, Request, Route
+from headwater.publish.status import SourceSetStatus, set_statuses
+from headwater.source.health import ObservableSource, records, shows, waits
+from headwater.version import __version__
+
+FRESH_SECONDS: Final = 1.0
+SHARE: Final = 0.05
+"""How much of the time the page may take, however often it is asked for: thousands of sets take half a second."""
+_STARTED: Final = time.time()
+
+_SETS: Final[tuple[tuple[str, str, Callable[[SourceSetStatus], float]], ...]] = (
+    ("resources", "Resources that the set holds.", lambda one: one.resources),
+    ("last_seq", "Number of the newest change.", lambda one: one.last_seq),
+    ("published_seq", "Newest change that the published Change Lists have.", lambda one: one.published_seq),
+    ("pages", "Documents of the Resource List.", lambda one: one.pages),
+    ("stale_pages", "Those of them that newer changes have touched.", lambda one: one.pages_stale),
+    (
+        "changes_lag_seconds",
+        "How long the oldest change that is not published has been waiting.",
+        lambda one: one.changes_lag_seconds,
+    ),
+    ("pages_lag_seconds", "How long the oldest stale page has been waiting.", lambda one: one.pages_lag_seconds),
+    (
+        "last_refresh_timestamp_seconds",
+        "When pages were rendered last; 0 for never.",
+        lambda one: 0.0 if one.refreshed_at is None else one.refreshed_at.timestamp(),
+    ),
+)
+
+
+class MetricsPage:
+    """The page of one source; may be asked for from any thread."""
+
+    def __init__(self, source: ObservableSource, counts: RequestCounters) -> None:
+        self._source = source
+        self._counts = counts
+        self._lock = threading.Lock()
+        self._page = b""
+        self._due = 0.0
+
+    def route(self) -> Route:
+        """The row of the page."""
+        return Route(name="metrics", pattern="/metrics", handler=self.answer, media_type=CONTENT_TYPE, cache=NO_STORE)
+
+    async def answer(self, request: Request) -> Response:
+        """The page as a response."""
+        return request.respond(200, await request.access.ask(self.page))
+
+    def page(self) -> bytes:
+        """The page as it was a moment ago. Raises what the catalog raises."""
+        if self._page and self._lock.locked():  # somebody makes the next one: nobody need wait for it
+            return self._page
+        with self._lock:
+            began = time.monotonic()
+            if began >= self._due:
+                self._page = exposition(self._families())
+                ended = time.monotonic()
+                self._due = ended + max(FRESH_SECONDS, (ended - began) / SHARE)
+            return self._page
+
+    def _families(self) -> Iterator[Family | Histogram]:
+        yield Family("headwater_build_info", "gauge", "The running version.", [((("version", __version__),), 1)])
+        counted = self._counts.everybodys()
+        yield from self._of_sets(counted)
+        yield from _of_requests(counted)
+        yield from _of_process()
+
+    def _of_sets(self, counted: RequestCounters) -> Iterator[Family]:
+        names = [one.name for one in self._source.site.sets]
+        found = set_statuses(self._source.catalog, dt.datetime.now(dt.UTC), names)
+        for name, text, value in _SETS:
+            yield Family(f"headwater_set_{name}", "gauge", text, [(_set(one.name), value(one)) for one in found])
+        told = {str(one.get("name")): one for one in records(self._source.health().get("sets"))}
+        states = {state.name: state for state in self._source.catalog.sets()}
+        waiting = waits(self._source, states)
+        ready = [(_set(name), float(name in waiting or shows(self._source, name, states))) for name in names]
+        text = "1 when the set's documents are served, or it waits for its first records."
+        yield Family("headwater_set_ready", "gauge", text, ready)
+        idle = [(_set(name), float(name in waiting)) for name in names]
+        yield Family("headwater_set_waiting", "gauge", "1 while a fed set waits for its first records.", idle)
+        passes = [(_set(name), counted.publications.get(name, 0)) for name in names]
+        text = "Passes that have published changes since the server was started."
+        yield Family("headwater_set_publications_total", "counter", text, passes)
+        lines = [
+            ((("set", name), ("outcome", outcome)), count)
+            for name, counts in sorted(counted.lines.items())
+            for outcome, count in counts.items()
+        ]
+        text = "Lines and documents that were announced by HTTP, by what became of them."
+        yield Family("headwater_ingest_lines_total", "counter", text, lines)
+        failing = [(_set(name), _int(one.get("failures"))) for name, one in told.items()]
+        yield Family("headwater_set_failures", "gauge", "Attempts that have failed in a row; 0 when well.", failing)
+        scans = [(_set(name), _int(one.get("scans"))) for name, one in told.items()]
+        yield Family("headwater_set_scans_total", "counter", "Full scans of the set's folder.", scans)
+
+
+def _of_requests(counted: RequestCounters) -> Iterator[Family | Histogram]:
+    rows = sorted((key, tuple(row)) for key, row in list(counted.requests.items()))
+    counts = [
+        ((("kind", kind), ("status", str(status))), sum(map(int, row[FIRST_BUCKET:]))) for (kind, status), row in rows
+    ]
+    yield Family("headwater_requests_total", "counter", "Requests that were answered.", counts)
+    kinds: dict[str, list[float]] = {}
+    for (kind, _), row in rows:
+        held = kinds.setdefault(kind, [0.0] * len(row))
+        kinds[kind] = [one + other for one, other in zip(held, row, strict=True)]
+    sent = [((("kind", kind),), int(row[OCTETS])) for kind, row in kinds.items()]
+    yield Family("headwater_response_octets_total", "counter", "Octets of bodies that were sent.", sent)
+    took = [
+        ((("kind", kind),), tuple(map(int, row[FIRST_BUCKET:])), round(row[SECONDS], 6)) for kind, row in kinds.items()
+    ]
+    yield Histogram("headwater_request_seconds", "From the request to the end of its answer.", BOUNDS, took)
+    text = "Answers that were cut short, by us or by their readers."
+    yield Family("headwater_responses_cut_short_total", "counter", text, [((), counted.cut_short)])
+    text = "Faults of our own store while requests were answered."
+    yield Family("headwater_request_faults_total", "counter", text, [((), counted.faults)])
+
+
+def _of_process() -> Iterator[Family]:
+    """What every process tells, under the names that dashboards know."""
+    took = os.times()
+    cpu = took.user + took.system
+    yield Family("process_cpu_seconds_total", "counter", "Processor time, user and system.", [((), cpu)])
+    yield Family("process_start_time_seconds", "gauge", "When the process began.", [((), round(_STARTED, 3))])
+    resident = _resident_octets()
+    if resident is not None:
+        yield Family("process_resident_memory_bytes", "gauge", "Memory in use.", [((), resident)])
+
+
+def _resident_octets() -> int | None:
+    """None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
+def _set(name: str) -> Labels:
+    return (("set", name),)
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0

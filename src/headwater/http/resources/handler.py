@@ -1,0 +1,156 @@
+"""Handles requests for resources: files of the sets' folders, or content that a provider makes."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Mapping
+
+from headwater.errors import HeadwaterError
+from headwater.http import responses
+from headwater.http.conditions import is_fresh
+from headwater.http.resources.batch_lookup import BatchLookup
+from headwater.http.resources.contents import SMALL_OCTETS, content_response
+from headwater.http.resources.files import OpenFile, ResourceFolder
+from headwater.http.resources.header_cache import LookupNeeded, LookupResult, ResourceHeaderCache, ResourceHeaders
+from headwater.http.responses import Head, RequestFields, Response, line
+from headwater.http.routes import Match, Request, Route
+from headwater.http.source_access import SourceAccess, not_published
+from headwater.publish.site import capability_list_name
+from headwater.source.protocol import ContentProvider
+
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR})
+Fault = Callable[[HeadwaterError | OSError], None]
+
+
+def _links(access: SourceAccess) -> dict[str, Head]:
+    """For each set the header by which its resources lead to its Capability List (RS-DISC-04)."""
+    site = access.source.site
+    return {
+        settings.name: line(
+            b"link", f'<{site.url(capability_list_name(settings.name))}>; rel="resourcesync"'.encode("ascii")
+        )
+        for settings in site.sets
+    }
+
+
+class FileHandler:
+    """Answers with files of the sets' folders, as the catalog knows them."""
+
+    def __init__(self, access: SourceAccess, folders: Mapping[str, str], on_fault: Fault | None) -> None:
+        self._access = access
+        self._source = access.source
+        self._folders = {name: ResourceFolder(folder) for name, folder in folders.items()}
+        self._headers = ResourceHeaderCache(access.source.catalog, _links(access))
+        self._lookup = BatchLookup(access.source.catalog, self._headers, access.askers)
+        self._on_fault = on_fault
+
+    def routes(self) -> Iterator[Route]:
+        """The row of the resources."""
+        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer, at_hand=self.at_hand)
+
+    def at_hand(self, match: Match, fields: RequestFields) -> Response | None:
+        """The response without waiting. Raises LookupNeeded when the catalog has to be asked."""
+        if not self._source.is_known_published(match.set_name):
+            return None
+        return self._respond(match, fields, is_head=False)
+
+    async def answer(self, request: Request) -> Response:
+        """The response; 503 while the set is not published."""
+        match, fields, is_head = request.match, request.fields, request.is_head
+        set_name = match.set_name
+        if not await self._access.is_published(set_name):
+            return not_published(set_name)
+        try:
+            return self._respond(match, fields, is_head=is_head)
+        except LookupNeeded:
+            assert set_name is not None
+            result = LookupResult(await self._lookup.find(set_name, match.name))
+            return self._respond(match, fields, is_head=is_head, result=result)
+
+    def _respond(
+        self, match: Match, fields: RequestFields, *, is_head: bool, result: LookupResult | None = None
+    ) -> Response:
+        set_name, relative = match.set_name, match.name
+        assert set_name is not None
+        known = self._headers.find(set_name, relative, result)
+        if known is None or not self._source.takes(set_name, match.path):
+            return responses.text(404, "no such resource")
+        try:
+            file = self._folders[set_name].open(match.path)
+        except OSError as fault:
+            return self._unreadable(fault)
+        response = None
+        try:
+            headers = self._headers.card(set_name, relative, known, file, result)
+            if headers is None:
+                return responses.text(404, "no such resource")
+            response = _file_response(headers, file, fields, is_head=is_head)
+            return response
+        finally:
+            if response is None or response.file is None:
+                file.close()
+
+    def _unreadable(self, fault: OSError) -> Response:
+        if fault.errno in _GONE:
+            return responses.text(404, "the resource is gone; its deletion is about to be listed")
+        if fault.errno in (errno.EACCES, errno.EPERM):
+            return responses.text(403, "the resource cannot be read at present")
+        if self._on_fault is not None:
+            self._on_fault(fault)
+        return responses.text(503, "the resource cannot be read at present", line(b"retry-after", b"10"))
+
+
+class ContentHandler:
+    """Answers with content that a provider makes."""
+
+    def __init__(self, access: SourceAccess, provider: ContentProvider) -> None:
+        self._access = access
+        self._source = access.source
+        self._provider = provider
+        self._links = _links(access)
+
+    def routes(self) -> Iterator[Route]:
+        """The row of the resources."""
+        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer, at_hand=self.at_hand)
+
+    def at_hand(self, match: Match, fields: RequestFields) -> Response | None:
+        """The response without waiting, when the provider need not ask a catalog beyond a network."""
+        if not self._source.is_known_published(match.set_name) or self._waits(match):
+            return None
+        return self._respond(match, fields, is_head=False)
+
+    async def answer(self, request: Request) -> Response:
+        """The response; 503 while the set is not published."""
+        match = request.match
+        if not await self._access.is_published(match.set_name):
+            return not_published(match.set_name)
+        if self._waits(match):
+            return await self._access.ask(lambda: self._respond(match, request.fields, is_head=request.is_head))
+        return self._respond(match, request.fields, is_head=request.is_head)
+
+    def _waits(self, match: Match) -> bool:
+        assert match.set_name is not None
+        return self._source.catalog.is_remote and not self._provider.is_at_hand(match.set_name, match.name)
+
+    def _respond(self, match: Match, fields: RequestFields, *, is_head: bool) -> Response:
+        assert match.set_name is not None
+        content = self._provider.open(match.set_name, match.name)
+        return content_response(content, self._links[match.set_name], fields, is_head=is_head)
+
+
+def _file_response(headers: ResourceHeaders, file: OpenFile, fields: RequestFields, *, is_head: bool) -> Response:
+    """The response for an open file; its `file` is None when nothing more is to be read from it."""
+    if (fields.if_none_match or fields.if_modified_since) and is_fresh(
+        fields.if_none_match, fields.if_modified_since, headers.etag, headers.modified_second, is_exact=True
+    ):
+        return Response(304, headers.unchanged)
+    response = responses.whole_or_part(headers.head, headers.etag, file.state.st_size, fields)
+    if response.status == 416 or is_head:
+        return response
+    response.file, response.is_promised = file, headers.is_strong
+    if response.octets <= SMALL_OCTETS:
+        # A file that has changed since it was opened is left to be cut off while it is sent.
+        body = file.read(response.start, response.octets)
+        if len(body) == response.octets and not response.has_changed():
+            response.body, response.start, response.file = body, 0, None
+    return response

@@ -1,0 +1,42 @@
+"""Opens the socket that the server listens on, before anything is published under its address."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import ClassVar
+
+from headwater.errors import StoreFault
+
+
+class AddressInUse(StoreFault):
+    """The address to listen on is taken, or is not ours to take."""
+
+    code: ClassVar[str] = "HW-SRV-01"
+    advice: ClassVar[str] = "Stop the other program, or choose another --host or --port (0 takes any free one)."
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on the address, before anything is published under it. Raises AddressInUse."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as cause:
+        raise AddressInUse(f"cannot listen: {cause.strerror or cause}", where=f"{host}:{port}") from cause
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1_024)
+    except OSError as cause:
+        listener.close()
+        what = "the address is in use" if cause.errno == errno.EADDRINUSE else f"cannot listen: {cause.strerror}"
+        raise AddressInUse(what, where=f"{host}:{port}") from cause
+    return listener
+
+
+def address_url(listener: socket.socket) -> str:
+    """The URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
