@@ -116,7 +116,7 @@ def _pages(count: int) -> Row:
         place = Path(name) / "catalog.sqlite"
         catalog = SqliteCatalog(place)
         store = FolderStore(Path(name) / "documents")
-        publisher = Publisher(catalog, store, Site(base_url=BASE), utc_now, printers=RenderPool(place))
+        publisher = Publisher(catalog, store, Site(base_url=BASE), utc_now, render_pool=RenderPool(place))
         catalog.create("files")
         for first in range(0, count, 10_000):
             catalog.load("files", [_event(number, 0) for number in range(first, min(first + 10_000, count))])

@@ -98,7 +98,7 @@ def loaded(state: Path, size: int) -> Row | None:
     load = cost(Simulation(catalog, world_of(size), ChangeSettings()).prepare)
     publisher = publisher_of(catalog, state)
     publish = cost(lambda: publisher.publish("files", utc_now(), force_pages=True))
-    publisher.publish_site()
+    publisher.site_documents.publish_site()
     catalog.close()
     (state / "published").touch()
     disk = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
@@ -112,7 +112,7 @@ def loaded(state: Path, size: int) -> Row | None:
 
 def publisher_of(catalog: SqliteCatalog, state: Path) -> Publisher:
     site = Site(base_url=BASE_URL, sets=(SetSettings(name="files"),))
-    return Publisher(catalog, FolderStore(state / DOCUMENTS), site, utc_now, printers=RenderPool(state / CATALOG))
+    return Publisher(catalog, FolderStore(state / DOCUMENTS), site, utc_now, render_pool=RenderPool(state / CATALOG))
 
 
 def refreshed(state: Path, size: int, rounds: int) -> Refreshed:

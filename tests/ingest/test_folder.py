@@ -521,9 +521,9 @@ def test_a_uri_that_the_catalog_refuses_costs_no_other_file_its_place(world: Wor
     world.put(quoted)
     done = world.scan()
     assert set(world.held()) - {quote(os.fsencode(quoted))} == expected
-    assert done.remarks["HW-ING-14"] >= 4
+    assert done.warnings["HW-ING-14"] >= 4
     named = [one.where for one in world.notices if one.rule == "HW-ING-14"]
-    assert len(named) == done.remarks["HW-ING-14"]
+    assert len(named) == done.warnings["HW-ING-14"]
     assert world.rescan(os.fsencode(name)).changes == 0
 
 

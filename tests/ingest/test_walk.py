@@ -140,7 +140,7 @@ def test_links_inside_are_followed_and_out_of_the_folder_never(root: bytes, tmp_
     ]:
         os.symlink(target, os.path.join(root, name))
     remarks: list[ScanWarning] = []
-    walk = Walk(root, Selection(), remark=remarks.append)
+    walk = Walk(root, Selection(), warn=remarks.append)
     assert uris(walk) == ["chain-in", "file-link", "folder-link/file", "real/file", "top"]
     by_rule = {
         rule: sorted(os.path.basename(one.path) for one in remarks if one.rule == rule)
@@ -184,7 +184,7 @@ def test_special_files_are_left_out_unopened(root: bytes) -> None:
         os.chdir(root)
         listener.bind("socket")
     remarks: list[ScanWarning] = []
-    assert uris(Walk(root, Selection(), remark=remarks.append)) == ["file"]
+    assert uris(Walk(root, Selection(), warn=remarks.append)) == ["file"]
     assert {one.rule for one in remarks} == {"HW-ING-13"}
 
 

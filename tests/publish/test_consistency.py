@@ -67,7 +67,7 @@ def test_every_look_is_one_state_of_the_catalog(
     settings = SetSettings(refresh_changes=6, refresh_seconds=0.2, renew_seconds=1.0, segment_seconds=0.3)
     world = BusyWorld(tmp_path, page_entries=7, segment_entries=9, sets=(settings,), clock=real_time)
     where = RenderPool(tmp_path / "catalog.sqlite", processes)
-    world.publisher = Publisher(world.catalog, world.store, world.site, world.now, printers=where)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now, render_pool=where)
     world.begin(20)
     world.publish()
     loaded = world.truth()

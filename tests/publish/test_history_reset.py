@@ -136,8 +136,8 @@ def test_an_older_catalog_is_a_gap(world: World, gone: int, is_closed: bool) -> 
     numbers, told = _numbers(world), {name: _read(world, name)[1] for name in _open(world)}
     world.catalog = SqliteCatalog(older, limits=LIMITS)
     world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
-    assert world.publisher.breaks.is_overtaken("files")
-    world.publisher.breaks.mend("files")  # before anything is looked at: no later time is known to the catalog yet
+    assert world.publisher.history.is_older_than_documents("files")
+    world.publisher.history.reset("files")  # before anything is looked at: no later time is known to the catalog yet
     world.clock.sleep(60)
     world.publish()
     assert _is_gap(world, position)
@@ -151,7 +151,7 @@ def test_an_older_catalog_is_a_gap(world: World, gone: int, is_closed: bool) -> 
         assert _is_gap(world, head.until), "nor does it lead to the new one"
     assert _open(world) == _open_named(world), "RS-DST-09: who polls the list that was open is sent on"
     assert world.look().state == world.truth()
-    assert not world.publisher.breaks.is_overtaken("files")
+    assert not world.publisher.history.is_older_than_documents("files")
     world.record(put("after", 1))
     world.publish()
     assert world.look().state == world.truth()
@@ -212,6 +212,6 @@ def test_a_break_that_is_cut_off_is_made_all_the_same(world: World, steps: int) 
     cut = Publisher(world.catalog, world.store, site, world.now, may_write=may_write)
     with pytest.raises(Killed):
         cut.publish("files", START)
-    assert not cut.is_published("files"), "nothing is shown of what is in two shapes"
+    assert not cut.site_documents.is_published("files"), "nothing is shown of what is in two shapes"
     Publisher(world.catalog, world.store, site, world.now).publish("files", START)
     assert _is_gap(world, position)

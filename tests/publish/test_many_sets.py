@@ -62,7 +62,7 @@ def test_parts_and_their_index_rs_sd_09_amb_53(world: World) -> None:
 
 def test_nothing_is_written_again_by_another_process(world: World) -> None:
     again = Publisher(world.catalog, world.store, world.site, world.now)
-    assert again.is_site_published()
+    assert again.site_documents.is_site_published()
     for name in NAMES:
         assert again.publish(name, world.catalog.mark(name, world.now())).written == ()
 
@@ -86,13 +86,13 @@ def test_fewer_sets_are_one_description_again(world: World) -> None:
     assert world.look("s1").state == world.truth("s1")
     parts = world.folder / "documents/sourcedescription"
     assert len([*parts.glob("*.xml")]) == 3, "AMB-63: who holds the index may still come for them"
-    world.publisher.publish_site()
+    world.publisher.site_documents.publish_site()
     assert len([*parts.glob("*.xml")]) == 3
     past = world.now().timestamp() - plan.GRACE_SECONDS
     held = world.store.get(".well-known/resourcesync")
     assert held is not None
     os.utime(held.path, (past, past))
-    Publisher(world.catalog, world.store, world.site, world.now).publish_site()
+    Publisher(world.catalog, world.store, world.site, world.now).site_documents.publish_site()
     assert [*parts.iterdir()] == []
     assert _read(world, WELL_KNOWN)[1] == entries
 
@@ -101,11 +101,11 @@ def test_parts_of_a_site_that_is_still_large_go_alone(world: World) -> None:
     world.site = msgspec.structs.replace(world.site, sets=world.site.sets[:4])
     for past in (world.now().timestamp(), world.now().timestamp() - plan.GRACE_SECONDS):
         world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
-        world.publisher.publish_site()
+        world.publisher.site_documents.publish_site()
         held = world.store.get(".well-known/resourcesync")
         assert held is not None
         os.utime(held.path, (past, past))
-    Publisher(world.catalog, world.store, world.site, world.now).publish_site()
+    Publisher(world.catalog, world.store, world.site, world.now).site_documents.publish_site()
     assert sorted(one.name for one in (world.folder / "documents/sourcedescription").glob("*.xml")) == [
         "00000.xml",
         "00001.xml",
@@ -135,15 +135,15 @@ def test_a_set_that_comes_late_is_named_though_others_are_missing(tmp_path: Path
     for number, name in enumerate(NAMES[:-1]):
         world.begin(1, name)
         world.publish(name=name)
-        world.publisher.name_published()
+        world.publisher.site_documents.name_published()
         listed = [entry.loc for entry in _read(world, WELL_KNOWN)[1]]
         assert listed == [f"{BASE}/{one}/capabilitylist.xml" for one in NAMES[: number + 1]]
-        assert world.publisher.is_published(name)
+        assert world.publisher.site_documents.is_published(name)
     again = Publisher(world.catalog, world.store, world.site, world.now)
-    assert not again.is_site_published()
-    again.name_published()
-    assert again.is_known_published(None)
-    assert [name for name in NAMES if again.is_published(name)] == list(NAMES[:-1])
+    assert not again.site_documents.is_site_published()
+    again.site_documents.name_published()
+    assert again.site_documents.is_known_published(None)
+    assert [name for name in NAMES if again.site_documents.is_published(name)] == list(NAMES[:-1])
 
 
 class Counting(SqliteCatalog):
@@ -178,4 +178,4 @@ def test_a_publication_costs_the_same_however_many_sets_there_are(tmp_path: Path
             world.publisher.publish(name, catalog.mark(name, world.now()), check=True)
             if name != names[0]:  # the last one to come makes the documents of the site
                 assert catalog.asked - before <= (4 if force else 1)
-    assert world.publisher.is_site_published()
+    assert world.publisher.site_documents.is_site_published()

@@ -77,10 +77,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("pages", "note", "force", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+    ("pages", "publication", "force", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
-def test_pages_due(pages: list[Page], note: PublicationState, force: bool, expected: tuple[int, ...]) -> None:
-    assert plan_pages(pages, note, SETTINGS, NOW, force=force).render == expected
+def test_pages_due(pages: list[Page], publication: PublicationState, force: bool, expected: tuple[int, ...]) -> None:
+    assert plan_pages(pages, publication, SETTINGS, NOW, force=force).render == expected
 
 
 def test_emptied_page_is_dropped_and_the_rest_becomes_a_list() -> None:
@@ -95,9 +95,9 @@ def test_a_round_takes_all_stale_pages_when_one_is_due() -> None:
 
 def test_the_cost_of_a_round_stays_within_its_share() -> None:
     pages = [page(number, events=20, stale=number) for number in range(10)]
-    note = shown(*range(10), page_seconds=0.01, refreshed_at=ago(10 * 0.01 / SHARE))
-    assert affordable_pages(note, NOW) == 10
-    assert len(plan_pages(pages, note, SETTINGS, NOW).render) == 10
+    publication = shown(*range(10), page_seconds=0.01, refreshed_at=ago(10 * 0.01 / SHARE))
+    assert affordable_pages(publication, NOW) == 10
+    assert len(plan_pages(pages, publication, SETTINGS, NOW).render) == 10
     early = shown(*range(10), page_seconds=0.01, refreshed_at=ago(9 * 0.01 / SHARE))
     assert not plan_pages(pages, early, SETTINGS, NOW).rewrite
     assert len(plan_pages(pages, early, SETTINGS, NOW, force=True).render) == 10
@@ -105,24 +105,24 @@ def test_the_cost_of_a_round_stays_within_its_share() -> None:
 
 def test_old_pages_are_renewed_oldest_first_as_far_as_the_share_goes() -> None:
     pages = [page(number, at=1000 + number) for number in range(5)]
-    note = shown(*range(5), page_seconds=0.1, refreshed_at=ago(2 * 0.1 / SHARE))
-    assert plan_pages(pages, note, SETTINGS, NOW).render == (3, 4)
+    publication = shown(*range(5), page_seconds=0.1, refreshed_at=ago(2 * 0.1 / SHARE))
+    assert plan_pages(pages, publication, SETTINGS, NOW).render == (3, 4)
 
 
 def test_a_round_goes_on_in_slices() -> None:
     pages = [page(number, events=20) for number in range(5)]
-    note = shown(*range(5), page_seconds=0.5, refreshed_at=ago(10_000))
-    first = plan_pages(pages, note, SETTINGS, NOW)
+    publication = shown(*range(5), page_seconds=0.5, refreshed_at=ago(10_000))
+    first = plan_pages(pages, publication, SETTINGS, NOW)
     assert (first.render, first.left) == ((0, 1), (2, 3, 4))
-    note = shown(*range(5), page_seconds=0.5, refreshed_at=NOW, pending=first.left)
-    second = plan_pages([page(0), page(1), *pages[2:]], note, SETTINGS, NOW)
+    publication = shown(*range(5), page_seconds=0.5, refreshed_at=NOW, pending=first.left)
+    second = plan_pages([page(0), page(1), *pages[2:]], publication, SETTINGS, NOW)
     assert (second.render, second.left) == ((2, 3), (4,))
 
 
 def test_new_pages_are_in_every_slice() -> None:
     pages = [page(0, events=20), page(1), *(page(n, at=None, events=20) for n in range(2, 6))]
-    note = shown(0, 1, page_seconds=0.5, refreshed_at=ago(10_000))
-    plan = plan_pages(pages, note, SETTINGS, NOW)
+    publication = shown(0, 1, page_seconds=0.5, refreshed_at=ago(10_000))
+    plan = plan_pages(pages, publication, SETTINGS, NOW)
     assert (plan.render, plan.left) == ((2, 3, 4, 5), (0,))
 
 
@@ -149,8 +149,8 @@ def test_laws_of_pages(
 ) -> None:
     pages = [Page(**{**{f: getattr(p, f) for f in p.__struct_fields__}, "number": n}) for n, p in enumerate(made)]
     known = tuple(sorted(listed & set(range(len(pages)))))
-    note = shown(*known, pending=tuple(pending), page_seconds=seconds, refreshed_at=ago(10))
-    plan = plan_pages(pages, note, SETTINGS, NOW, force=force, everything=everything)
+    publication = shown(*known, pending=tuple(pending), page_seconds=seconds, refreshed_at=ago(10))
+    plan = plan_pages(pages, publication, SETTINGS, NOW, force=force, everything=everything)
     filled = {one.number for one in pages if one.count}
     assert set(plan.render) <= filled & set(plan.listed), "only pages that have resources are rendered, and are listed"
     assert set(plan.drop) == set(known) - set(plan.listed)
@@ -158,7 +158,7 @@ def test_laws_of_pages(
     if plan.rewrite:
         assert filled <= set(plan.listed), "a list that is written names every resource whose creation its at may pass"
         assert set(plan.listed) - set(known) <= set(plan.render), "a page is in the list once it has a document"
-        if plan.indexed != note.indexed or not plan.indexed:
+        if plan.indexed != publication.indexed or not plan.indexed:
             assert set(plan.listed) == set(plan.render), "names and index links change"
     else:
         assert (plan.listed, plan.render, plan.drop) == (known, (), ())
@@ -209,7 +209,9 @@ def test_grace_of_retired_documents() -> None:
 
 
 def test_note_survives_writing_and_what_is_no_note_is_none() -> None:
-    note = PublicationState(fingerprint="x", open=OpenList(number=3, name="n", seq=7), at=NOW, retired=(("a", NOW),))
-    assert decode_publication(encode_publication(note)) == note
+    publication = PublicationState(
+        fingerprint="x", open=OpenList(number=3, name="n", seq=7), at=NOW, retired=(("a", NOW),)
+    )
+    assert decode_publication(encode_publication(publication)) == publication
     for junk in (b"", b"{", b"\xff\x00", b'{"listed": "x"}', b"[]"):
         assert decode_publication(junk).is_first

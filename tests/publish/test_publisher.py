@@ -280,12 +280,12 @@ def test_lost_and_damaged_documents_are_restored_by_a_new_process_or_a_check(wor
         if fresh:
             publisher = Publisher(world.catalog, world.store, world.site, world.now)
             # Who lost only compressed forms has all there is to show; else 503 meanwhile, not 404.
-            assert publisher.is_published("files") is (harm == "no gzip form")
+            assert publisher.site_documents.is_published("files") is (harm == "no gzip form")
             publisher.publish("files", world.now())
         else:
             publisher.publish("files", world.now(), check=True)
-        assert publisher.is_published("files")
-        assert publisher.is_site_published()
+        assert publisher.site_documents.is_published("files")
+        assert publisher.site_documents.is_site_published()
         for name in before:
             assert world.store.is_sound(name), name
             assert (world.store.root / name).stat().st_size > len("junk")
@@ -326,8 +326,8 @@ def test_new_base_url_or_profile_writes_every_document_again(world: World) -> No
     closed = world.files()["files/changelist/00000.xml"]
     site = Site(base_url="https://elsewhere.example", profile=Profile.BOTH)
     moved = Publisher(world.catalog, world.store, site, world.now)
-    assert not moved.is_published("files")
-    assert not moved.is_site_published()
+    assert not moved.site_documents.is_published("files")
+    assert not moved.site_documents.is_site_published()
     published = moved.publish("files", world.now())
     assert published.kept == 0
     files = world.files()
@@ -336,7 +336,7 @@ def test_new_base_url_or_profile_writes_every_document_again(world: World) -> No
     left = files.keys() - set(published.written)
     assert {name for name in left if name.startswith("files/")} == {f"files/changelist/0000{n}.xml" for n in range(2)}
     assert files["files/changelist/00000.xml"] == closed, "RS-TIME-09: nothing names it any more, and it never changes"
-    assert moved.is_site_published()
+    assert moved.site_documents.is_site_published()
 
 
 def test_another_profile_leaves_closed_change_lists_as_they_are(world: World) -> None:
@@ -409,7 +409,7 @@ def test_a_set_that_fails_does_not_hide_the_others_for_ever(tmp_path: Path) -> N
     world = World(tmp_path, sets=(SetSettings(name="a"), SetSettings(name="b")))
     world.begin(1, "a")
     world.publish(name="a")
-    world.publisher.publish_site()
+    world.publisher.site_documents.publish_site()
     assert world.look("a").state == world.truth("a")
 
 

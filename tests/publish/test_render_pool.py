@@ -55,7 +55,7 @@ def world(tmp_path: Path) -> World:
 def publisher(world: World, documents: str, **options: Any) -> Publisher:
     store = FolderStore(world.folder / documents, durable=False)
     where = world.folder / "catalog.sqlite"
-    return Publisher(world.catalog, store, world.site, real_time, printers=RenderPool(where, 2), **options)
+    return Publisher(world.catalog, store, world.site, real_time, render_pool=RenderPool(where, 2), **options)
 
 
 def octets(folder: Path) -> dict[str, bytes]:
@@ -178,13 +178,13 @@ def test_processes_are_started_only_where_they_pay(world: World, started: list[s
         (RenderPool(catalog, 2), range(3), 0),
     ]
     for one, numbers, entries in few:
-        with one.printing(order, numbers, entries) as printing:
-            assert printing.take() is None
+        with one.rendering(order, numbers, entries) as rendering:
+            assert rendering.take() is None
     busy = RenderPool(catalog, 2)
-    with busy.printing(order, range(2), 8):
+    with busy.rendering(order, range(2), 8):
         assert len(started) == 2
-        with busy.printing(order, range(2), 8) as printing:
-            assert printing.take() is None, "another publication has the processes"
-    with busy.printing(order, range(2), 8) as printing:
-        assert printing.take() is not None
+        with busy.rendering(order, range(2), 8) as rendering:
+            assert rendering.take() is None, "another publication has the processes"
+    with busy.rendering(order, range(2), 8) as rendering:
+        assert rendering.take() is not None
     assert len(started) == 4

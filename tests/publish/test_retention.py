@@ -174,26 +174,26 @@ def test_law_of_retention(ends: list[dt.datetime], looks: list[tuple[dt.datetime
         for n, one in enumerate(starts)
     ]
     rules = SetSettings(retention_seconds=kept)
-    note = PublicationState(fingerprint="x", listed=(0, 1))
+    publication = PublicationState(fingerprint="x", listed=(0, 1))
     for now, at in looks:
         pages = [
             Page(number=n, count=1, weight=1, touched=1, rendered=1, at=at, completed=at, stale_at=None)
             for n in range(2)
         ]
-        if plan.must_record_shown(segments, note, rules, now):
-            note = plan.with_shown(note, pages, rules, now)
-        first = plan.first_retained(segments, note, rules, now)
-        assert note.open.first <= first <= segments[-1].number
-        for one in segments[note.open.first : first]:
+        if plan.must_record_shown(segments, publication, rules, now):
+            publication = plan.with_shown(publication, pages, rules, now)
+        first = plan.first_retained(segments, publication, rules, now)
+        assert publication.open.first <= first <= segments[-1].number
+        for one in segments[publication.open.first : first]:
             assert any(
                 then <= now - dt.timedelta(seconds=kept) and one.until is not None and one.until <= shown
                 for then, shown in looks
             )
-        note = msgspec.structs.replace(note, open=OpenList(first=first))
+        publication = msgspec.structs.replace(publication, open=OpenList(first=first))
 
 
 def test_what_is_noted_for_retention_stays_small() -> None:
-    rules, note = SetSettings(retention_seconds=DAY), PublicationState(fingerprint="x", listed=(0,))
+    rules, publication = SetSettings(retention_seconds=DAY), PublicationState(fingerprint="x", listed=(0,))
     for minute in range(0, 3 * 24 * 60):
         now = START + dt.timedelta(minutes=minute)
         segments = [
@@ -201,7 +201,7 @@ def test_what_is_noted_for_retention_stays_small() -> None:
             Segment(number=1, first=2, last=2, from_=now, until=None, weight=1),
         ]
         pages = [Page(number=0, count=1, weight=1, touched=1, rendered=1, at=now, completed=now, stale_at=None)]
-        if plan.must_record_shown(segments, note, rules, now):
-            note = plan.with_shown(note, pages, rules, now)
-        assert len(note.shown) <= 18
-    assert len(note.shown) > 10
+        if plan.must_record_shown(segments, publication, rules, now):
+            publication = plan.with_shown(publication, pages, rules, now)
+        assert len(publication.shown) <= 18
+    assert len(publication.shown) > 10

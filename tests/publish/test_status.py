@@ -50,8 +50,10 @@ def test_what_waits_is_told_by_its_oldest(catalog: SqliteCatalog) -> None:
     catalog.rendered("s", [Rendered(0, 4, START, START), Rendered(1, 1, START, START)])
     for minute in (1, 2, 3):
         catalog.record("s", [up("a")], START + dt.timedelta(minutes=minute))
-    note = PublicationState(fingerprint="x", open=OpenList(number=0, seq=1), at=at(1), refreshed_at=at(2), pending=(0,))
-    catalog.note("s", encode_publication(note))
+    publication = PublicationState(
+        fingerprint="x", open=OpenList(number=0, seq=1), at=at(1), refreshed_at=at(2), pending=(0,)
+    )
+    catalog.note("s", encode_publication(publication))
     one = stands(catalog)
     assert (one.last_seq, one.published_seq, one.changes_waiting) == (3, 1, 2)
     assert (one.changes_lag_seconds, one.pages_lag_seconds, one.lag_seconds) == (3480.0, 3540.0, 3480.0)

@@ -435,7 +435,7 @@ def test_who_stands_by_shows_every_set_that_the_other_one_has_named_since(tmp_pa
             assert not two.is_published(name)
             one.push_sets.by_set[name].open()
             one.publisher.publish(name, utc_now())
-            one.publisher.name_published()
+            one.publisher.site_documents.name_published()
             assert two.is_site_published()
             assert two.is_published(name)
             assert two.is_known_published(name)

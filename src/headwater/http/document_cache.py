@@ -68,7 +68,7 @@ class DocumentCache:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._holdings = IntegrityCheck(store)
+        self._integrity = IntegrityCheck(store)
         self._room = room_octets
         self._largest = largest_octets
         self._clock = clock
@@ -95,7 +95,7 @@ class DocumentCache:
         stored = self._store.get(name)
         if stored is None:
             return None
-        if stored.gzip_path is None and name != ROBOTS and not self._holdings.is_complete(name):
+        if stored.gzip_path is None and name != ROBOTS and not self._integrity.is_complete(name):
             return None
         return self._describe(stored, rule)
 

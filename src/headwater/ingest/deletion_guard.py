@@ -1,4 +1,4 @@
-"""When deletions are held back: a disk that is not mounted must not empty every copy in the world."""
+"""The guard over mass deletions: holds back those that an unmounted disk would cause."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From the catalog to documents, refreshing only what changed."""
+"""Publishing: documents are rendered from the catalog, and only those that have changed are written."""

@@ -34,24 +34,24 @@ class ChangeLists:
     def __init__(
         self,
         catalog: Catalog,
-        press: StoreWriter,
+        store_writer: StoreWriter,
         site: Site,
         name: str,
-        note: PublicationState,
-        holdings: IntegrityCheck,
+        publication: PublicationState,
+        integrity: IntegrityCheck,
         *,
         first: int,
         everything: bool,
     ) -> None:
         self._catalog = catalog
-        self._press = press
+        self._store_writer = store_writer
         self._site = site
         self._name = name
         self._prefix = site.resource_prefix(name)
         self._first = first
-        self._closed_before = note.open.number
-        self._holdings = holdings
-        self.open = OpenList() if everything else note.open
+        self._closed_before = publication.open.number
+        self._integrity = integrity
+        self.open = OpenList() if everything else publication.open
         """The open list as it is in the store."""
         self.segments: Sequence[Segment] = ()
         """As they were published last."""
@@ -68,15 +68,15 @@ class ChangeLists:
         plan = plan_changes(segments, self.open, self._first)
         for segment in plan.closed:
             name = change_segment_name(self._name, segment.number)
-            if segment.number >= self._closed_before or not self._holdings.is_as_left(name):
+            if segment.number >= self._closed_before or not self._integrity.is_as_left(name):
                 self._write(segment, name, plan)
         if plan.write_open:
             open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else self._top
             self._write(plan.open, open_name, plan)
         if plan.write_index:
-            self._press.document(self._top, *documents.change_list_index(self._site, self._name, plan.named))
+            self._store_writer.document(self._top, *documents.change_list_index(self._site, self._name, plan.named))
         if plan.write_open:
-            self._press.copy(self.open.name, open_change_list_name(self._name))
+            self._store_writer.copy(self.open.name, open_change_list_name(self._name))
         self.open = msgspec.structs.replace(self.open, first=self._first)
         numbered = [change_segment_name(self._name, one.number) for one in plan.named]
         self.names = (self._top, open_change_list_name(self._name), *numbered)
@@ -87,7 +87,7 @@ class ChangeLists:
 
     def _write(self, segment: Segment, name: str, plan: ChangePlan) -> None:
         """Write one segment's document, taking over what the stored open list says of it already."""
-        writer = self._press.writer(documents.change_list(self._site, self._name, segment, indexed=plan.indexed))
+        writer = self._store_writer.writer(documents.change_list(self._site, self._name, segment, indexed=plan.indexed))
         head, tail = writer.head(), writer.tail()
         before = self.open if self.open.number == segment.number else OpenList()
 
@@ -99,8 +99,8 @@ class ChangeLists:
             yield from render_entries(writer, documents.change_entries(rows, self._prefix, self._site.profile))
             yield tail
 
-        with self._press.version(before.name, before.etag) as taken:
-            stored = self._press.blocks(name, blocks(taken))
+        with self._store_writer.version(before.name, before.etag) as taken:
+            stored = self._store_writer.blocks(name, blocks(taken))
         if segment.until is None:
             self.open = OpenList(
                 number=segment.number,

@@ -1,4 +1,4 @@
-"""Where a story that was published cannot be continued: the Change Lists begin anew, and no destination overlooks it.
+"""Starts the published change history anew, with a gap, where the catalog does not continue it.
 
 Destinations hold positions, and trust that every change after them will come. That fails, and would fail silently, when
 
@@ -60,7 +60,10 @@ def uri_fingerprint(site: Site, name: str) -> str:
 
 
 class HistoryReset:
-    """Finds and makes the breaks in the stories of a site's sets. `may_write` raises when this process must not."""
+    """Finds the sets whose published history cannot be continued, and starts it anew.
+
+    `may_write` raises when this process must not.
+    """
 
     def __init__(self, catalog: Catalog, store: Store, site: Site, may_write: Callable[[], None]) -> None:
         self._catalog = catalog
@@ -68,47 +71,47 @@ class HistoryReset:
         self._site = site
         self._may_write = may_write
 
-    def mended(self, books: Books) -> Books:
-        """The set, its story broken off when it cannot be continued. Repeated after a crash that does no harm."""
-        state, note = books.state, decode_publication(books.state.notes)
-        if state.opened_at is None or not self._is_due(state, note):
+    def reset_if_due(self, books: Books) -> Books:
+        """The set, its history started anew when it cannot be continued. Repeated after a crash that does no harm."""
+        state, publication = books.state, decode_publication(books.state.notes)
+        if state.opened_at is None or not self._is_due(state, publication):
             return books
         self._may_write()
-        self._catalog.note(state.name, encode_publication(self._break_off(state.name, note)))
+        self._catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
         return books_of_set(self._catalog, state.name)
 
-    def mend(self, name: str) -> None:
+    def reset(self, name: str) -> None:
         """Do that for the set `name`, before the outside world is looked at: what is published then is true."""
-        self.mended(books_of_set(self._catalog, name))
+        self.reset_if_due(books_of_set(self._catalog, name))
 
-    def is_overtaken(self, name: str) -> bool:
+    def is_older_than_documents(self, name: str) -> bool:
         """Whether the published documents tell more than the catalog knows: an older copy of it was brought back."""
         state = self._catalog.state(name)
         return self._is_newer(state, decode_publication(state.notes))
 
-    def _is_due(self, state: SetState, note: PublicationState) -> bool:
-        if note.is_first:  # what a publication has left that was cut off begins when the set was opened
-            told = stated_times(self._store, state.name)
-            return told is not None and told.since != state.opened_at
-        moved = bool(note.open.name) and note.uris not in ("", uri_fingerprint(self._site, state.name))
-        return moved or self._is_newer(state, note)
+    def _is_due(self, state: SetState, publication: PublicationState) -> bool:
+        if publication.is_first:  # what a publication has left that was cut off begins when the set was opened
+            labelled_etag = stated_times(self._store, state.name)
+            return labelled_etag is not None and labelled_etag.since != state.opened_at
+        moved = bool(publication.open.name) and publication.uris not in ("", uri_fingerprint(self._site, state.name))
+        return moved or self._is_newer(state, publication)
 
-    def _is_newer(self, state: SetState, note: PublicationState) -> bool:
+    def _is_newer(self, state: SetState, publication: PublicationState) -> bool:
         """After a crash the documents are other ones than was noted, too; but then the log has what they tell."""
-        if not note.open.name or self._store.told(note.open.name) == note.open.etag:
+        if not publication.open.name or self._store.labelled_etag(publication.open.name) == publication.open.etag:
             return False
-        told = stated_times(self._store, state.name)
-        if told is None or told.begins is None:
+        labelled_etag = stated_times(self._store, state.name)
+        if labelled_etag is None or labelled_etag.begins is None:
             return False
         segments = self._catalog.segments(state.name)
-        if not any(one.from_ == told.begins and told.number in (-1, one.number) for one in segments):
+        if not any(one.from_ == labelled_etag.begins and labelled_etag.number in (-1, one.number) for one in segments):
             return True
-        if told.changed is None:
+        if labelled_etag.changed is None:
             return False
-        known = self._catalog.changes(state.name, note.open.seq - 1, 1) if note.open.seq else []
-        if known and told.changed <= known[0].at:
+        known = self._catalog.changes(state.name, publication.open.seq - 1, 1) if publication.open.seq else []
+        if known and labelled_etag.changed <= known[0].at:
             return False
-        return not self._is_logged(state.name, note.open.seq, told.changed)
+        return not self._is_logged(state.name, publication.open.seq, labelled_etag.changed)
 
     def _is_logged(self, name: str, after: int, moment: dt.datetime) -> bool:
         while rows := self._catalog.changes(name, after, _ROWS_AT_ONCE):
@@ -117,18 +120,18 @@ class HistoryReset:
             after = rows[-1].seq
         return False
 
-    def _break_off(self, name: str, note: PublicationState) -> PublicationState:
+    def _reset(self, name: str, publication: PublicationState) -> PublicationState:
         """Close the open Change List, and empty ones after it while their numbers are taken; the note from then on."""
-        told = stated_times(self._store, name)
-        late = _EPOCH if told is None else told.until + 2 * _TICK
+        labelled_etag = stated_times(self._store, name)
+        late = _EPOCH if labelled_etag is None else labelled_etag.until + 2 * _TICK
         closed = self._catalog.close_segment(name, late)
-        while told is not None and closed.number < told.number:
+        while labelled_etag is not None and closed.number < labelled_etag.number:
             closed = self._catalog.close_segment(name, late)
-        if told is not None and told.newest is not None:
-            self._close(told.newest, told.until + _TICK)  # before the next begins: that is a gap, too
+        if labelled_etag is not None and labelled_etag.newest is not None:
+            self._close(labelled_etag.newest, labelled_etag.until + _TICK)  # before the next begins: that is a gap, too
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
-            note, fingerprint=RESET, open=OpenList(first=closed.number + 1), at=closed.until, shown=()
+            publication, fingerprint=RESET, open=OpenList(first=closed.number + 1), at=closed.until, shown=()
         )
 
     def _close(self, name: str, until: dt.datetime) -> None:

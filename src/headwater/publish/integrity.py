@@ -1,4 +1,4 @@
-"""The documents as they were left in the store: what is lost, damaged or another's is told without reading it."""
+"""The integrity check of stored documents: finds what is lost, damaged or replaced, by labels and sizes alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.publish.store_writer import Store
 
 
 class IntegrityCheck:
-    """What a publisher knows of the documents in its store. Safe for several threads that are about different sets."""
+    """Remembers the digests of the documents in a store. Safe for several threads that are about different sets."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -23,8 +23,8 @@ class IntegrityCheck:
 
         It is another one when a process that slept through its turn has put there what it had in hand (HW-OWN-11).
         """
-        told = self._store.told(name)
-        return told is not None and self.etags.setdefault(name, told) == told
+        labelled_etag = self._store.labelled_etag(name)
+        return labelled_etag is not None and self.etags.setdefault(name, labelled_etag) == labelled_etag
 
     def is_complete(self, name: str) -> bool:
         """Whether a document whose compressed form is another's is whole: a crash fell between the two.

@@ -1,4 +1,4 @@
-"""Which documents are due: pure decisions over the catalog's bookkeeping, what was published last, and the time.
+"""The plan of a publication: decides which documents are due, by the catalog's rows, what was published, and the time.
 
 Pages are expensive and can wait, because the open Change List carries what they do not show yet. They are rendered
 
@@ -53,20 +53,20 @@ class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What remains of the round."""
 
 
-def true_at(at: dt.datetime, state: SetState, note: PublicationState) -> dt.datetime:
+def true_at(at: dt.datetime, state: SetState, publication: PublicationState) -> dt.datetime:
     """The `at` that pages may state: `at`, within what the catalog's own times allow.
 
     Never before the first Change List begins nor before an `at` that was stated already (what was recorded then still
     is); never later than the newest time that the catalog has given, because a later change could then fall before it.
     """
-    newest = max(moment for moment in (state.last_at, state.opened_at, note.at) if moment is not None)
-    earliest = max(moment for moment in (state.opened_at, note.at) if moment is not None)
+    newest = max(moment for moment in (state.last_at, state.opened_at, publication.at) if moment is not None)
+    earliest = max(moment for moment in (state.opened_at, publication.at) if moment is not None)
     return max(earliest, min(at, newest))
 
 
 def plan_pages(
     pages: Sequence[Page],
-    note: PublicationState,
+    publication: PublicationState,
     settings: SetSettings,
     now: dt.datetime,
     *,
@@ -74,21 +74,21 @@ def plan_pages(
     force: bool = False,
 ) -> PagePlan:
     """Decide which pages of a Resource List are rendered now."""
-    listed, filled = set(note.listed), {page.number for page in pages if page.count}
+    listed, filled = set(publication.listed), {page.number for page in pages if page.count}
     left: set[int] = set()
     if everything:
         due = filled | listed
     elif force:
-        due = {page.number for page in pages if is_stale(page)} | set(note.pending)
+        due = {page.number for page in pages if is_stale(page)} | set(publication.pending)
     else:
-        due = set(note.pending) & (filled | listed) or _round(pages, note, settings, now)
-        due, left = _slice(due, (filled - listed) | set(note.writing), note)
+        due = set(publication.pending) & (filled | listed) or _round(pages, publication, settings, now)
+        due, left = _slice(due, (filled - listed) | set(publication.writing), publication)
     due &= filled | listed
     if not due and not everything:
-        return PagePlan(listed=note.listed, indexed=note.indexed)
+        return PagePlan(listed=publication.listed, indexed=publication.indexed)
     due |= filled - listed
     after = tuple(sorted((listed - due) | (listed | due) & filled))
-    if len(after) < 2 or not note.indexed:  # names and `index` links change: nothing is left as it was
+    if len(after) < 2 or not publication.indexed:  # names and `index` links change: nothing is left as it was
         due |= set(after)
         after = tuple(number for number in after if number in filled)
     return PagePlan(
@@ -101,14 +101,14 @@ def plan_pages(
     )
 
 
-def _round(pages: Sequence[Page], note: PublicationState, settings: SetSettings, now: dt.datetime) -> set[int]:
+def _round(pages: Sequence[Page], publication: PublicationState, settings: SetSettings, now: dt.datetime) -> set[int]:
     """The pages of a new round, or none when it is not due or would cost too much yet."""
-    listed = set(note.listed)
+    listed = set(publication.listed)
     stale = [page for page in pages if is_stale(page) and (page.count or page.number in listed)]
     old = [page for page in pages if page.number in listed and not is_stale(page) and is_old(page, settings, now)]
     if not old and not any(is_due(page, settings, now) for page in stale):
         return set()
-    allowed = affordable_pages(note, now)
+    allowed = affordable_pages(publication, now)
     if allowed is None:
         return {page.number for page in (*stale, *old)}
     if allowed < len(stale):
@@ -117,11 +117,11 @@ def _round(pages: Sequence[Page], note: PublicationState, settings: SetSettings,
     return {page.number for page in (*stale, *oldest[: allowed - len(stale)])}
 
 
-def _slice(due: set[int], first: set[int], note: PublicationState) -> tuple[set[int], set[int]]:
+def _slice(due: set[int], first: set[int], publication: PublicationState) -> tuple[set[int], set[int]]:
     """What of a round fits into one slice, and what is left; the `first` are pages that may not be left."""
-    if not due or note.page_seconds <= 0:
+    if not due or publication.page_seconds <= 0:
         return due, set()
-    room = max(1, int(SLICE_SECONDS / note.page_seconds)) - len(first)
+    room = max(1, int(SLICE_SECONDS / publication.page_seconds)) - len(first)
     others = sorted(due - first)
     return first | set(others[: max(0, room)]), set(others[max(0, room) :])
 
@@ -145,12 +145,12 @@ def is_old(page: Page, settings: SetSettings, now: dt.datetime) -> bool:
     return page.at is not None and (now - page.at).total_seconds() >= settings.renew_seconds
 
 
-def affordable_pages(note: PublicationState, now: dt.datetime) -> int | None:
+def affordable_pages(publication: PublicationState, now: dt.datetime) -> int | None:
     """How many pages may be rendered now within SHARE of the time since the last were; None: no limit is known."""
-    if note.refreshed_at is None or note.page_seconds <= 0:
+    if publication.refreshed_at is None or publication.page_seconds <= 0:
         return None
-    elapsed = max(0.0, (now - note.refreshed_at).total_seconds())
-    return int(elapsed * SHARE / note.page_seconds)
+    elapsed = max(0.0, (now - publication.refreshed_at).total_seconds())
+    return int(elapsed * SHARE / publication.page_seconds)
 
 
 class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,25 +185,27 @@ def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0)
 
 
 def retained(
-    books: Books, note: PublicationState, settings: SetSettings, now: dt.datetime
+    books: Books, publication: PublicationState, settings: SetSettings, now: dt.datetime
 ) -> tuple[PublicationState, int]:
     """The note with what is to be known for retention later, and the first segment that stays in the index."""
-    if must_record_shown(books.segments, note, settings, now):
-        note = with_shown(note, books.pages, settings, now)
-    return note, first_retained(books.segments, note, settings, now)
+    if must_record_shown(books.segments, publication, settings, now):
+        publication = with_shown(publication, books.pages, settings, now)
+    return publication, first_retained(books.segments, publication, settings, now)
 
 
-def first_retained(segments: Sequence[Segment], note: PublicationState, settings: SetSettings, now: dt.datetime) -> int:
+def first_retained(
+    segments: Sequence[Segment], publication: PublicationState, settings: SetSettings, now: dt.datetime
+) -> int:
     """The number of the first segment that stays in the index.
 
     Closed ones go when the Resource List has been showing all that they say for `retention_seconds`. So whoever comes
     back, or comes on from a Resource List as it was, within that time finds every change. One that went stays away.
     """
-    first = note.open.first
+    first = publication.open.first
     if settings.retention_seconds is None:
         return first
     line = now - dt.timedelta(seconds=settings.retention_seconds)
-    shown = max((at for since, at in note.shown if since <= line), default=None)
+    shown = max((at for since, at in publication.shown if since <= line), default=None)
     for one in segments[:-1]:
         if shown is not None and one.number >= first and one.until is not None and one.until <= shown:
             first = one.number + 1
@@ -211,29 +213,33 @@ def first_retained(segments: Sequence[Segment], note: PublicationState, settings
 
 
 def must_record_shown(
-    segments: Sequence[Segment], note: PublicationState, settings: SetSettings, now: dt.datetime
+    segments: Sequence[Segment], publication: PublicationState, settings: SetSettings, now: dt.datetime
 ) -> bool:
     """Whether a closed segment waits for the Resource List to show it, and the last note of that is not quite new."""
     if settings.retention_seconds is None:
         return False
-    since, at = note.shown[-1] if note.shown else (None, None)
+    since, at = publication.shown[-1] if publication.shown else (None, None)
     if since is not None and (now - since).total_seconds() < settings.retention_seconds * SHOWN_STEP:
         return False
-    waiting = (one.until for one in segments[:-1] if one.number >= note.open.first and one.until is not None)
+    waiting = (one.until for one in segments[:-1] if one.number >= publication.open.first and one.until is not None)
     return any(at is None or until > at for until in waiting)
 
 
 def with_shown(
-    note: PublicationState, pages: Sequence[Page], settings: SetSettings, now: dt.datetime
+    publication: PublicationState, pages: Sequence[Page], settings: SetSettings, now: dt.datetime
 ) -> PublicationState:
     """The note with the earliest `at` of the published pages, when it is later, and without what is of no more use."""
-    listed = set(note.listed)
+    listed = set(publication.listed)
     known = [page.at for page in pages if page.number in listed and page.at is not None]
-    if settings.retention_seconds is None or not known or (note.shown and min(known) <= note.shown[-1][1]):
-        return note
+    if (
+        settings.retention_seconds is None
+        or not known
+        or (publication.shown and min(known) <= publication.shown[-1][1])
+    ):
+        return publication
     line = now - dt.timedelta(seconds=settings.retention_seconds)
-    over = [one for one in note.shown if one[0] <= line]
-    return msgspec.structs.replace(note, shown=(*over[-1:], *note.shown[len(over) :], (now, min(known))))
+    over = [one for one in publication.shown if one[0] <= line]
+    return msgspec.structs.replace(publication, shown=(*over[-1:], *publication.shown[len(over) :], (now, min(known))))
 
 
 def must_rotate(segment: Segment, settings: SetSettings, now: dt.datetime) -> bool:

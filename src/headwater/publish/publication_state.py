@@ -1,4 +1,4 @@
-"""What the publisher remembers of a set between two runs: which documents lie in the store, and from which state.
+"""The publication state of a set, kept in the catalog between two runs: which documents the store has, of which state.
 
 It is kept in the catalog, beside what it is about. It is written after the documents, and before that the pages that
 are about to be replaced are noted with the `at` that they will state: whatever the moment of a crash, the next run
@@ -74,9 +74,9 @@ def decode_publication(data: bytes) -> PublicationState:
         return PublicationState()
 
 
-def encode_publication(note: PublicationState) -> bytes:
+def encode_publication(publication: PublicationState) -> bytes:
     """The note as the catalog keeps it."""
-    return msgspec.json.encode(note)
+    return msgspec.json.encode(publication)
 
 
 def fingerprint(site: Site, settings: SetSettings) -> str:

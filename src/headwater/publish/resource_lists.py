@@ -26,7 +26,7 @@ from headwater.publish.store_writer import StoreWriter
 class ResourceListResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the pages: the bookkeeping of those that were rendered or dropped, and the new note."""
 
-    note: PublicationState
+    publication: PublicationState
     rendered: tuple[Rendered, ...]
     names: tuple[str, ...]
     stale_count: int
@@ -40,16 +40,16 @@ class ResourceLists:
     def __init__(
         self,
         catalog: Catalog,
-        press: StoreWriter,
+        store_writer: StoreWriter,
         site: Site,
         settings: SetSettings,
         clock: Callable[[], dt.datetime],
         listener: Listener,
-        printers: RenderPool,
+        render_pool: RenderPool,
     ) -> None:
-        self._printers = printers
+        self._render_pool = render_pool
         self._catalog = catalog
-        self._press = press
+        self._store_writer = store_writer
         self._site = site
         self._settings = settings
         self._name = settings.name
@@ -59,7 +59,7 @@ class ResourceLists:
     def publish(
         self,
         pages: Sequence[Page],
-        note: PublicationState,
+        publication: PublicationState,
         at: dt.datetime,
         catch_up: Callable[[], None],
         *,
@@ -72,13 +72,15 @@ class ResourceLists:
         `pages` are those of a state in which everything is recorded that happened until `at`.
         """
         began = self._clock()
-        plan = plan_pages(pages, note, self._settings, began, everything=everything, force=force)
+        plan = plan_pages(pages, publication, self._settings, began, everything=everything, force=force)
         if wait or not plan.rewrite:
             left = len(plan.render) + len(plan.drop) + len(plan.left)
-            plan = PagePlan(listed=note.listed, indexed=note.indexed)
+            plan = PagePlan(listed=publication.listed, indexed=publication.indexed)
             stale = _stale(pages, plan, ())
-            return ResourceListResult(note=note, rendered=(), names=self._names(plan), stale_count=stale, left=left)
-        self._intend(note, plan, at)
+            return ResourceListResult(
+                publication=publication, rendered=(), names=self._names(plan), stale_count=stale, left=left
+            )
+        self._intend(publication, plan, at)
         touched = {page.number: page.touched for page in pages}
         done = []
         for one in self._pages(plan, pages, at, catch_up):
@@ -87,9 +89,9 @@ class ResourceLists:
         self._top(pages, done, plan, at)
         ended = self._clock()
         dropped = [Rendered(number, touched[number], at, max(at, ended)) for number in plan.drop if number in touched]
-        seconds = (ended - began).total_seconds() / len(done) if done else note.page_seconds
-        noted = msgspec.structs.replace(
-            note,
+        seconds = (ended - began).total_seconds() / len(done) if done else publication.page_seconds
+        recorded = msgspec.structs.replace(
+            publication,
             at=at,
             listed=plan.listed,
             indexed=plan.indexed,
@@ -100,18 +102,18 @@ class ResourceLists:
         )
         rows = (*done, *dropped)
         return ResourceListResult(
-            note=noted,
+            publication=recorded,
             rendered=rows,
             names=self._names(plan),
             stale_count=_stale(pages, plan, rows),
             left=len(plan.left),
         )
 
-    def _intend(self, note: PublicationState, plan: PagePlan, at: dt.datetime) -> None:
+    def _intend(self, publication: PublicationState, plan: PagePlan, at: dt.datetime) -> None:
         """Say which documents may be newer than their rows, and their `at`, before they are: the next run goes on."""
-        writing = tuple(sorted({*note.writing, *plan.render}))
-        pending = tuple(sorted({*note.pending, *writing, *plan.drop, *plan.left}))
-        intended = msgspec.structs.replace(note, pending=pending, writing=writing, at=at)
+        writing = tuple(sorted({*publication.writing, *plan.render}))
+        pending = tuple(sorted({*publication.pending, *writing, *plan.drop, *plan.left}))
+        intended = msgspec.structs.replace(publication, pending=pending, writing=writing, at=at)
         self._catalog.note(self._name, encode_publication(intended))
 
     def _pages(
@@ -121,11 +123,11 @@ class ResourceLists:
         known = {one.number: one for one in pages}
         entries = sum(known[number].count for number in plan.render)
         order = RenderJob(site=self._site, name=self._name, at=at, indexed=plan.indexed)
-        with self._printers.printing(order, plan.render, entries) as printing:
+        with self._render_pool.rendering(order, plan.render, entries) as rendering:
             for number in plan.render:
-                completed, blocks = printing.take() or page(self._catalog, order, number, self._clock)
+                completed, blocks = rendering.take() or page(self._catalog, order, number, self._clock)
                 name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
-                self._press.blocks(name, _then(blocks, catch_up))
+                self._store_writer.blocks(name, _then(blocks, catch_up))
                 yield Rendered(number, known[number].touched, at, completed)
 
     def _top(self, pages: Sequence[Page], done: list[Rendered], plan: PagePlan, at: dt.datetime) -> None:
@@ -139,11 +141,11 @@ class ResourceLists:
                 for number in plan.listed
                 for moment, completed in [times[number]]
             ]
-            self._press.document(name, *documents.resource_list_index(self._site, self._name, parts))
+            self._store_writer.document(name, *documents.resource_list_index(self._site, self._name, parts))
         elif not plan.listed:
             completed = max(at, self._clock())
             head = documents.resource_list(self._site, self._name, at, completed, indexed=False)
-            self._press.document(name, head, ())
+            self._store_writer.document(name, head, ())
 
     def _names(self, plan: PagePlan) -> tuple[str, ...]:
         numbered = [resource_page_name(self._name, number) for number in plan.listed] if plan.indexed else []

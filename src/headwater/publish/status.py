@@ -1,4 +1,4 @@
-"""How every set of a catalog stands: what it holds, what is published of it, and how long anything has been waiting.
+"""The status of every set of a catalog: what it holds, what is published of it, how long changes have been waiting.
 
 Made from a few reads of the catalog, so that the process that asks need not be the one that publishes.
 """
@@ -70,13 +70,17 @@ def set_statuses(catalog: Catalog, now: dt.datetime, names: Sequence[str] = ()) 
     """
     wanted = frozenset(names)
     found = [(books, decode_publication(books.state.notes)) for books in books_of(catalog, wanted)]
-    oldest = {books.state.name: note.open.seq + 1 for books, note in found if books.state.last_seq > note.open.seq}
+    oldest = {
+        books.state.name: publication.open.seq + 1
+        for books, publication in found
+        if books.state.last_seq > publication.open.seq
+    }
     since = times_of(catalog, oldest) if oldest else {}
-    return [_status(books, note, since.get(books.state.name), now) for books, note in found]
+    return [_status(books, publication, since.get(books.state.name), now) for books, publication in found]
 
 
 def _status(
-    books: Books, note: PublicationState, waiting_since: dt.datetime | None, now: dt.datetime
+    books: Books, publication: PublicationState, waiting_since: dt.datetime | None, now: dt.datetime
 ) -> SourceSetStatus:
     state, pages, segments = books.state, books.pages, books.segments
     last = segments[-1] if segments else None
@@ -87,16 +91,16 @@ def _status(
         resources=state.count,
         last_seq=state.last_seq,
         last_at=state.last_at,
-        published=not note.is_first,
-        published_seq=note.open.seq,
-        changes_waiting=max(0, state.last_seq - note.open.seq),
+        published=not publication.is_first,
+        published_seq=publication.open.seq,
+        changes_waiting=max(0, state.last_seq - publication.open.seq),
         changes_lag_seconds=0.0 if waiting_since is None else _seconds(now, waiting_since),
         pages=len(pages),
         pages_stale=len(stale),
-        pages_pending=len(note.pending),
+        pages_pending=len(publication.pending),
         pages_lag_seconds=_pages_lag(stale, now),
-        resource_list_at=note.at,
-        refreshed_at=note.refreshed_at,
+        resource_list_at=publication.at,
+        refreshed_at=publication.refreshed_at,
         entries_octets=sum(page.weight for page in pages),
         segments=len(segments),
         open_segment=None

@@ -1,4 +1,4 @@
-"""Puts documents into a store and remembers which of them that changed."""
+"""Writes documents into a store, and remembers which of them have changed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Store(Protocol):
         """Whether the document is there and looks whole, told without reading it."""
         ...
 
-    def told(self, name: str) -> str | None:
+    def labelled_etag(self, name: str) -> str | None:
         """The digest of a sound document, told without reading it; None when it is not sound."""
         ...
 
@@ -71,7 +71,7 @@ class StoreWriter:
         self._etags = {} if etags is None else etags
 
     def writer(self, head: Document) -> DocumentWriter:
-        """The writer of one document in this press's profile."""
+        """The writer of one document in this writer's profile."""
         return DocumentWriter(head, self.profile)
 
     def document(self, name: str, head: Document, entries: Iterable[Entry]) -> StoredDocument:

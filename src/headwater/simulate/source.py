@@ -80,15 +80,15 @@ class SimulatedSource:
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents may be shown."""
-        return self._is_prepared and self.publisher.is_published(name, state)
+        return self._is_prepared and self.publisher.site_documents.is_published(name, state)
 
     def is_site_published(self) -> bool:
         """Whether the Source Description may be shown."""
-        return self._is_prepared and self.publisher.is_site_published()
+        return self._is_prepared and self.publisher.site_documents.is_site_published()
 
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
-        return self._is_prepared and self.publisher.is_known_published(name)
+        return self._is_prepared and self.publisher.site_documents.is_known_published(name)
 
     def takes(self, _name: str, _relative: bytes) -> bool:
         """Whatever the catalog holds is shown."""

@@ -44,7 +44,7 @@ class ReadOnlySource:
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents are there, in the shape that this configuration gives them."""
-        return self.is_site_published() and self._publisher.is_published(name, state)
+        return self.is_site_published() and self._publisher.site_documents.is_published(name, state)
 
     def is_site_published(self) -> bool:
         """Whether there is a Source Description; the publishing process writes it when what it names is there."""
@@ -52,7 +52,7 @@ class ReadOnlySource:
 
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
-        return self.is_site_published() and (name is None or self._publisher.is_known_published(name))
+        return self.is_site_published() and (name is None or self._publisher.site_documents.is_known_published(name))
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path."""

@@ -120,7 +120,7 @@ class Source:
                 listener,
                 keep_others=tree is not None,
                 may_write=self.leadership.check,
-                printers=self._printers(),
+                render_pool=self._render_pool(),
             )
         except BaseException:
             self._lock.release()
@@ -135,20 +135,20 @@ class Source:
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
         if self.leadership.is_ours:
-            return self.publisher.is_published(name, state)
-        return self.is_site_published() and self.publisher.has_documents(name, state)
+            return self.publisher.site_documents.is_published(name, state)
+        return self.is_site_published() and self.publisher.site_documents.has_documents(name, state)
 
     def is_site_published(self) -> bool:
         """Whether the Source Description may be shown. While we stand by, another process knows what it has to say."""
         if self.leadership.is_ours:
-            return self.publisher.is_site_published()
+            return self.publisher.site_documents.is_site_published()
         return self.store.get(SOURCE_DESCRIPTION) is not None
 
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
         if self.leadership.is_ours:
-            return self.publisher.is_known_published(name)
-        return self.is_site_published() and (name is None or self.publisher.is_known_whole(name))
+            return self.publisher.site_documents.is_known_published(name)
+        return self.is_site_published() and (name is None or self.publisher.site_documents.is_known_whole(name))
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path; what they no longer take is not served either."""
@@ -206,7 +206,7 @@ class Source:
             yield from rows
             after = rows[-1].uri
 
-    def _printers(self) -> RenderPool | None:
+    def _render_pool(self) -> RenderPool | None:
         """Processes can print what is in a file, at the system's time."""
         place = places.place_of(self.config.catalog or str(self._state / CATALOG))
         return RenderPool(place) if isinstance(place, Path) and self._clock is utc_now else None
@@ -259,7 +259,7 @@ class Source:
     def _name_the_published(self) -> None:
         """A set that fails does not hide the others: the Source Description names those that are there."""
         with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
-            self.publisher.name_published()
+            self.publisher.site_documents.name_published()
 
     def stop(self, timeout: float = 10.0) -> bool:
         """End the threads; True when they have ended in time. What was recorded and published is safe either way."""

@@ -1,1 +1,1 @@
-"""Where published documents lie, and the one way a SQLite file is opened."""
+"""Storage: a folder of documents, a SQLite database, a search cluster."""

@@ -1,8 +1,8 @@
-"""How a writer waits for another process's turn at a database: by many short pauses.
+"""The busy handler of SQLite connections: waits for a locked database in many short pauses.
 
-SQLite's own waiting grows to pauses of 100 ms within a few attempts. A turn lasts a few milliseconds, so where several
-processes write all the time (a hundred announcements a second, each of them published) most of the time would be slept
-away, and the threads of a process would sleep one after another.
+SQLite's own waiting grows to pauses of 100 ms within a few attempts. A transaction lasts a few milliseconds, so where
+several processes write all the time (a hundred announcements a second, each of them published) most of the time would
+be slept away, and the threads of a process would sleep one after another.
 """
 
 from __future__ import annotations

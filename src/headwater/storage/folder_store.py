@@ -1,4 +1,4 @@
-"""Published documents in a local folder: each replaced as a whole, with its gzip form beside it, or not touched at all.
+"""A document store in a local folder: documents are replaced atomically, each with its gzip form beside it.
 
 A reader at any moment finds the old document or the new one, never half (AMB-63). Both forms are written aside,
 synced, and renamed: the gzip form first, then the document. The gzip form is labelled with the digest of the document
@@ -145,11 +145,11 @@ class FolderStore:
         return self._inspect(name, path)
 
     def is_sound(self, name: str) -> bool:
-        """Whether both forms are there and belong together, told by the label and the sizes: no octets are hashed."""
-        return self.told(name) is not None
+        """Whether both forms are there and belong together, by the label and the sizes: no octets are hashed."""
+        return self.labelled_etag(name) is not None
 
-    def told(self, name: str) -> str | None:
-        """The digest that the label of a sound document tells; None when it is not sound."""
+    def labelled_etag(self, name: str) -> str | None:
+        """The digest in the label of a sound document; None when it is not sound."""
         path = self._path(name)
         try:
             octets = path.stat().st_size

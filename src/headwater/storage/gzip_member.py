@@ -1,4 +1,4 @@
-"""One gzip member written as a stream, the same bytes for the same content, with a label a reader can check first.
+"""Writes one gzip member as a stream: the same bytes for the same content, with a label that a reader can check first.
 
 The label (the gzip header's FCOMMENT, RFC 1952 2.3.1) carries the digest of the uncompressed document, so that whoever
 serves the compressed form can tell that it belongs to the document beside it without inflating it.

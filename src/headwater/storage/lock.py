@@ -1,4 +1,4 @@
-"""A file that one process holds alone, or several together, for as long as they live."""
+"""File locks: exclusive or shared between processes, and a mutex; the end of the process releases them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lock_shared(path: Path) -> int:
 
 
 class FileMutex:
-    """Work that one thread of one process does at a time; others wait, for as long as it takes.
+    """A mutex between threads and processes; others wait, for as long as it takes.
 
     A context manager, which the thread that is in it may enter again. The file is made when it is not there, and
     stays; it is open only meanwhile, because there may be thousands. Entering raises OSError.

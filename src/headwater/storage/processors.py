@@ -1,4 +1,4 @@
-"""How many processors there are for us."""
+"""The number of processors that this process may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a database file is to hold, and what of it a power loss may cost."""
+"""The schema of a database file, and how durable its transactions are."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
 
 def _is_incomplete(worked: PipelineResult) -> bool:
     scanned = worked.scanned
-    return bool(scanned.held_back or scanned.unsettled or scanned.remarks.get(notices.UNREADABLE))
+    return bool(scanned.held_back or scanned.unsettled or scanned.warnings.get(notices.UNREADABLE))
 
 
 def _summary(worked: PipelineResult, count: int, where: str, seconds: float) -> dict[str, object]:
@@ -179,7 +179,7 @@ def _summary(worked: PipelineResult, count: int, where: str, seconds: float) -> 
         "octets_read": scanned.octets,
         "held_back": str(scanned.held_back) if scanned.held_back else None,
         "changed_while_read": len(scanned.unsettled),
-        "notices": scanned.remarks,
+        "notices": scanned.warnings,
         "documents_written": list(published.written) if published else [],
         "documents_removed": list(published.removed) if published else [],
         "documents_kept": published.kept if published else 0,

@@ -1,1 +1,1 @@
-"""A folder of files as a set: what is there is compared with what the catalog says."""
+"""A folder of files as a set: scans compare the folder with the catalog, and record what differs."""

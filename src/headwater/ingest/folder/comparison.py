@@ -1,4 +1,4 @@
-"""What differs between a folder and the catalog: one merge of two sorted streams, nothing held in memory."""
+"""Compares a folder with the catalog: a merge of two sorted streams, so that nothing is held in memory."""
 
 from __future__ import annotations
 

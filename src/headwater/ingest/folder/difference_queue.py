@@ -1,4 +1,4 @@
-"""A queue of differences that goes to disk when it grows, so that a million of them cost no memory."""
+"""A queue of differences that spills to disk when it grows, so that a million of them cost no memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scan would find to do, without reading a file or recording anything."""
+"""A dry run of a scan: what it would find to do, without reading a file or recording anything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DryRun(msgspec.Struct, kw_only=True):
     octets: int = 0
     """How much would be read."""
     held_back: DeletionHold | None = None
-    remarks: dict[str, int] = msgspec.field(default_factory=dict)
+    warnings: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def dry_run(folder: Folder, held: Iterable[Resource], count: int, listener: Listener = silent) -> DryRun:
@@ -37,20 +37,20 @@ def dry_run(folder: Folder, held: Iterable[Resource], count: int, listener: List
     memos = ((one.uri, one.memo) for one in held)
     result = DryRun()
     tally = ComparisonCounts()
-    remarks = WarningLog(listener)
-    remarks.begin()
-    belonging = PathFilter(folder.root, folder.selection, folder.avoid)
+    warnings = WarningLog(listener)
+    warnings.begin()
+    path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
     left_out = 0
 
     def closed(one: UnreadableEntry) -> None:
-        remarks.add(unreadable(one.path, one.error))
+        warnings.add(unreadable(one.path, one.error))
 
     try:
-        walk = Walk(folder.root, folder.selection, avoid=folder.avoid, remark=remarks.add)
+        walk = Walk(folder.root, folder.selection, avoid=folder.avoid, warn=warnings.add)
         for one in compare(walk.everything(), memos, rules_mark(RULES, *folder.algorithms), tally, closed):
             if isinstance(one, MissingResource):
                 result.vanished += 1
-                left_out += not belonging.takes(path_of(one.uri))
+                left_out += not path_filter.takes(path_of(one.uri))
                 continue
             result.octets += one.octets
             if one.known:
@@ -61,5 +61,5 @@ def dry_run(folder: Folder, held: Iterable[Resource], count: int, listener: List
         raise FolderUnusable(f"cannot be published: {fault.__cause__}", where=str(folder.root)) from fault
     result.unchanged, result.kept = tally.unchanged, tally.kept
     result.held_back = judge(count - left_out, result.vanished - left_out, tally.found, folder.max_delete)
-    result.remarks = remarks.end(whole=True)
+    result.warnings = warnings.end(whole=True)
     return result

@@ -1,4 +1,4 @@
-"""Turns files that are new or may have changed into events: read, described, compared with what the set says."""
+"""Builds events from files that are new or may have changed: hashes them, describes them, compares with the set."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class EventBuilder:
         processes: int | None = None,
         clock: Callable[[], dt.datetime],
         stop: Callable[[], bool],
-        remark: Callable[[ScanWarning], None],
+        warn: Callable[[ScanWarning], None],
     ) -> None:
         self.mark = rules_mark(RULES, *algorithms)
         self._algorithms = algorithms
@@ -73,7 +73,7 @@ class EventBuilder:
         self._processes = processes
         self._clock = clock
         self._stop = stop
-        self._remark = remark
+        self._warn = warn
 
     def batches(
         self,
@@ -87,34 +87,34 @@ class EventBuilder:
         What is `overtaken` when its batch is made was recorded by somebody who has looked later, and is left alone.
         Raises Stopped, PlaceFault.
         """
-        readers = HashPool(
+        pool = HashPool(
             self._algorithms,
             mode=self._place_mode if self._place is not None else None,
             processes=self._processes,
             stop=self._stop,
         )
         items: list[Candidate] = []
-        readings: list[HashResult] = []
-        for block, found in readers.read(candidates, self._request):
+        results: list[HashResult] = []
+        for block, found in pool.read(candidates, self._request):
             items += block
-            readings += found
+            results += found
             if len(items) >= size:
-                yield self._batch(items, readings, held, overtaken)
-                items, readings = [], []
+                yield self._batch(items, results, held, overtaken)
+                items, results = [], []
         if items:
-            yield self._batch(items, readings, held, overtaken)
+            yield self._batch(items, results, held, overtaken)
 
     def _batch(
         self,
         items: list[Candidate],
-        readings: list[HashResult],
+        results: list[HashResult],
         held: Callable[[list[str]], dict[str, Resource]],
         overtaken: Container[str],
     ) -> EventBatch:
         known = held([one.uri for one in items])
         now = self._clock()
         batch = EventBatch()
-        for one, found in zip(items, readings, strict=True):
+        for one, found in zip(items, results, strict=True):
             if one.uri in overtaken:
                 batch.kept += one.uri in known
                 batch.unsettled.append(path_of(one.uri))
@@ -163,10 +163,10 @@ class EventBuilder:
             where = os.fsdecode(one.path)
             raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)
         if outcome == worker.UNREADABLE:
-            self._remark(unreadable(one.path, os.strerror(error)))
+            self._warn(unreadable(one.path, os.strerror(error)))
         elif outcome == worker.CHANGED:
             batch.unsettled.append(path_of(one.uri))
-            self._remark(ScanWarning(notices.BEING_WRITTEN, "changed while it was read: it is tried again", one.path))
+            self._warn(ScanWarning(notices.BEING_WRITTEN, "changed while it was read: it is tried again", one.path))
 
 
 def unreadable(path: bytes, error: str) -> ScanWarning:

@@ -1,4 +1,4 @@
-"""What is published of a file: length, digests, media type, and the time that a web server would state for it."""
+"""The published metadata of a file: length, digests, media type, and the time that a web server would state for it."""
 
 from __future__ import annotations
 

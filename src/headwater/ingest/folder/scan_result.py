@@ -1,4 +1,4 @@
-"""What one pass over a folder came to: counts, what was held back, what has to be looked at again."""
+"""The result of one scan: counts, deletions that were held back, paths that have to be looked at again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RACY_MOST = 5_000
 
 
 class ScanResult(msgspec.Struct, kw_only=True):
-    """What one pass did. `at`: all that had happened until then is recorded (None: not known to be so)."""
+    """What one scan did. `at`: all that had happened until then is recorded (None: not known to be so)."""
 
     at: dt.datetime | None = None
     opened: bool = False
@@ -31,7 +31,7 @@ class ScanResult(msgspec.Struct, kw_only=True):
     """Paths that changed while they were read: they are to be looked at again soon."""
     racy: list[bytes] = msgspec.field(default_factory=list)
     """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
-    remarks: dict[str, int] = msgspec.field(default_factory=dict)
+    warnings: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def changes(self) -> int:

@@ -87,28 +87,28 @@ class FolderScanner:
         self._breathe = breathe
         self._before_change = before_change
         self._seen = seen
-        self._remarks = WarningLog(listener)
-        self._belonging = PathFilter(folder.root, folder.selection, folder.avoid)
+        self._warnings = WarningLog(listener)
+        self._path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
         self._device: int | None = None
         self.links: dict[bytes, bytes] = {}
         """Links that the last passes followed (`Walk.links`)."""
         self._overtaken: set[str] = set()
         self._overtakes: set[str] | None = None
-        self._intake = EventBuilder(
+        self._event_builder = EventBuilder(
             folder.algorithms,
             place=folder.place,
             place_mode=folder.place_mode,
             processes=folder.processes,
             clock=clock,
             stop=stop,
-            remark=self._remarks.add,
+            warn=self._warnings.add,
         )
 
     def share(self, other: FolderScanner) -> None:
         """Follow the links and keep to the remarks of another scanner of the same set, in the middle of its passes."""
         self.links = other.links
         self._overtakes = other._overtaken
-        self._remarks.share(other._remarks)
+        self._warnings.share(other._warnings)
 
     def scan(self) -> ScanResult:
         """Compare the whole folder; load and open the set when it is new.
@@ -120,25 +120,25 @@ class FolderScanner:
             return self._scan_new()
         self._overtaken.clear()
         result = ScanResult(at=self._catalog.mark(self._name, self._clock()))
-        with self._pass(result, whole=True), DifferenceQueue() as spool:
+        with self._pass(result, whole=True), DifferenceQueue() as queue:
             total = self._catalog.state(self._name).count
             try:
                 walk = self._walk()
-                self._look(walk.everything(), self._rows(), spool, result, total)
+                self._look(walk.everything(), self._rows(), queue, result, total)
             except RootFault as fault:
                 self._hold_back(_reason(fault), total, total, result)
                 return result
-            vanished = spool.vanished - spool.left_out
+            vanished = queue.vanished - queue.left_out
             if vanished and not walk.still_there():
-                self._hold_back(HoldReason.ROOT_MISSING, vanished, total - spool.left_out, result)
-            self._settle(walk, spool, result, total)
+                self._hold_back(HoldReason.ROOT_MISSING, vanished, total - queue.left_out, result)
+            self._settle(walk, queue, result, total)
             self._remember(walk)
         return result
 
     def rescan(self, paths: Iterable[bytes]) -> ScanResult:
         """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open."""
         result = ScanResult()
-        with self._pass(result, whole=False), DifferenceQueue() as spool:
+        with self._pass(result, whole=False), DifferenceQueue() as queue:
             total = self._catalog.state(self._name).count
             try:
                 walk = self._walk()
@@ -150,9 +150,9 @@ class FolderScanner:
                 exact = self._catalog.get(self._name, [uri])
                 here, below = _split(walk.at(path), uri)
                 memos = [(one.uri, one.memo) for one in exact.values()]
-                self._look(here, memos, spool, result, None)
-                self._look(below, self._rows(uri + "/"), spool, result, None)
-            self._settle(walk, spool, result, total)
+                self._look(here, memos, queue, result, None)
+                self._look(below, self._rows(uri + "/"), queue, result, None)
+            self._settle(walk, queue, result, total)
             self.links |= walk.links
         return result
 
@@ -163,13 +163,13 @@ class FolderScanner:
 
     def _walk(self, *, names_only: bool = False) -> Walk:
         folder = self._folder
-        return Walk(folder.root, folder.selection, avoid=folder.avoid, remark=self._remarks.add, names_only=names_only)
+        return Walk(folder.root, folder.selection, avoid=folder.avoid, warn=self._warnings.add, names_only=names_only)
 
     @contextmanager
     def _pass(self, result: ScanResult, *, whole: bool) -> Iterator[None]:
-        self._remarks.begin()
+        self._warnings.begin()
         yield
-        result.remarks = self._remarks.end(whole=whole)
+        result.warnings = self._warnings.end(whole=whole)
 
     def _pause(self) -> None:
         if self._stop():
@@ -182,15 +182,15 @@ class FolderScanner:
         self,
         seen: Iterable[WalkEntry],
         held: Iterable[tuple[str, bytes]],
-        spool: DifferenceQueue,
+        queue: DifferenceQueue,
         result: ScanResult,
         total: int | None,
     ) -> None:
         tally = ComparisonCounts()
         for one in self._differences(seen, held, tally, total):
-            spool.put(one)
+            queue.put(one)
             if isinstance(one, MissingResource) and self._is_left_out(one.uri):
-                spool.left_out += 1
+                queue.left_out += 1
         result.unchanged += tally.unchanged
         result.kept += tally.kept
 
@@ -198,11 +198,11 @@ class FolderScanner:
         self, seen: Iterable[WalkEntry], held: Iterable[tuple[str, bytes]], tally: ComparisonCounts, total: int | None
     ) -> Iterator[Candidate | MissingResource]:
         usual = LONG_URI - self._folder.uri_prefix_length
-        for one in compare(self._breathing(seen, tally, total), held, self._intake.mark, tally, self._unreadable):
+        for one in compare(self._pausing(seen, tally, total), held, self._event_builder.mark, tally, self._unreadable):
             if len(one.uri) <= usual or isinstance(one, MissingResource) or self._fits(one):
                 yield one
 
-    def _breathing(self, seen: Iterable[WalkEntry], tally: ComparisonCounts, total: int | None) -> Iterator[WalkEntry]:
+    def _pausing(self, seen: Iterable[WalkEntry], tally: ComparisonCounts, total: int | None) -> Iterator[WalkEntry]:
         for number, one in enumerate(seen):
             if number % _BREATH == 0:
                 self._pause()
@@ -222,45 +222,45 @@ class FolderScanner:
 
     def _is_left_out(self, uri: str) -> bool:
         """Whether the settings no longer take it: then it goes by its owner's will, whatever lies in the folder."""
-        return not self._belonging.takes(path_of(uri))
+        return not self._path_filter.takes(path_of(uri))
 
     def _unreadable(self, one: UnreadableEntry) -> None:
-        self._remarks.add(unreadable(one.path, one.error))
+        self._warnings.add(unreadable(one.path, one.error))
 
     def _fits(self, one: Candidate) -> bool:
         """Whether a file is published whose URI is longer than usual; and say so, or why not."""
         length = self._folder.uri_prefix_length + len(one.uri)
         if length > LONGEST_URI or not _is_acceptable(one.uri):
-            self._remarks.add(
+            self._warnings.add(
                 ScanWarning(notices.URI_TOO_LONG, f"left out: its URI would have {length:,} characters", one.path)
             )
             return False
         text = f"its URI has {length:,} characters, more than a Sitemap may have"
-        self._remarks.add(ScanWarning(notices.LONG_URI, text, one.path))
+        self._warnings.add(ScanWarning(notices.LONG_URI, text, one.path))
         return True
 
     # Steps 2 and 3: judge and record deletions
 
-    def _settle(self, walk: Walk, spool: DifferenceQueue, result: ScanResult, total: int) -> None:
+    def _settle(self, walk: Walk, queue: DifferenceQueue, result: ScanResult, total: int) -> None:
         if result.held_back is None:
-            vanished = spool.vanished - spool.left_out
-            found = total - spool.vanished + spool.candidates
+            vanished = queue.vanished - queue.left_out
+            found = total - queue.vanished + queue.candidates
             moved = self._device is not None and self._device != walk.state.st_dev
-            held = total - spool.left_out
+            held = total - queue.left_out
             verdict = judge(held, vanished, found, self._folder.max_delete, device_changed=moved)
             if verdict is not None:
                 self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
-        returned = self._delete(walk, spool, result)
-        candidates = (one for one in spool.take() if isinstance(one, Candidate))
+        returned = self._delete(walk, queue, result)
+        candidates = (one for one in queue.take() if isinstance(one, Candidate))
         known = partial(self._catalog.get, self._name)
         changing = self._changing(chain(returned, candidates))
-        for batch in self._intake.batches(changing, known, overtaken=self._overtaken):
+        for batch in self._event_builder.batches(changing, known, overtaken=self._overtaken):
             self._record(batch.events)
             if batch.memos:
                 self._tell_overtaken(uri for uri, _memo in batch.memos)
                 self._catalog.remember(self._name, batch.memos)
             result.add(batch)
-            self._listener(Progress("read", result.read, spool.candidates, result.octets))
+            self._listener(Progress("read", result.read, queue.candidates, result.octets))
             self._pause()
 
     def _changing(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -268,17 +268,17 @@ class FolderScanner:
             self._before_change()
             yield one
 
-    def _delete(self, walk: Walk, spool: DifferenceQueue, result: ScanResult) -> list[Candidate]:
+    def _delete(self, walk: Walk, queue: DifferenceQueue, result: ScanResult) -> list[Candidate]:
         """Record the deletions; return what is there after all: a file that was being replaced as the walk came by.
 
         While deletions are held back, those that the settings want are recorded all the same.
         """
-        if result.held_back is not None and not spool.left_out:
+        if result.held_back is not None and not queue.left_out:
             return []
         returned: list[Candidate] = []
         vanished = (
             one.uri
-            for one in spool.take()
+            for one in queue.take()
             if isinstance(one, MissingResource) and (result.held_back is None or self._is_left_out(one.uri))
         )
         for uris in batched(vanished, BATCH):
@@ -312,7 +312,7 @@ class FolderScanner:
         result.kept += vanished
         result.at = None
         text = f"deletions are held back: {result.held_back}"
-        self._remarks.add(ScanWarning(notices.HELD_BACK, text, self._folder.root))
+        self._warnings.add(ScanWarning(notices.HELD_BACK, text, self._folder.root))
 
     # A set that is new
 
@@ -327,7 +327,7 @@ class FolderScanner:
                 self._before_change()
                 seen = walk.everything()
                 candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)
-                for batch in self._intake.batches(candidates, lambda _uris: {}, LOAD_BATCH):
+                for batch in self._event_builder.batches(candidates, lambda _uris: {}, LOAD_BATCH):
                     self._before_change()
                     self._catalog.load(self._name, batch.events)
                     result.add(batch)

@@ -1,4 +1,4 @@
-"""What the scanner remembers of a file that it has hashed, so that an untouched file is never read again.
+"""The stat signature of a hashed file, kept in the catalog, so that an untouched file is never read again.
 
 A signature is size, mtime, ctime and inode. It is trusted only when the file had been at rest for a moment before it
 was read: a file system's clock moves in ticks, and a write in the tick of the read would leave the same signature (the

@@ -1,4 +1,4 @@
-"""Says once, and not without end, what a scan leaves out: a million unreadable files make one line, not a million."""
+"""The warnings of scans: each is reported once, at most ten for each rule, and the rest are counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REMEMBERED = 10_000
 
 
 class WarningLog:
-    """Counts remarks by rule and tells a listener of those that the pass before did not make."""
+    """Counts warnings by rule and reports those that the scan before did not have."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -35,21 +35,21 @@ class WarningLog:
         self._now = set()
         self._at_begin = frozenset(self._known)
 
-    def add(self, remark: ScanWarning) -> None:
+    def add(self, warn: ScanWarning) -> None:
         """One place is left out, or nearly."""
-        self._counts[remark.rule] += 1
-        key = (remark.rule, remark.path)
+        self._counts[warn.rule] += 1
+        key = (warn.rule, warn.path)
         if len(self._now) < _REMEMBERED:
             self._now.add(key)
-        if key in self._known or self._told[remark.rule] >= EXAMPLES:
+        if key in self._known or self._told[warn.rule] >= EXAMPLES:
             return
-        self._told[remark.rule] += 1
+        self._told[warn.rule] += 1
         if len(self._known) < _REMEMBERED:
             self._known.add(key)
-        self._listener(Notice(remark.rule, remark.message, os.fsdecode(remark.path)))
+        self._listener(Notice(warn.rule, warn.message, os.fsdecode(warn.path)))
 
     def end(self, *, whole: bool) -> dict[str, int]:
-        """The pass is over: how often each rule was remarked on. A `whole` pass has said everything that is to say."""
+        """The pass is over: how many warnings each rule had. A `whole` pass has said everything that is to say."""
         for rule, count in self._counts.items():
             if self._told[rule] >= EXAMPLES < count:
                 self._listener(Notice(rule, f"and so for {count - EXAMPLES:,} more"))

@@ -1,4 +1,4 @@
-"""What each document of a source says: its head from the site, its entries from the catalog's rows.
+"""The content of each document of a source: its head from the site, its entries from the catalog's rows.
 
 Pure: rows in, records of the standard out. The writer turns records into octets.
 """

@@ -1,6 +1,8 @@
-"""Processes that print many pages at once, while the publisher puts them into their places one by one.
+"""A pool of processes that render pages of a Resource List in parallel.
 
-Processes, not threads: printing holds the interpreter's lock. Programs of their own, not forks: see
+The publisher writes them into the store one by one, in the order of their numbers.
+
+Processes, not threads: rendering holds the interpreter's lock. Programs of their own, not forks: see
 `ingest.folder.hashing.pool`.
 """
 
@@ -25,15 +27,15 @@ from headwater.publish.store_writer import read_range
 from headwater.storage.processors import processors
 
 POOL_ENTRIES = 60_000
-"""With fewer entries to print, starting processes takes as long as it saves."""
+"""With fewer entries to render, starting processes takes as long as it saves."""
 
 _PROGRAM = "headwater.publish.rendering.worker"
 _AHEAD = 2
-"""Pages that a process has in hand: one that it prints, and one that waits or is being put into its place."""
+"""Pages that a process has in hand: one that it renders, and one that waits or is being put into its place."""
 
 
 class RenderPool:
-    """Where processes for printing come from: they read the SQLite file `catalog`; without one there are none.
+    """Starts the processes: they read the SQLite file `catalog`; without one there are none.
 
     Safe for several threads: one publication at a time has processes, the others do without.
     """
@@ -44,8 +46,8 @@ class RenderPool:
         self._turn = threading.Lock()
 
     @contextmanager
-    def printing(self, order: RenderJob, numbers: Sequence[int], entries: int) -> Iterator[PageRendering]:
-        """Have these pages printed, which have so many entries together, as far as that saves time."""
+    def rendering(self, order: RenderJob, numbers: Sequence[int], entries: int) -> Iterator[PageRendering]:
+        """Have these pages rendered, which have so many entries together, as far as that saves time."""
         count = min(self._processes, len(numbers))
         if self._catalog is None or count < 2 or entries < POOL_ENTRIES or not self._turn.acquire(blocking=False):
             yield PageRendering(())
@@ -60,13 +62,13 @@ class RenderPool:
 
 
 class PageRendering:
-    """The pages of one publication while they are printed."""
+    """The pages of one publication while processes render them."""
 
     def __init__(self, processes: Sequence[_Process]) -> None:
         self._processes = cycle(processes or (None,))
 
     def take(self) -> tuple[dt.datetime, Iterator[bytes]] | None:
-        """The next page in the order of their numbers, as `printing.page` gives it; None: the caller prints it.
+        """The next page in the order of their numbers, as `worker.page` gives it; None: the caller renders it.
 
         Its blocks are good until the next call.
         """
@@ -127,7 +129,7 @@ class _Process:
 
     @staticmethod
     def _end(popen: subprocess.Popen[bytes]) -> None:
-        """Nobody waits for what it still prints."""
+        """Nobody waits for what it still renders."""
         popen.kill()
         for stream in (popen.stdin, popen.stdout):
             assert stream is not None

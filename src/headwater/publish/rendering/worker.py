@@ -1,8 +1,8 @@
-"""One page of a Resource List as octets; run as a program, it prints pages for a publisher in another process.
+"""A render worker: a process that renders pages of a Resource List for a publisher in another process.
 
-Such a process (`printers.py`) reads the catalog itself, from a snapshot of its own, and puts each page into a nameless
-file that it shares with the publisher. It never touches a document: putting pages into their places, in their order,
-stays with the publisher.
+It is started by the pool (`pool.py`), reads the catalog itself, from a snapshot of its own, and puts each page into an
+anonymous file that it shares with the publisher. It never touches a document: writing pages into the store, in their
+order, stays with the publisher.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RenderJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is told first: the SQLite file to read, the files (descriptors) to print to one after another."""
+    """The first message to a process: the SQLite file to read, the files (descriptors) to write to in turn."""
 
     order: RenderJob
     catalog: str
@@ -44,7 +44,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerReply(msgspec.Struct, frozen=True):
-    """What a process says of a page: its size in octets, and when its snapshot had been taken."""
+    """What a process answers for a page: its size in octets, and when its snapshot had been taken."""
 
     octets: int
     completed: dt.datetime
@@ -77,7 +77,7 @@ def _write_page(blocks: Iterator[bytes], descriptor: int) -> int:
 
 
 def _serve() -> None:
-    """Print the pages whose numbers come in, until there are no more; the files take turns."""
+    """Render the pages whose numbers come in, until there are no more; the files take turns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the publisher decides what an interruption means
     gc.disable()  # nothing here makes cycles
     job = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerRequest)
@@ -90,5 +90,5 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    with suppress(OSError, HeadwaterError):  # the publisher prints the page itself, and says what is in the way
+    with suppress(OSError, HeadwaterError):  # the publisher renders the page itself, and says what is in the way
         _serve()

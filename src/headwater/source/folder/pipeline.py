@@ -192,7 +192,7 @@ class FolderPipeline:
         self._put_up_fence()
         if self.at is None and before.opened_at is not None:
             self._is_unsure()
-            self._publisher.breaks.mend(self.name)
+            self._publisher.history.reset(self.name)
         turned = self._publisher.rotate(self.name) if before.opened_at is not None else None
         scanned = self._scanner.scan()
         self._is_overtaken = False
@@ -236,7 +236,7 @@ class FolderPipeline:
 
     def _is_unsure(self) -> bool:
         if self._is_overtaken is None:
-            self._is_overtaken = self._publisher.breaks.is_overtaken(self.name)
+            self._is_overtaken = self._publisher.history.is_older_than_documents(self.name)
         return self._is_overtaken
 
     def _print(self, *, force_pages: bool, check: bool = False) -> PublishResult:

@@ -280,7 +280,7 @@ class FolderWorker:
         self.health.scans += 1
         self.health.scan_seconds = took
         self.health.scanned_at = self._set.at
-        self.health.remarks = worked.scanned.remarks
+        self.health.remarks = worked.scanned.warnings
         self._after(worked)
 
     def _regular_at(self) -> float:

@@ -1,6 +1,6 @@
-"""One file read once: its digests, its state before and after, and, where a static tree is wanted, its place there.
+"""Hashes files: one is read once for all digests, and gets its place in the static tree where there is one.
 
-This module is also the program of the reading processes (`readers.py`): with nothing but the standard library and
+This module is also the program of the pool's processes (`pool.py`): with nothing but the standard library and
 what lies beside it, so that such a process starts in milliseconds. Requests and answers are marshalled tuples.
 
 A file is opened once, by a path without links, and what is read, copied or linked is that very file: whoever exchanges

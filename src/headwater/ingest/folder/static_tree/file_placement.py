@@ -1,4 +1,4 @@
-"""Places in a static tree: one open file gets its place there, as a hard link or as a copy. Standard library only.
+"""Puts one open file into a static tree, as a hard link or as a copy. Standard library only.
 
 What is linked or copied is the file that is open, whatever lies at its path by now.
 """

@@ -1,4 +1,4 @@
-"""The static tree of a set's resources: every file of the set in its place, as a link or a copy, and nothing else.
+"""The static tree of a set: a link or a copy of every file of the set, and nothing else.
 
 New and changed files get their places while they are read (`reading`), before a list can name them; deleted ones leave
 theirs after no list names them any more. A note in the state folder says for which mode and place that was last

@@ -1,4 +1,4 @@
-"""Which paths of a folder the set takes by its settings alone, whatever lies there now."""
+"""The path filter: which paths of a folder belong to the set by its settings alone, whatever lies there now."""
 
 from __future__ import annotations
 

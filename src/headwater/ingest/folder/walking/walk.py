@@ -1,4 +1,4 @@
-"""Walks a folder so that the relative URIs of its files come in the order of their octets, whatever the tree holds.
+"""Walks a folder: yields its files in the order of their relative URIs.
 
 Siblings are sorted by their percent-encoded name, folders with a slash behind it; depth first that is the order of
 whole URIs, so the walk can be merged with the catalog's sorted resources without holding either. Symbolic links are
@@ -128,14 +128,14 @@ class Walk:
         selection: Selection,
         *,
         avoid: Iterable[bytes] = (),
-        remark: Callable[[ScanWarning], None] = lambda _remark: None,
+        warn: Callable[[ScanWarning], None] = lambda _warn: None,
         names_only: bool = False,
     ) -> None:
         self._names_only = names_only
         self.links: dict[bytes, bytes] = {}
         """Links that were followed: relative path -> relative path of where they lead. The first LINKS of them."""
         self._selection = selection
-        self._remark = remark
+        self._warn = warn
         self._avoid = frozenset(avoid)
         try:
             self._root = os.path.realpath(root, strict=True)
@@ -281,7 +281,7 @@ class Walk:
         if real is None:
             return None
         if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
-            self._remark(
+            self._warn(
                 ScanWarning(notices.LINK_LOOP, "a link that leads back into the folders above it is not followed", path)
             )
             return None
@@ -300,7 +300,7 @@ class Walk:
         return False
 
     def _leave_state(self, path: bytes) -> None:
-        self._remark(
+        self._warn(
             ScanWarning(notices.STATE_FOLDER, "a folder with the state of a Headwater command is left out", path)
         )
 
@@ -312,7 +312,7 @@ class Walk:
         real = os.path.realpath(path, strict=True)
         if real == self._root or real.startswith(self._below):
             return real
-        self._remark(ScanWarning(notices.LINK_OUT, "a link that leads out of the folder is not followed", path))
+        self._warn(ScanWarning(notices.LINK_OUT, "a link that leads out of the folder is not followed", path))
         return None
 
     def _file(self, frame: _Frame, key: str) -> WalkEntry | None:
@@ -335,7 +335,7 @@ class Walk:
         if stat.S_ISREG(found.st_mode):
             return FileEntry(uri, path, found)
         if not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
-            self._remark(ScanWarning(notices.NOT_A_FILE, "a pipe, socket or device is left out", path))
+            self._warn(ScanWarning(notices.NOT_A_FILE, "a pipe, socket or device is left out", path))
         return None
 
     def _unlisted(self, frame: _Frame, cause: OSError) -> Iterator[UnreadableEntry]:
@@ -354,7 +354,7 @@ class Walk:
         if cause.errno in _GONE:
             return None
         if cause.errno == errno.ELOOP:
-            self._remark(ScanWarning(notices.LINK_LOOP, "a link that leads to itself is not followed", path))
+            self._warn(ScanWarning(notices.LINK_LOOP, "a link that leads to itself is not followed", path))
             return None
         return UnreadableEntry(uri, path, cause.strerror or str(cause))
 

@@ -1,4 +1,4 @@
-"""Which paths a hint really means: the topmost of those named, and those by which links lead to the same files."""
+"""Expands the paths of a hint: the topmost of those named, and those by which links lead to the same files."""
 
 from __future__ import annotations
 

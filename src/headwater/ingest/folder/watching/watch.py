@@ -1,4 +1,6 @@
-"""Hints from the operating system on where a folder has changed. A hint may be missing or wrong: scans are the truth.
+"""File system notifications: hints on where a folder has changed.
+
+A hint may be missing or wrong: scans are the truth.
 
 On Linux they come from inotify (`inotify.py`), elsewhere from watchfiles. What cannot be told is turned into a wider
 hint: a root that goes away, a lost watch, or more events than the system keeps hint everything.

@@ -1,0 +1,208 @@
+"""Writes the Source Description and robots.txt, and knows which sets of the site are published."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+
+from headwater import notices
+from headwater.catalog.interface import Catalog, SetState, UnknownSet
+from headwater.progress import Listener, Notice
+from headwater.publish import plan
+from headwater.publish.integrity import IntegrityCheck
+from headwater.publish.publication_state import decode_publication, fingerprint
+from headwater.publish.rendering import documents
+from headwater.publish.site import (
+    DESCRIPTION_PARTS,
+    ROBOTS,
+    SOURCE_DESCRIPTION,
+    Site,
+    capability_list_name,
+    resource_list_name,
+    source_description_name,
+    top_names,
+)
+from headwater.publish.store_writer import Store, StoreWriter
+from headwater.spec.escape import escape
+
+
+class SiteDocuments:
+    """The documents of a site that are about all its sets. Safe for several threads."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        site: Site,
+        clock: Callable[[], dt.datetime],
+        listener: Listener,
+        *,
+        keep_others: bool,
+        may_write: Callable[[], None],
+        integrity: IntegrityCheck,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._site = site
+        self._clock = clock
+        self._listener = listener
+        self._keep_others = keep_others
+        self._may_write = may_write
+        self._integrity = integrity
+        self._lock = threading.Lock()
+        self._named: frozenset[str] | None = None
+        self._published: set[str] = set()
+        self._first_published = 0
+        """So many of the first sets have been found to be published: what one publication costs is no matter of how
+        many sets there are."""
+        self._unnamed: set[str] = set()
+        self._looked = False
+
+    def set_published(self, name: str, *, check: bool) -> None:
+        """All documents of a set are in the store: name it, once every set is published.
+
+        With `check`, what names it is looked at, too.
+        """
+        self._published.add(name)
+        if check and not self._is_description_sound(name):
+            self._named = None
+        if self._named is None or name not in self._named:
+            self._unnamed.add(name)
+            if self._is_whole():
+                self.publish_site()
+
+    def set_incomplete(self, name: str) -> None:
+        """The documents of a set are about to be written anew: it counts as unpublished until they are."""
+        self._published.discard(name)
+
+    def publish_site(self) -> tuple[str, ...]:
+        """Write the Source Description and robots.txt for the sets that are published; return the names that changed.
+
+        `publish` calls it as soon as every set is published. A driver that will not wait for a set that fails calls
+        `name_published`: a source that named only some of its sets without need would look as if it had no others.
+        """
+        with self._lock:
+            unnamed = frozenset(self._unnamed)
+            published = self._published_names()
+            store_writer = self._store_writer()
+            descriptions = list(documents.source_descriptions(self._site, published))
+            for name, head, entries in descriptions:
+                store_writer.document(name, head, entries)
+            top = self._store.get(SOURCE_DESCRIPTION)
+            if top is not None and plan.is_over(top.modified, self._clock()):  # parts of what was a larger site
+                store_writer.sweep(DESCRIPTION_PARTS, {name for name, _head, _entries in descriptions})
+            if self._owns_robots():
+                store_writer.blocks(ROBOTS, [documents.robots(self._site, published)])
+            else:
+                lines = documents.robots(self._site, published).decode().splitlines()
+                missing = "; ".join(line for line in lines if line.startswith("Sitemap:"))
+                self._listener(
+                    Notice(notices.FOREIGN_ROBOTS, f"robots.txt is not ours and stays as it is; add to it: {missing}")
+                )
+            self._named = frozenset(published)
+            self._unnamed -= unnamed & self._named
+            return tuple(store_writer.written)
+
+    def name_published(self) -> None:
+        """Name the sets that are published and not named yet, though others are not published."""
+        if not self._looked and not self.is_site_published():  # what an earlier run has left
+            self._unnamed.update(self._published_names())
+        self._looked = True
+        if self._unnamed:
+            self.publish_site()
+
+    def _owns_robots(self) -> bool:
+        held = self._store.open(ROBOTS)
+        if held is None:
+            return True
+        with held[1] as file:
+            return file.readline(200).startswith(documents.ROBOTS_MARK.encode())
+
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
+        """Whether the set may be shown: its documents are there, and the Source Description names it."""
+        return self.has_documents(name, state) and (self._named is None or name in self._named)
+
+    def is_known_published(self, name: str | None) -> bool:
+        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
+        if name is None:
+            return self._named is not None
+        return name in self._published and (self._named is None or name in self._named)
+
+    def is_known_whole(self, name: str) -> bool:
+        """Whether it is known, without asking the catalog, that all documents of the set are there."""
+        return name in self._published
+
+    def has_documents(self, name: str, state: SetState | None = None) -> bool:
+        """Whether all documents of the set are in the store, in the shape that this site gives them.
+
+        The catalog is asked for what it holds of the set, unless the caller knows that.
+        """
+        if name in self._published:
+            return True
+        try:
+            return self._is_left(self._catalog.state(name) if state is None else state)
+        except UnknownSet:
+            return False
+
+    def _is_left(self, state: SetState) -> bool:
+        """Whether an earlier publication has left all documents of a set; then that is known from now on."""
+        name = state.name
+        if decode_publication(state.notes).fingerprint != fingerprint(self._site, self._site.settings(name)):
+            return False
+        if not all(self._store.is_sound(one) or self._integrity.is_complete(one) for one in top_names(name)):
+            return False
+        self._published.add(name)
+        return True
+
+    def is_site_published(self) -> bool:
+        """Whether the Source Description in the store is one of this site."""
+        if self._named is None and self._is_whole():
+            store_writer = self._store_writer()
+            names = self._published_names()
+            if all(
+                store_writer.says(name, store_writer.render(head, entries))
+                for name, head, entries in documents.source_descriptions(self._site, names)
+            ):
+                self._named = frozenset(names)
+        return self._named is not None
+
+    def _is_description_sound(self, name: str) -> bool:
+        """Whether what names this set is there; the publications of the others see to theirs."""
+        names = {source_description_name(self._site, name), SOURCE_DESCRIPTION}
+        return all(self._store.is_sound(name) for name in names) and self._store.get(ROBOTS) is not None
+
+    def _published_names(self) -> tuple[str, ...]:
+        """The sets to name; in an order that does not depend on which of them this run is about."""
+        if len(self._published) < len(self._site.sets):
+            mine = {one.name for one in self._site.sets} - self._published
+            for state in self._catalog.sets():  # read once, however many of them are not published
+                if state.name in mine:
+                    self._is_left(state)
+        names = [one.name for one in self._site.sets if one.name in self._published]
+        return tuple(sorted([*names, *self._others()])) if self._keep_others else tuple(names)
+
+    def _others(self) -> Iterator[str]:
+        """Sets that earlier runs have published at the same base URL; its Capability List says which URL that was."""
+        mine = {one.name for one in self._site.sets}
+        for state in self._catalog.sets():
+            if state.name in mine or decode_publication(state.notes).is_first:
+                continue
+            held = self._store.open(capability_list_name(state.name))
+            if held is None:
+                continue
+            with held[1] as file:
+                if escape(self._site.url(resource_list_name(state.name))).encode() in file.read():
+                    yield state.name
+                else:
+                    text = f"the set {state.name!r} was published for another base URL: it is no longer named"
+                    self._listener(Notice(notices.OTHER_BASE, text))
+
+    def _store_writer(self) -> StoreWriter:
+        return StoreWriter(self._store, self._site.profile, self._may_write, self._integrity.etags)
+
+    def _is_whole(self) -> bool:
+        sets = self._site.sets
+        while self._first_published < len(sets) and self.has_documents(sets[self._first_published].name):
+            self._first_published += 1
+        return len(self._published) == len(sets)
