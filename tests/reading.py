@@ -1,7 +1,7 @@
 """A document read at once into its three parts, as most tests want it."""
 
 from headwater.spec import reader
-from headwater.spec.lapses import Warned
+from headwater.spec.reading.reader_warnings import Warned
 from headwater.spec.records import Document, Entry
 
 

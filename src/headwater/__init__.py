@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from headwater.progress import Progress as Progress
     from headwater.spec.hashes import Digest as Digest
     from headwater.spec.kinds import Kind as Kind
-    from headwater.spec.lapses import Warned as Warned
     from headwater.spec.reader import Reader as Reader
     from headwater.spec.reader import Reading as Reading
     from headwater.spec.reader import WholeReading as WholeReading
     from headwater.spec.reader import read_bytes as read_bytes
     from headwater.spec.reader import read_document as read_document
+    from headwater.spec.reading.reader_warnings import Warned as Warned
     from headwater.spec.records import Change as Change
     from headwater.spec.records import Document as Document
     from headwater.spec.records import Entry as Entry
@@ -102,7 +102,7 @@ _HOMES = {
     "headwater.progress": "Done Listener Notice Progress",
     "headwater.spec.hashes": "Digest",
     "headwater.spec.kinds": "Kind",
-    "headwater.spec.lapses": "Warned",
+    "headwater.spec.reading.reader_warnings": "Warned",
     "headwater.spec.reader": "Reader Reading WholeReading read_bytes read_document",
     "headwater.spec.records": "Change Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",

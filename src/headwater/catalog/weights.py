@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Final, NoReturn
 
 from headwater.catalog.interface import Metadata, Unacceptable
-from headwater.spec import grammar
-from headwater.spec.escape import WriteRefused, escape
-from headwater.spec.markup import Pen
+from headwater.spec.reading.text_values import URI_CHARACTERS
 from headwater.spec.records import Link
-from headwater.spec.values import URI_CHARACTERS
+from headwater.spec.writing import value_checks as grammar
+from headwater.spec.writing.markup import MarkupWriter
+from headwater.spec.writing.xml_text import WriteRefused, escape
 
 URI_PREFIX_OCTETS: Final = 300
 """The longest URI of a set's folder of resources for which the bound holds."""
@@ -41,7 +41,7 @@ _usual_hash = re.compile(f"{_MD5} {_SHA_256}|{_SHA_256}|{_MD5}").fullmatch
 _usual_hashes = re.compile(f"(?:{_MD5} {_SHA_256}\n|{_SHA_256}\n|{_MD5}\n)*+").fullmatch
 _plain_uri = re.compile(f"[{URI_CHARACTERS}]*+").fullmatch
 _plain_uris = re.compile(f"[{URI_CHARACTERS}\n]*+").fullmatch
-_pen = Pen("url")
+_markup = MarkupWriter("url")
 
 
 def weight(uri: str, metadata: Metadata) -> int:
@@ -132,4 +132,4 @@ def _link_octets(link: Link) -> int:
         raise Unacceptable("a link with a path, which stands only in manifests", where=link.href, rule="RS-MD-10")
     if link.length is not None and not 0 <= link.length < _LENGTH_END:
         _refuse_length(link.length)
-    return len(_pen.link(link).encode()) + _LINK_MARGIN
+    return len(_markup.link(link).encode()) + _LINK_MARGIN

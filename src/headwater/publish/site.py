@@ -16,8 +16,8 @@ import msgspec
 
 from headwater.catalog.weights import URI_PREFIX_OCTETS
 from headwater.errors import UsageFault
-from headwater.spec.escape import escape
 from headwater.spec.writer import Profile
+from headwater.spec.writing.xml_text import escape
 
 SOURCE_DESCRIPTION = ".well-known/resourcesync"
 ROBOTS = "robots.txt"

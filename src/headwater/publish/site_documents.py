@@ -24,7 +24,7 @@ from headwater.publish.site import (
     top_names,
 )
 from headwater.publish.store_writer import Store, StoreWriter
-from headwater.spec.escape import escape
+from headwater.spec.writing.xml_text import escape
 
 
 class SiteDocuments:

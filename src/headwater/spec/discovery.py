@@ -1,4 +1,4 @@
-"""Where a source says that it is one: Link headers, `link` elements of web pages, robots.txt (RS-DISC-02…08).
+"""Finds a Source Description from Link headers, `link` elements of web pages and robots.txt (RS-DISC-02…08).
 
 Each function takes whatever a server sent, in time linear to its length, reads at most a bounded part of it, and never
 raises. Relations are in lower case; targets are absolute where `base` is.

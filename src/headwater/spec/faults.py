@@ -1,4 +1,4 @@
-"""What a document can do wrong that ends its reading: every kind of fault with its rule id and, if known, the line."""
+"""Errors that end the reading of a document, each with its rule id and, where known, the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a document a reader is ready to take: every bound that keeps a hostile document harmless."""
+"""Bounds on documents that are read: size, depth, counts and lengths, so that a hostile document does no harm."""
 
 from __future__ import annotations
 

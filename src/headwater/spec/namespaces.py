@@ -1,4 +1,4 @@
-"""The names that XML knows: two namespaces, and the link relations that have rules of their own."""
+"""XML namespaces, and the link relations that have rules of their own."""
 
 from __future__ import annotations
 

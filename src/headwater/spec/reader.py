@@ -1,8 +1,8 @@
 """Reads any ResourceSync document or Sitemap from octets as they arrive: leniently, in flat memory, trusting nothing.
 
-expat is the one authority on XML. In front of it a shortcut takes runs of `url` elements of the usual shape where the
-result cannot differ (see `shortcut`); behind it `elements` turns events into records. What had to be forgiven is kept
-as warnings with rule ids (docs/rules.md); what cannot be forgiven is a `DocumentFault`.
+expat is the one authority on XML. In front of it a fast path takes runs of `url` elements of the usual shape where the
+result cannot differ (`reading/fast_entries`); behind it `reading/record_builder` turns events into records. What had to
+be forgiven is kept as warnings with rule ids (docs/rules.md); what cannot be forgiven is a `DocumentFault`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from headwater.spec import shortcut
-from headwater.spec.elements import Assembly
-from headwater.spec.encodings import SNIFFED, Recoder, foreign
 from headwater.spec.faults import DocumentFault, LimitExceeded
-from headwater.spec.inflate import Inflater
 from headwater.spec.kinds import Kind
-from headwater.spec.lapses import Ledger, Warned
 from headwater.spec.limits import DOCUMENT_OCTETS, ReadLimits
+from headwater.spec.reading import fast_entries
+from headwater.spec.reading.encodings import SNIFFED, Recoder, foreign
+from headwater.spec.reading.gzip_input import Inflater
+from headwater.spec.reading.reader_warnings import ReaderWarnings, Warned
+from headwater.spec.reading.record_builder import RecordBuilder
+from headwater.spec.reading.required_heads import judge
+from headwater.spec.reading.xml_parser import XmlParser
 from headwater.spec.records import Document, Entry
-from headwater.spec.requirements import judge
-from headwater.spec.tokens import Tokens
 
 __all__ = ["ReadLimits", "Reader", "Reading", "Warned", "WholeReading", "read_bytes", "read_document"]
 
@@ -41,13 +41,13 @@ class Reader:
 
     def __init__(self, base_uri: str | None = None, limits: ReadLimits | None = None, *, quick: bool = True) -> None:
         self._limits = limits or ReadLimits()
-        self._ledger = Ledger()
+        self._warnings = ReaderWarnings()
         self._where = base_uri
-        self._assembly = Assembly(base_uri, self._limits, self._ledger)
+        self._builder = RecordBuilder(base_uri, self._limits, self._warnings)
         self._inflater = Inflater(self._limits)
-        self._tokens = Tokens(self._assembly, self._limits)
-        self._shortcut = shortcut.Shortcut(self._assembly)
-        self._quick = quick and shortcut.applicable(self._limits)
+        self._tokens = XmlParser(self._builder, self._limits)
+        self._fast_entries = fast_entries.FastEntries(self._builder)
+        self._quick = quick and fast_entries.applicable(self._limits)
         self._bound = False
         self._recoder: Recoder | None = None
         self._sniffed = False
@@ -80,22 +80,22 @@ class Reader:
     @property
     def document(self) -> Document | None:
         """The document's head: known with the first entry where the root's `rs:md` comes first, final after `close`."""
-        return self._assembly.document
+        return self._builder.document
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
         """What had to be forgiven so far."""
-        return self._ledger.all()
+        return self._warnings.all()
 
     @property
     def entry_count(self) -> int:
         """Entries read so far."""
-        return self._assembly.entry_count
+        return self._builder.entry_count
 
     @property
     def skipped_count(self) -> int:
         """Entries that had to be skipped because they name no resource (DST-F5)."""
-        return self._assembly.skipped_count
+        return self._builder.skipped_count
 
     @property
     def octet_count(self) -> int:
@@ -105,11 +105,11 @@ class Reader:
     @property
     def version(self) -> str | None:
         """`1.1` where the document can be of no other version, else None (RS-VER-20)."""
-        document = self._assembly.document
-        if self._assembly.saw_datetime:
+        document = self._builder.document
+        if self._builder.saw_datetime:
             return "1.1"
         ordered = document is not None and document.kind in (Kind.CHANGE_LIST, Kind.CHANGE_DUMP_MANIFEST)
-        return "1.1" if ordered and self._assembly.saw_undated_change else None
+        return "1.1" if ordered and self._builder.saw_undated_change else None
 
     # -- from octets to the parser ------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Reader:
             self._fault = fault
 
     def _handed_out(self) -> list[Entry]:
-        entries, self._assembly.entries = self._assembly.entries, []
+        entries, self._builder.entries = self._builder.entries, []
         return entries
 
     def _push(self, data: bytes) -> None:
@@ -138,15 +138,15 @@ class Reader:
         held, self._held = self._held, b""
         self._tokens.feed(held)
         self._tokens.finish()
-        judge(self._assembly.finish(), self._ledger)
+        judge(self._builder.finish(), self._warnings)
 
     def _plain(self, block: bytes) -> None:
         before, self._octets = self._octets, self._octets + len(block)
         if self._octets > DOCUMENT_OCTETS >= before:
-            self._ledger.warn("RS-LIM-02", f"more than {DOCUMENT_OCTETS:,} octets in one document")
-        entries = self._assembly.entry_count + self._assembly.skipped_count
+            self._warnings.warn("RS-LIM-02", f"more than {DOCUMENT_OCTETS:,} octets in one document")
+        entries = self._builder.entry_count + self._builder.skipped_count
         self._read(block)
-        fruitful = self._assembly.entry_count + self._assembly.skipped_count > entries
+        fruitful = self._builder.entry_count + self._builder.skipped_count > entries
         self._barren = 0 if fruitful else self._barren + len(block)
         if self._barren > self._limits.barren_octets:
             raise LimitExceeded(f"more than {self._limits.barren_octets:,} octets without an entry")
@@ -176,7 +176,7 @@ class Reader:
 
     def _give(self, data: bytes) -> None:
         start = 0
-        while self._assembly.root is None and start < len(data):
+        while self._builder.root is None and start < len(data):
             self._tokens.feed(data[start : start + _PROLOGUE_PIECE])
             start += _PROLOGUE_PIECE
         data = data[start:]
@@ -195,7 +195,7 @@ class Reader:
         if prefixes is None:
             self._quick = False
         else:
-            self._shortcut.bind(prefixes)
+            self._fast_entries.bind(prefixes)
 
     # -- past the parser ----------------------------------------------------------------------------------------------
 
@@ -205,8 +205,8 @@ class Reader:
         text = data.decode("latin-1")  # one character an octet; the expression accepts ASCII only
         at = 0
         while at < len(data):
-            if self._tokens.between_entries() and self._assembly.takes_usual_entries:
-                end = self._shortcut.take(text, at)
+            if self._tokens.between_entries() and self._builder.takes_usual_entries:
+                end = self._fast_entries.take(text, at)
                 if end > at:
                     self._tokens.skipped(data, at, end)
                     self._span = 0
@@ -214,13 +214,13 @@ class Reader:
                 if self._hold(data, at):
                     return
             end = self._next_end(data, at)
-            self._shortcut.learn(text[at : min(end, at + shortcut.HELD)])
+            self._fast_entries.learn(text[at : min(end, at + fast_entries.HELD)])
             self._tokens.feed(data[at:end])
             at = end
 
     def _hold(self, data: bytes, at: int) -> bool:
         """Keep back an element that has begun but is not complete; it may still be of the usual shape."""
-        if len(data) - at > shortcut.HELD or data.find(_END, max(at, self._searched)) >= 0:
+        if len(data) - at > fast_entries.HELD or data.find(_END, max(at, self._searched)) >= 0:
             self._searched = 0
             return False
         begun = data[at:].lstrip(b" \t\r\n")
@@ -232,7 +232,7 @@ class Reader:
         return True
 
     def _next_end(self, data: bytes, at: int) -> int:
-        """Where to try the shortcut again: after one element, then after longer and longer stretches."""
+        """Where to try the fast path again: after one element, then after longer and longer stretches."""
         end = data.find(_END, at + self._span)
         self._span = min(2 * self._span + 512, _WIDEST_SPAN) if self._span or end >= 0 else 512
         if end < 0:

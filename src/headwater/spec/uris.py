@@ -1,4 +1,4 @@
-"""URIs as texts: resolved, compared and quoted without ever rewriting what is requested (AMB-07, AMB-08, RFC 3986).
+"""URIs as texts: resolved, compared and quoted, never rewritten in what is requested (AMB-07, AMB-08, RFC 3986).
 
 Every function takes any text whatever, in time linear to its length, and never raises.
 """

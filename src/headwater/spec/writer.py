@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from headwater.spec.escape import WriteRefused
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.limits import DOCUMENT_ENTRIES, DOCUMENT_OCTETS
-from headwater.spec.markup import Pen, columns_of
 from headwater.spec.records import Change, Document, Entry
-from headwater.spec.strictness import Order, check_head, check_types
+from headwater.spec.writing.document_checks import ElementOrder, check_head, check_types
+from headwater.spec.writing.markup import MarkupWriter, columns_of
+from headwater.spec.writing.xml_text import WriteRefused
 
 __all__ = ["DocumentWriter", "Profile", "WriteRefused", "write_document"]
 
@@ -44,8 +44,8 @@ class DocumentWriter:
         rules = RULES[document.kind]
         self._document = document
         self._rules = rules
-        self._order = Order(document)
-        self._pen = Pen("url" if rules.root is Root.URLSET else "sitemap")
+        self._order = ElementOrder(document)
+        self._pen = MarkupWriter("url" if rules.root is Root.URLSET else "sitemap")
         self._is_history = document.kind in (Kind.CHANGE_LIST, Kind.CHANGE_DUMP_MANIFEST, Kind.CHANGE_NOTIFICATION)
         self._repeats_datetime = profile is Profile.BOTH and self._is_history
         self.entry_count = 0

@@ -17,13 +17,13 @@ import msgspec
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
 from headwater.ingest.fed.locations import URL, Location
-from headwater.spec import grammar
 from headwater.spec.datetimes import parse_datetime
-from headwater.spec.escape import WriteRefused
 from headwater.spec.hashes import HEX_LENGTH, parse_hash
 from headwater.spec.moments import from_microseconds, to_microseconds
 from headwater.spec.records import Change, Link
 from headwater.spec.uris import to_ascii
+from headwater.spec.writing import value_checks as grammar
+from headwater.spec.writing.xml_text import WriteRefused
 
 RESOURCE: Final = "resource"
 CHANGE: Final = "change"

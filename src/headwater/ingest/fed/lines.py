@@ -9,8 +9,8 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.spec.faults import BadCompression, LimitExceeded, Truncated
-from headwater.spec.inflate import Inflater
 from headwater.spec.limits import ReadLimits
+from headwater.spec.reading.gzip_input import Inflater
 
 LINE_OCTETS: Final = 1 << 20
 """One line, at most: a document with five hundred links is a tenth of that."""

@@ -1,4 +1,4 @@
-"""expat, kept on a short rein: namespaces on, document types refused, no token beyond its bound, time always linear."""
+"""The XML parser: expat with namespaces on, DTDs refused, tokens bounded, and time linear in the document's length."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pyexpat
 import re
 from typing import Final
 
-from headwater.spec.elements import Assembly
 from headwater.spec.faults import DocumentFault, DtdRefused, EmptyDocument, LimitExceeded, NotSitemap, NotXml, Truncated
 from headwater.spec.limits import ReadLimits
 from headwater.spec.namespaces import RS, SITEMAP
+from headwater.spec.reading.record_builder import RecordBuilder
 
 _PIECE: Final = 1 << 16
 _ALWAYS: Final = 1 << 14
@@ -28,10 +28,10 @@ _WEB_PAGE = re.compile(
 )
 
 
-class Tokens:
+class XmlParser:
     """Feeds expat, and knows at each moment whether it stands between two entries."""
 
-    def __init__(self, assembly: Assembly, limits: ReadLimits) -> None:
+    def __init__(self, assembly: RecordBuilder, limits: ReadLimits) -> None:
         self._assembly = assembly
         self._limits = limits
         self._fed = 0
@@ -111,7 +111,7 @@ class Tokens:
         )
 
     def usual_prefixes(self) -> frozenset[str] | None:
-        """The prefixes of the ResourceSync namespace, once the root has begun; None where the shortcut has no place."""
+        """The prefixes of the ResourceSync namespace, once the root has begun; None where the fast path is no use."""
         is_plain = self._head[:1] == b"<" and (self._encoding or "utf-8") in _NATIVE
         if not is_plain or self._bindings.get(None) != SITEMAP:
             return None

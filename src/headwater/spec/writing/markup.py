@@ -1,7 +1,7 @@
-"""Records into markup: entries, links, heads, in the schemas' element order (RS-DOC-18, AMB-04).
+"""Serialises records as XML: entries, links, heads, in the order of the schemas (RS-DOC-18, AMB-04).
 
-`Pen` writes what it is given after checking each value by itself; whether a value may stand in this kind of document
-is `strictness`' affair.
+`MarkupWriter` checks each value by itself (`value_checks`); what may stand in which kind of document is decided by
+`document_checks`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from headwater.spec import grammar
-from headwater.spec.escape import WriteRefused, escape
 from headwater.spec.namespaces import RS, SITEMAP, XML
 from headwater.spec.records import Change, Document, Entry, Extra, Link
+from headwater.spec.writing import value_checks as grammar
+from headwater.spec.writing.xml_text import WriteRefused, escape
 
 _UTC = dt.UTC
 _CHANGE: Final = {change: f' change="{change.value}"' for change in Change}
@@ -54,7 +54,7 @@ def columns_of(entries: Sequence[Entry]) -> _Columns:
     return dict(zip(Entry.__struct_fields__, zip(*map(msgspec.structs.astuple, entries), strict=True), strict=True))
 
 
-class Pen:
+class MarkupWriter:
     """Writes entries and links of one document."""
 
     def __init__(self, entry_element: str) -> None:
@@ -124,7 +124,7 @@ class Pen:
                 known[text] = f' type="{grammar.media_type(text)}"'
         return ["" if text is None else known.get(text) or f' type="{grammar.media_type(text)}"' for text in column]
 
-    _attributes: ClassVar[dict[str, Callable[[Pen, Sequence[Any]], list[str]]]] = {
+    _attributes: ClassVar[dict[str, Callable[[MarkupWriter, Sequence[Any]], list[str]]]] = {
         "capability": lambda _, column: _texts("capability", escape, column),
         "change": _changes,
         "datetime": lambda self, column: self._times("datetime", column),

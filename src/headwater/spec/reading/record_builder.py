@@ -1,4 +1,4 @@
-"""Elements become records: what each start and end of an element means at its place, in whatever order they come.
+"""Builds records (document, entries, links) from the start and end of XML elements, in whatever order they come.
 
 The parser calls `start`, `end` and `text`; entries and the document's head come out. Nothing is kept of an entry once
 it is complete. Names are `namespace name` with one space, as expat gives them.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Any, Final
 
-from headwater.spec import values
 from headwater.spec.faults import LimitExceeded, NotSitemap
 from headwater.spec.kinds import CAPABILITIES, RENAMED, Kind, Root, kind_of
-from headwater.spec.lapses import Ledger
 from headwater.spec.limits import DOCUMENT_ENTRIES, ReadLimits
 from headwater.spec.namespaces import RS, SITEMAP
+from headwater.spec.reading import text_values as values
+from headwater.spec.reading.reader_warnings import ReaderWarnings
 from headwater.spec.records import Change, Document, Entry, Link
 from headwater.spec.uris import is_absolute, resolve
 
@@ -27,7 +27,7 @@ _ENTRIES: Final = {f"{SITEMAP} url": Root.URLSET, f"{SITEMAP} sitemap": Root.SIT
 _TEXTS: Final = {f"{SITEMAP} {name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
 _SPACE: Final = " \t\r\n"
 
-_Parse = Callable[[str, Ledger], Any]
+_Parse = Callable[[str, ReaderWarnings], Any]
 _ROOT_MD: Final[dict[str, _Parse]] = {
     "capability": values.token,
     "at": values.moment,
@@ -60,10 +60,10 @@ _OF_A_REPRESENTATION: Final = ("hash", "length", "type", "encoding")
 _STARTS_OF_HTML: Final = frozenset({"html", "head", "body"})
 
 
-class Assembly:
+class RecordBuilder:
     """One document in the making. `entries` collects what is complete until the reader takes it away."""
 
-    def __init__(self, base_uri: str | None, limits: ReadLimits, ledger: Ledger) -> None:
+    def __init__(self, base_uri: str | None, limits: ReadLimits, warnings: ReaderWarnings) -> None:
         self.root: Root | None = None
         self.depth = 0
         self.entries: list[Entry] = []
@@ -73,7 +73,7 @@ class Assembly:
         self.saw_undated_change = False
         self._base = base_uri
         self._limits = limits
-        self._ledger = ledger
+        self._warnings = warnings
         self._head: Document | None = None
         self._root_md: Attributes | None = None
         self._root_links: list[Link] = []
@@ -166,7 +166,7 @@ class Assembly:
         """The end of the document: its head, final."""
         root = self.root or Root.URLSET
         if self._root_md is None:
-            self._ledger.warn("AMB-02", "no rs:md below the root: this is a plain Sitemap")
+            self._warnings.warn("AMB-02", "no rs:md below the root: this is a plain Sitemap")
             self._kind = kind_of(root, None)
             self._head = Document(kind=self._kind, links=tuple(self._root_links))
         if self._head is None:
@@ -175,18 +175,18 @@ class Assembly:
 
     def add(self, texts: dict[str, str], md: Attributes | None, links: tuple[Link, ...]) -> None:
         """One entry from its raw texts; the only way in which an entry with anything to forgive comes about."""
-        ledger = self._ledger
+        warnings = self._warnings
         loc = texts.get("loc", "").strip(_SPACE)
         if not loc:
             self.skipped_count += 1
-            ledger.warn("DST-F5", "an entry without loc was skipped (RS-DOC-08)")
+            warnings.warn("DST-F5", "an entry without loc was skipped (RS-DOC-08)")
             return
         self.count(1)
         fields: dict[str, Any] = {"loc": self._uri(loc)}
         if (text := texts.get("lastmod")) is not None:
-            fields["lastmod"] = values.moment(text.strip(_SPACE), ledger)
+            fields["lastmod"] = values.moment(text.strip(_SPACE), warnings)
         if (text := texts.get("changefreq")) is not None:
-            fields["changefreq"] = values.frequency(text, ledger)
+            fields["changefreq"] = values.frequency(text, warnings)
         if md:
             self._read(_ENTRY_MD, self._plain(md, fields), fields)
         if links:
@@ -201,7 +201,7 @@ class Assembly:
             self.entry_count -= more
             raise LimitExceeded(f"more than {self._limits.entries:,} entries")
         if self.entry_count > DOCUMENT_ENTRIES >= self.entry_count - more:
-            self._ledger.warn("RS-LIM-01", f"more than {DOCUMENT_ENTRIES:,} entries in one document")
+            self._warnings.warn("RS-LIM-01", f"more than {DOCUMENT_ENTRIES:,} entries in one document")
 
     # -- the places ---------------------------------------------------------------------------------------------------
 
@@ -214,9 +214,11 @@ class Assembly:
         root = _ENTRIES.get(name)
         if root is not None:
             if root is not self.root:
-                self._ledger.warn("RS-DOC-07", "url in a sitemapindex, or sitemap in a urlset, read all the same", name)
+                self._warnings.warn(
+                    "RS-DOC-07", "url in a sitemapindex, or sitemap in a urlset, read all the same", name
+                )
             if attributes:
-                self._ledger.warn("RS-DOC-09", "attributes of url or sitemap were ignored", attributes[0])
+                self._warnings.warn("RS-DOC-09", "attributes of url or sitemap were ignored", attributes[0])
             self._in_entry = True
             self._texts = {}
             self._md = None
@@ -237,10 +239,10 @@ class Assembly:
                 rule = "RS-DOC-08" if field == "loc" else "RS-DOC-14"
                 self._skip(rule, "a second loc, lastmod or changefreq was ignored", field)
                 return
-            self._ledger.warn("RS-DOC-09", "attributes of a Sitemap element were ignored", attributes[0])
+            self._warnings.warn("RS-DOC-09", "attributes of a Sitemap element were ignored", attributes[0])
             self._field = field
         elif name == _MD:
-            self._ledger.warn("RS-DOC-10", "a second rs:md in an entry was ignored")
+            self._warnings.warn("RS-DOC-10", "a second rs:md in an entry was ignored")
         elif name == _LN:
             self._links += self._links_of(attributes, len(self._links))
         else:
@@ -254,7 +256,7 @@ class Assembly:
         self._piece_length = 0
 
     def _skip(self, rule: str, message: str, name: str) -> None:
-        self._ledger.warn(rule, message, name)
+        self._warnings.warn(rule, message, name)
         self._skip_below = self.depth
 
     # -- attributes ---------------------------------------------------------------------------------------------------
@@ -268,52 +270,54 @@ class Assembly:
 
     def _take_root_md(self, attributes: Attributes) -> None:
         if self._root_md is not None:
-            self._ledger.warn("AMB-05", "a second rs:md below the root was ignored")
+            self._warnings.warn("AMB-05", "a second rs:md below the root was ignored")
             return
         if self.entry_count or self.skipped_count:
-            self._ledger.warn("AMB-04", "the root's rs:md comes after entries")
+            self._warnings.warn("AMB-04", "the root's rs:md comes after entries")
         self._root_md = attributes
         self._head = self._document(first=True)
         self._kind = self._head.kind
 
     def _document(self, *, first: bool = False) -> Document:
         """The head from what is known; only the `first` time are its lapses counted."""
-        ledger = self._ledger if first else Ledger()
+        warnings = self._warnings if first else ReaderWarnings()
         fields: dict[str, Any] = {}
-        self._read(_ROOT_MD, self._plain(self._root_md or [], fields, ledger), fields, ledger)
+        self._read(_ROOT_MD, self._plain(self._root_md or [], fields, warnings), fields, warnings)
         capability = fields.get("capability")
         if capability is None:
-            ledger.warn("RS-DOC-04", "the root's rs:md has no capability")
+            warnings.warn("RS-DOC-04", "the root's rs:md has no capability")
         elif capability in RENAMED:
-            ledger.warn("AMB-50", "an old name of a capability", capability)
+            warnings.warn("AMB-50", "an old name of a capability", capability)
         elif capability not in CAPABILITIES:
-            ledger.warn("AMB-12", "an unknown capability was kept", capability)
+            warnings.warn("AMB-12", "an unknown capability was kept", capability)
         kind = kind_of(self.root or Root.URLSET, capability)
         return Document(kind=kind, links=tuple(self._root_links), **fields)
 
-    def _plain(self, attributes: Attributes, fields: dict[str, Any], ledger: Ledger | None = None) -> dict[str, str]:
+    def _plain(
+        self, attributes: Attributes, fields: dict[str, Any], warnings: ReaderWarnings | None = None
+    ) -> dict[str, str]:
         """The attributes of an `rs:md` by their plain names; those of other namespaces go to `extra`."""
         plain = dict(zip(attributes[::2], attributes[1::2], strict=True))
         if not plain.keys() <= _MD_NAMES:
-            plain = self._sort_out(plain, _MD_NAMES, fields, ledger or self._ledger)
+            plain = self._sort_out(plain, _MD_NAMES, fields, warnings or self._warnings)
         if "modified" in plain:
-            (ledger or self._ledger).warn("AMB-38", "modified on rs:md was ignored")
+            (warnings or self._warnings).warn("AMB-38", "modified on rs:md was ignored")
         return plain
 
     def _sort_out(
-        self, found: dict[str, str], known: Set[str], fields: dict[str, Any], ledger: Ledger
+        self, found: dict[str, str], known: Set[str], fields: dict[str, Any], warnings: ReaderWarnings
     ) -> dict[str, str]:
         plain = {name: value for name, value in found.items() if name in known}
         extra = []
         for name, value in found.items():
             space, _, local = name.rpartition(" ")
             if space == RS and local in known:
-                ledger.warn("RS-DOC-12", "an attribute with the rs prefix was read as if it had none", local)
+                warnings.warn("RS-DOC-12", "an attribute with the rs prefix was read as if it had none", local)
                 plain.setdefault(local, value)
             elif space and space != RS:
                 extra.append((f"{{{space}}}{local}", value))
             elif name not in known:
-                ledger.warn("RS-DOC-13", "an unknown attribute without a namespace of its own was ignored", local)
+                warnings.warn("RS-DOC-13", "an unknown attribute without a namespace of its own was ignored", local)
         if extra:
             fields["extra"] = tuple(extra)
         return plain
@@ -323,27 +327,27 @@ class Assembly:
         table: dict[str, _Parse],
         found: dict[str, str],
         fields: dict[str, Any],
-        ledger: Ledger | None = None,
+        warnings: ReaderWarnings | None = None,
     ) -> None:
         for name, text in found.items():
             if (parse := table.get(name)) is not None:
-                fields["from_" if name == "from" else name] = parse(text, ledger or self._ledger)
+                fields["from_" if name == "from" else name] = parse(text, warnings or self._warnings)
 
     def _links_of(self, attributes: Attributes, had: int) -> list[Link]:
         """The links of one `rs:ln`: one for each relation it names (AMB-42)."""
         found = dict(zip(attributes[::2], attributes[1::2], strict=True))
         fields: dict[str, Any] = {}
         if not found.keys() <= _LN_NAMES:
-            found = self._sort_out(found, _LN_NAMES, fields, self._ledger)
+            found = self._sort_out(found, _LN_NAMES, fields, self._warnings)
         href = found.get("href", "").strip(_SPACE)
         relations = found.get("rel", "").split()
         if not href or not relations:
-            self._ledger.warn("RS-DOC-06", "an rs:ln without rel or href was ignored", href or " ".join(relations))
+            self._warnings.warn("RS-DOC-06", "an rs:ln without rel or href was ignored", href or " ".join(relations))
             return []
         if had + len(relations) > self._limits.links:
             raise LimitExceeded(f"more than {self._limits.links:,} links in one place")
         if len(relations) > 1:
-            self._ledger.warn("AMB-42", "several relations in one rel were read as several links", found["rel"])
+            self._warnings.warn("AMB-42", "several relations in one rel were read as several links", found["rel"])
         fields["href"] = self._uri(href)
         self._read(_LINK, found, fields)
         return [Link(rel=self._relation(relation), **fields) for relation in relations]
@@ -352,35 +356,35 @@ class Assembly:
         """Registered names are written in lower case; a URI is one as it is written (AMB-42)."""
         if ":" in relation or relation == (lower := relation.lower()):
             return relation
-        self._ledger.warn("AMB-42", "a registered relation in capitals", relation)
+        self._warnings.warn("AMB-42", "a registered relation in capitals", relation)
         return lower
 
     def _uri(self, text: str) -> str:
         if values.usual_uri(text):
             return text
-        values.check_characters(text, self._ledger)
+        values.check_characters(text, self._warnings)
         if is_absolute(text):
             return text
         if self._base is None:
-            self._ledger.warn("AMB-07", "a relative URI, with nothing to resolve it against", text)
+            self._warnings.warn("AMB-07", "a relative URI, with nothing to resolve it against", text)
             return text
-        self._ledger.warn("AMB-07", "a relative URI was resolved against the document's own", text)
+        self._warnings.warn("AMB-07", "a relative URI was resolved against the document's own", text)
         return resolve(self._base, text)
 
     def _settle(self, fields: dict[str, Any]) -> None:
         """What follows from several attributes together."""
         change = fields.get("change")
         if change is Change.DELETED and any(fields.get(name) is not None for name in _OF_A_REPRESENTATION):
-            self._ledger.warn("AMB-34", "hash, length, type or encoding of a deleted resource was ignored")
+            self._warnings.warn("AMB-34", "hash, length, type or encoding of a deleted resource was ignored")
             for name in _OF_A_REPRESENTATION:
                 fields.pop(name, None)
         capability = fields.get("capability")
         if capability is None:
             if self._expects_capability_lists:
-                self._ledger.warn("AMB-01", "an entry without capability was taken as a Capability List")
+                self._warnings.warn("AMB-01", "an entry without capability was taken as a Capability List")
                 fields["capability"] = "capabilitylist"
         elif capability not in CAPABILITIES and capability not in RENAMED:
-            self._ledger.warn("AMB-12", "an unknown capability was kept", capability)
+            self._warnings.warn("AMB-12", "an unknown capability was kept", capability)
         if fields.get("datetime") is not None:
             self.saw_datetime = True
         if change is not None and fields.get("lastmod") is None:

@@ -1,4 +1,4 @@
-"""gzip on the way in: recognised by its first octets, at most two layers, bounded in size and growth (AMB-14)."""
+"""Bounded gzip decompression of documents: known by the first bytes, at most two layers, growth limited (AMB-14)."""
 
 from __future__ import annotations
 

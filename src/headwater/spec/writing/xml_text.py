@@ -1,4 +1,4 @@
-"""Texts into XML: escaped so that they come back the same, or refused where XML has no way to hold them."""
+"""XML escaping of texts: they come back the same, or are refused where XML cannot hold them."""
 
 from __future__ import annotations
 

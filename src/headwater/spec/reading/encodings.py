@@ -1,4 +1,4 @@
-"""Encodings that expat does not know: documents in East Asian and 32-bit encodings are recoded to UTF-8 (AMB-10)."""
+"""Character encodings that expat does not know: East Asian and 32-bit documents are recoded to UTF-8 (AMB-10)."""
 
 from __future__ import annotations
 

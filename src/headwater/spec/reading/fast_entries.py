@@ -1,4 +1,4 @@
-"""The quick way for `url` elements of the usual shape, past the parser, and only where nothing can differ from it.
+"""Fast path for `url` elements of the usual shape: read by regular expressions, with the result that the parser gives.
 
 One regular expression covers a run of whole `<url>…</url>` elements without a gap. It accepts ASCII text without
 anything that XML could read otherwise: no control characters, no references but `&amp;` in `loc`, no other prefixes,
@@ -16,11 +16,11 @@ from itertools import islice
 from typing import Any, Final
 
 from headwater.spec.datetimes import parse_datetime
-from headwater.spec.elements import Assembly
 from headwater.spec.limits import ReadLimits
 from headwater.spec.namespaces import CHANGE_FREQUENCIES
+from headwater.spec.reading.record_builder import RecordBuilder
+from headwater.spec.reading.text_values import HASH, TIME, URI_CHARACTERS
 from headwater.spec.records import Change, Entry, Link
-from headwater.spec.values import HASH, TIME, URI_CHARACTERS
 
 BLOCK: Final = 1 << 16
 """Octets that are matched at a time: memory stays flat and no match runs long."""
@@ -100,10 +100,10 @@ def applicable(limits: ReadLimits) -> bool:
     )
 
 
-class Shortcut:
+class FastEntries:
     """The usual shape of one document, as far as it is known, and the way from matches to entries."""
 
-    def __init__(self, assembly: Assembly) -> None:
+    def __init__(self, assembly: RecordBuilder) -> None:
         self._assembly = assembly
         self._prefixes: frozenset[str] = frozenset()
         self._prefix = "rs"
@@ -119,7 +119,7 @@ class Shortcut:
     def take(self, text: str, start: int) -> int:
         """Make entries of the run of usual elements at `start`; return where it ends.
 
-        Raises what `Assembly` raises; entries before the fault are in it.
+        Raises what `RecordBuilder` raises; entries before the fault are in it.
         """
         expression = _expression(self._prefix, self._order)
         rows = expression.findall(text, start)

@@ -1,4 +1,4 @@
-"""Attribute and element texts read leniently: each function returns a value or None and says what was forgiven."""
+"""Lenient parsing of attribute and element texts: each function gives a value or None and warns of what it forgave."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.hashes import parse_hash
-from headwater.spec.lapses import Ledger
 from headwater.spec.namespaces import CHANGE_FREQUENCIES
+from headwater.spec.reading.reader_warnings import ReaderWarnings
 from headwater.spec.records import Change
 
 TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|\+00:00)"
@@ -44,7 +44,7 @@ _SPACE: Final = " \t\r\n"
 _CHANGES: Final = {change.value: change for change in Change}
 
 
-def moment(text: str, ledger: Ledger) -> dt.datetime | None:
+def moment(text: str, warnings: ReaderWarnings) -> dt.datetime | None:
     """A time (AMB-06); None and a warning when it cannot be read."""
     try:
         if _usual_time(text):
@@ -54,89 +54,89 @@ def moment(text: str, ledger: Ledger) -> dt.datetime | None:
     try:
         value, forgiven = parse_datetime(text)
     except ValueError:
-        ledger.warn("AMB-06", "a time that cannot be read was ignored", text)
+        warnings.warn("AMB-06", "a time that cannot be read was ignored", text)
         return None
     for leniency in forgiven:
-        ledger.warn("AMB-06", leniency.value, text)
+        warnings.warn("AMB-06", leniency.value, text)
     return value
 
 
-def number(text: str, ledger: Ledger) -> int | None:
+def number(text: str, warnings: ReaderWarnings) -> int | None:
     """A length in octets (AMB-33)."""
     trimmed = text.strip(_SPACE)
     if _digits(trimmed) and (value := int(trimmed)) <= _LARGEST:
         return value
-    ledger.warn("AMB-33", "a length that is no number of octets was ignored", text)
+    warnings.warn("AMB-33", "a length that is no number of octets was ignored", text)
     return None
 
 
-def priority(text: str, ledger: Ledger) -> int:
+def priority(text: str, warnings: ReaderWarnings) -> int:
     """A `pri` (RS-LN-03); one that is out of range counts as the last (AMB-37)."""
     trimmed = text.strip(_SPACE)
     if _digits(trimmed) and 1 <= (value := int(trimmed)) <= 999_999:
         return value
-    ledger.warn("AMB-37", "a pri outside 1 to 999999 was taken as 999999", text)
+    warnings.warn("AMB-37", "a pri outside 1 to 999999 was taken as 999999", text)
     return 999_999
 
 
-def change(text: str, ledger: Ledger) -> Change:
+def change(text: str, warnings: ReaderWarnings) -> Change:
     """A `change`; an unknown one is an update, for the next GET decides (AMB-35)."""
     if (known := _CHANGES.get(text)) is not None:
         return known
     if (known := _CHANGES.get(text.strip(_SPACE).lower())) is not None:
-        ledger.warn("AMB-35", "a change that is not written in lower case", text)
+        warnings.warn("AMB-35", "a change that is not written in lower case", text)
         return known
-    ledger.warn("AMB-35", "an unknown change was taken as updated", text)
+    warnings.warn("AMB-35", "an unknown change was taken as updated", text)
     return Change.UPDATED
 
 
-def frequency(text: str, ledger: Ledger) -> str | None:
+def frequency(text: str, warnings: ReaderWarnings) -> str | None:
     """A `changefreq` (AMB-40)."""
     trimmed = text.strip(_SPACE)
     if trimmed in CHANGE_FREQUENCIES:
         return trimmed
-    ledger.warn("AMB-40", "an unknown changefreq was ignored", text)
+    warnings.warn("AMB-40", "an unknown changefreq was ignored", text)
     return None
 
 
-def digests(text: str, ledger: Ledger) -> str | None:
+def digests(text: str, warnings: ReaderWarnings) -> str | None:
     """A `hash`, kept as text; what of it can never be verified is said (AMB-28, AMB-32)."""
     if _usual_hash(text):
         return text
     trimmed = text.strip(_SPACE)
     read = parse_hash(trimmed)
     if read.unreadable:
-        ledger.warn("AMB-28", "a digest that cannot be verified", read.unreadable[0])
+        warnings.warn("AMB-28", "a digest that cannot be verified", read.unreadable[0])
     if read.guessed:
-        ledger.warn("AMB-28", "a digest without its algorithm, which was guessed from its length", read.guessed[0])
+        warnings.warn("AMB-28", "a digest without its algorithm, which was guessed from its length", read.guessed[0])
     if read.contradictory:
-        ledger.warn("AMB-32", "two different digests of one algorithm; the first was taken", read.contradictory[0])
+        warnings.warn("AMB-32", "two different digests of one algorithm; the first was taken", read.contradictory[0])
     if not trimmed:
-        ledger.warn("RS-MD-05", "an empty hash was ignored")
+        warnings.warn("RS-MD-05", "an empty hash was ignored")
     return trimmed or None
 
 
-def path(text: str, ledger: Ledger) -> str | None:
+def path(text: str, warnings: ReaderWarnings) -> str | None:
     """A `path`, kept as written: which member it means is found by trying (AMB-36, DST-P3)."""
     if not text.startswith("/") or text.endswith("/") or "\\" in text:
-        ledger.warn("AMB-36", "a path that does not lead from / to a file", text)
+        warnings.warn("AMB-36", "a path that does not lead from / to a file", text)
     return text or None
 
 
-def media_type(text: str, ledger: Ledger) -> str | None:
+def media_type(text: str, warnings: ReaderWarnings) -> str | None:
     """A `type`, kept as written but for white space around it (AMB-09)."""
     trimmed = text.strip(_SPACE)
     if _media_type(trimmed) is None:
-        ledger.warn("AMB-09", "a type that is no media type", text)
+        warnings.warn("AMB-09", "a type that is no media type", text)
     return trimmed or None
 
 
-def token(text: str, _ledger: Ledger) -> str | None:
+def token(text: str, _warnings: ReaderWarnings) -> str | None:
     """A text in which only the white space around it means nothing."""
     return text.strip(_SPACE) or None
 
 
-def check_characters(uri: str, ledger: Ledger) -> None:
+def check_characters(uri: str, warnings: ReaderWarnings) -> None:
     """Say that a URI has characters that may not stand in one; it is kept as written (AMB-08)."""
     if _legal_uri(uri) is None:
-        ledger.warn("AMB-08", "a URI with characters that must be percent-encoded", uri)
+        warnings.warn("AMB-08", "a URI with characters that must be percent-encoded", uri)

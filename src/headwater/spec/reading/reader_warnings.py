@@ -1,4 +1,4 @@
-"""What a reader had to forgive, counted: one line a kind of lapse with its rule id, whatever the document's size."""
+"""Warnings of one reading: what was forgiven, counted by kind with its rule id, whatever the document's size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Warned(msgspec.Struct, frozen=True):
     examples: tuple[str, ...]
 
 
-class Ledger:
+class ReaderWarnings:
     """The warnings of one reading, in the order of their first occurrence."""
 
     def __init__(self) -> None:

@@ -1,12 +1,12 @@
-"""What the head of a document of each kind must have, with the rule that says so: for the reader's warnings."""
+"""What the head of a document of each kind must have, with the rule that says so: warnings for the reader."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from headwater.spec.kinds import RULES, Kind, Need, Root
-from headwater.spec.lapses import Ledger
 from headwater.spec.namespaces import INDEX, UP
+from headwater.spec.reading.reader_warnings import ReaderWarnings
 from headwater.spec.records import Document
 
 MUSTS: Final[dict[Kind, tuple[str, str]]] = {
@@ -35,24 +35,24 @@ MUSTS: Final[dict[Kind, tuple[str, str]]] = {
 """For each kind the rule of its time attributes and the rule of its `up` link."""
 
 
-def judge(document: Document, ledger: Ledger) -> None:
+def judge(document: Document, warnings: ReaderWarnings) -> None:
     """Say what the head lacks although it must have it, and what contradicts itself."""
     rules = RULES[document.kind]
     times, up = MUSTS.get(document.kind, ("", ""))
     if rules.at is Need.MUST and document.at is None:
-        ledger.warn(times, "the mandatory attribute at is missing")
+        warnings.warn(times, "the mandatory attribute at is missing")
     if rules.from_ is Need.MUST and document.from_ is None:
-        ledger.warn(times, "the mandatory attribute from is missing")
+        warnings.warn(times, "the mandatory attribute from is missing")
     if rules.until is Need.MUST and document.until is None:
-        ledger.warn(times, "the mandatory attribute until is missing")
+        warnings.warn(times, "the mandatory attribute until is missing")
     if rules.up is Need.MUST and document.link(UP) is None:
-        ledger.warn(up, "the mandatory link up is missing")
+        warnings.warn(up, "the mandatory link up is missing")
     if sum(link.rel == UP for link in document.links) > 1:
-        ledger.warn("AMB-43", "several up links; the first counts")
+        warnings.warn("AMB-43", "several up links; the first counts")
     is_index = rules.root is Root.SITEMAPINDEX or "manifest" in (rules.capability or "")
     if is_index and document.capability is not None and document.link(INDEX) is not None:
-        ledger.warn("AMB-44", "a link index on an index or a manifest means nothing")
+        warnings.warn("AMB-44", "a link index on an index or a manifest means nothing")
     if document.at and document.completed and document.completed < document.at:
-        ledger.warn("RS-TIME-07", "completed is earlier than at")
+        warnings.warn("RS-TIME-07", "completed is earlier than at")
     if document.from_ and document.until and document.until < document.from_:
-        ledger.warn("RS-TIME-10", "until is earlier than from")
+        warnings.warn("RS-TIME-10", "until is earlier than from")

@@ -1,4 +1,4 @@
-"""What single values must look like to be written: URIs, relations, digests, media types, paths (the strict writer)."""
+"""Strict checks of single values before they are written: URIs, relations, digests, media types, paths."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from headwater.spec.escape import WriteRefused, escape
 from headwater.spec.hashes import HEX_LENGTH
 from headwater.spec.namespaces import CHANGE_FREQUENCIES, RS, SITEMAP
+from headwater.spec.reading.text_values import HASH, URI_CHARACTERS
 from headwater.spec.uris import is_absolute, to_ascii
-from headwater.spec.values import HASH, URI_CHARACTERS
+from headwater.spec.writing.xml_text import WriteRefused, escape
 
 LONGEST_URI: Final = 8_192
 """Longer URIs are refused: no server and no client takes them."""

@@ -1,6 +1,6 @@
-"""What may and must stand in each kind of document: the checks that keep every document we write conforming.
+"""Strict checks of what may and must stand in each kind of document, so that every document written conforms.
 
-Two functions over values: `check_head` once a document, and `Order` for each entry in turn.
+Two functions over values: `check_head` once a document, and `ElementOrder` for each entry in turn.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.spec.escape import WriteRefused
 from headwater.spec.kinds import CAPABILITIES, RULES, Kind, Need, Rules
 from headwater.spec.namespaces import INDEX, PATCH, UP
+from headwater.spec.reading.required_heads import MUSTS
 from headwater.spec.records import Change, Document, Entry, Link
-from headwater.spec.requirements import MUSTS
+from headwater.spec.writing.xml_text import WriteRefused
 
 _MANIFESTS: Final = frozenset({Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP_MANIFEST})
 _CHANGES: Final = frozenset({Kind.CHANGE_LIST, Kind.CHANGE_DUMP_MANIFEST, Kind.CHANGE_NOTIFICATION})
@@ -100,7 +100,7 @@ def _check_links(document: Document, rules: Rules, rule: str) -> None:
         raise WriteRefused("one link index is enough", rule="AMB-43")
 
 
-class Order:
+class ElementOrder:
     """The entries of one document so far: what the next one may be."""
 
     def __init__(self, document: Document) -> None:

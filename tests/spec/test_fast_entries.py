@@ -1,4 +1,4 @@
-"""The shortcut changes nothing but the time: every document reads the same with and without it, in any pieces."""
+"""The fast path changes nothing but the time: every document reads the same with and without it, in any pieces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.spec.shortcut import _merged
+from headwater.spec.reading.fast_entries import _merged
 from tests.examples import examples
 from tests.spec.documents import CHANGES, EXAMPLES, LIST, NAMESPACES, UP, Read, urlset
 
@@ -253,7 +253,7 @@ def same(data: bytes, pieces: list[int] | None) -> None:
 
 @settings(max_examples=examples(600), deadline=None)
 @given(documents(), st.lists(st.integers(1, 400), max_size=4))
-def test_shortcut_changes_nothing(data: bytes, pieces: list[int]) -> None:
+def test_the_fast_path_changes_nothing(data: bytes, pieces: list[int]) -> None:
     same(data, pieces)
 
 
@@ -272,7 +272,7 @@ def test_examples_read_the_same(path, pieces) -> None:
     same(path.read_bytes(), pieces)
 
 
-def test_usual_documents_take_the_shortcut() -> None:
+def test_usual_documents_take_the_fast_path() -> None:
     # Each producer has its own order of attributes and its own prefix: both are learned from the first elements.
     from headwater.spec.reader import Reader
 

@@ -1,0 +1,1 @@
+"""How documents are read: bytes to XML to records, leniently, within bounds."""
