@@ -31,7 +31,7 @@ from headwater.ingest.folder.static_tree.file_placement import (
     is_placed,
     link,
 )
-from headwater.ingest.folder.walking.nofollow import open_unlinked
+from headwater.ingest.folder.walking.nofollow import OpenFolder, open_unlinked
 
 READ, VANISHED, CHANGED, SPECIAL, UNREADABLE, UNPLACED, STOPPED = range(7)
 """What came of reading a file. UNREADABLE and UNPLACED carry an errno."""
@@ -77,15 +77,19 @@ class _Stopped(Exception):
 
 
 def read_file(
-    request: HashRequest, algorithms: tuple[str, ...], mode: str | None, stop: Callable[[], bool] | None = None
+    request: HashRequest,
+    algorithms: tuple[str, ...],
+    mode: str | None,
+    stop: Callable[[], bool] | None = None,
+    open_file: Callable[[bytes, int], int] | None = None,
 ) -> HashResult:
     """Read one file; never raises for what the file system does. `algorithms` are names as in `hash`."""
     path, place, seen = request
-    if place is None and (found := _read_at_once(path, algorithms, seen)) is not None:
+    if place is None and (found := _read_at_once(path, algorithms, seen, open_file)) is not None:
         return found
     for _attempt in range(_ATTEMPTS):
         try:
-            return _read_once(path, place, algorithms, mode, stop)
+            return _read_once(path, place, algorithms, mode, stop, open_file)
         except FileChanged:
             continue
         except PlacementFailed as cause:
@@ -101,14 +105,16 @@ def read_file(
     return CHANGED, 0, _NOTHING, 0, 0, ""
 
 
-def _read_at_once(path: bytes, algorithms: tuple[str, ...], before: FileState | None) -> HashResult | None:
+def _read_at_once(
+    path: bytes, algorithms: tuple[str, ...], before: FileState | None, open_file: Callable[[bytes, int], int] | None
+) -> HashResult | None:
     """The same for a small file that gives no trouble, in a third less time; None: look at it properly.
 
     The state `before` may be that in which the walk found it: one that still holds afterwards has held all the while.
     """
     began = time.time_ns()
     try:
-        descriptor = open_unlinked(path, _FLAGS)
+        descriptor = (open_file or open_unlinked)(path, _FLAGS)
     except OSError:
         return None
     try:
@@ -138,9 +144,14 @@ def _read_quickly(descriptor: int, algorithms: tuple[str, ...], before: FileStat
 
 
 def _read_once(
-    path: bytes, place: bytes | None, algorithms: tuple[str, ...], mode: str | None, stop: Callable[[], bool] | None
+    path: bytes,
+    place: bytes | None,
+    algorithms: tuple[str, ...],
+    mode: str | None,
+    stop: Callable[[], bool] | None,
+    open_file: Callable[[bytes, int], int] | None,
 ) -> HashResult:
-    descriptor = open_unlinked(path, _FLAGS)
+    descriptor = (open_file or open_unlinked)(path, _FLAGS)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
@@ -243,4 +254,6 @@ def serve() -> None:
     algorithms = tuple(sys.argv[2:])
     with contextlib.suppress(BrokenPipeError):
         while (block := receive(sys.stdin.buffer)) is not None:
-            send(sys.stdout.buffer, [read_file(request, algorithms, mode) for request in block])
+            with OpenFolder() as folder:
+                results = [read_file(request, algorithms, mode, None, folder.open) for request in block]
+            send(sys.stdout.buffer, results)
