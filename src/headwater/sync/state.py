@@ -122,7 +122,7 @@ CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);
 CREATE TEMP TABLE IF NOT EXISTS work(
   n INTEGER PRIMARY KEY, uri TEXT UNIQUE, loc TEXT, path BLOB, held INTEGER, lastmod INTEGER, length INTEGER, hash TEXT,
   type TEXT, encoding TEXT, mirrors TEXT, changed_at INTEGER, known_at INTEGER, etag TEXT, last_modified TEXT,
-  tries INTEGER, step INTEGER NOT NULL DEFAULT 0, round INTEGER NOT NULL DEFAULT 0, reason TEXT
+  tries INTEGER, attempt_json TEXT, round INTEGER NOT NULL DEFAULT 0, reason TEXT
 );
 CREATE INDEX IF NOT EXISTS temp.work_path ON work(path);
 CREATE INDEX IF NOT EXISTS temp.work_round ON work(round) WHERE round > 0;

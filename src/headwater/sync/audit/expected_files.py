@@ -22,7 +22,7 @@ from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListRe
 from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.state import Offer, SetRow, one_set
 from headwater.sync.timestamps import format_micros
-from headwater.sync.transfer.work_queue import ADD_WORK
+from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch
 from headwater.sync.update.path_conflicts import PathConflicts
 from headwater.sync.update.plan import clear
 
@@ -157,7 +157,7 @@ class ExpectedFiles:
                 (self._row.id,),
             )
             unnamed = t.rows("SELECT uri FROM temp.expected WHERE path IS NULL")
-            t.many(ADD_WORK, ((uri, uri, paths.path(uri), *[None] * 12) for (uri,) in unnamed))
+            t.many(ADD_WORK, (PlannedFetch(uri, uri, paths.path(uri)) for (uri,) in unnamed))
             paths.settle(t)
             t.run(
                 "UPDATE temp.expected SET path = (SELECT w.path FROM temp.work w WHERE w.uri = expected.uri)"

@@ -1,38 +1,31 @@
-"""The ways to one resource, and which comes next: `loc`, `loc` past all caches, then the mirrors by their `pri`.
+"""Fetch attempts: which attempt comes next for a resource, and the bounds of its body and of its time.
 
 Decisions over values (5.3, DST-S2, DST-F11).
 """
 
 from __future__ import annotations
 
-import msgspec
-
 from headwater.sync.timestamps import SECOND, http_date_micros
 from headwater.sync.transfer.verification import digests_of
-from headwater.sync.transfer.work_queue import Work
+from headwater.sync.transfer.work_queue import PAST_CACHES, Attempt, MirrorAttempt, Work, mirrors_of
 
 _ROOM_FOR_GROWTH = 64 << 20
 
 
-def mirrors_of(work: Work) -> list[str]:
-    """The mirrors of a resource, best first."""
-    return msgspec.json.decode(work.mirrors, type=list[str]) if work.mirrors else []
-
-
-def next_step(work: Work, distrusted: set[str], *, mismatch: bool) -> int | None:
-    """The way after `work.step`: 0 `loc`, 1 `loc` past all caches, 2… the mirrors; None when there is none left.
+def next_attempt(work: Work, distrusted: set[str], *, mismatch: bool) -> Attempt | None:
+    """The attempt after `work.attempt`: `loc`, `loc` past all caches, then the mirrors; None when there is none left.
 
     A mirror is trusted only where the entry has a hash or a length to check it by (DST-S2), and no longer in this run
     once it has sent something else (DST-F11).
     """
-    if work.step == 0 and mismatch:
-        return 1
+    if work.is_first and mismatch:
+        return PAST_CACHES
     if not digests_of(work.hash) and work.length is None:
         return None
-    mirrors = mirrors_of(work)
-    for number in range(max(work.step - 1, 0), len(mirrors)):
+    mirrors, tried = mirrors_of(work), work.attempt
+    for number in range(tried.number + 1 if isinstance(tried, MirrorAttempt) else 0, len(mirrors)):
         if mirror_base(work.loc, mirrors[number]) not in distrusted:
-            return number + 2
+            return MirrorAttempt(number)
     return None
 
 

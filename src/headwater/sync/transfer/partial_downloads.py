@@ -31,7 +31,6 @@ LONGEST_SECONDS = 14 * 86_400
 """So many are kept, of so many octets together, and for so long after they last grew."""
 
 _MAY_COME_LATER = RETRIED_STATUSES | {401, 403}  # a token may have run out
-_PAST_CACHES = 1  # the step of a resource at which nothing is taken over
 _COLUMNS = "name, set_id, uri, href, hash, validator, total, began_at, boot"
 
 
@@ -72,7 +71,7 @@ class PartialDownloads:
             return None
         path = f"{self._temp}/{row.name}"
         octets = _size(path)
-        if work.uri != row.uri or work.step == _PAST_CACHES or not octets or not self._may_go_on(row, fetch, octets):
+        if work.uri != row.uri or not work.attempt.keeps_parts or not octets or not self._may_go_on(row, fetch, octets):
             self._forget(row)
             return None
         self._taken[row.name] = work.n
@@ -94,7 +93,7 @@ class PartialDownloads:
             PARTIAL_PREFIX
             + hashlib.sha256(f"{self._set}\n{fetch.uri}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         )
-        if work.step == _PAST_CACHES or self._taken.get(name, work.n) != work.n:
+        if not work.attempt.keeps_parts or self._taken.get(name, work.n) != work.n:
             return None
         if not _is_verified(fetch) and site != site_of(fetch.uri):
             return None

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import cast
 
-from headwater.progress import Done, Listener, Progress, ignored
+from headwater.progress import Done, Progress
 from headwater.spec.hashes import Digest
-from headwater.storage.database import Database
 from headwater.sync.copy.file_names import escaped_path
-from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
+from headwater.sync.copy.file_tree import PathOccupied, printable_path
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
 from headwater.sync.network.authentication import REFUSED, Presented
-from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure, Transport
+from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
+from headwater.sync.run_context import RunContext
 from headwater.sync.state import SetRow
 from headwater.sync.timestamps import SECOND, http_date_micros, strong_last_modified
 from headwater.sync.transfer.adopt_existing import adopt_existing
-from headwater.sync.transfer.attempts import mirror_base, mirrors_of, mtime_ns, next_step, octet_limit
+from headwater.sync.transfer.attempts import mirror_base, mtime_ns, next_attempt, octet_limit
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file
 from headwater.sync.transfer.partial_downloads import PartialDownloads
 from headwater.sync.transfer.result_log import ResultLog
@@ -48,45 +48,36 @@ class ResourceTransfer:
 
     def __init__(
         self,
-        transport: Transport,
-        database: Database,
-        tree: FileTree,
-        temp: str,
+        context: RunContext,
         row: SetRow,
-        run: int,
         counts: PlanCounts,
-        listener: Listener,
-        warn: Callable[[str, str, str | None], None],
-        *,
-        now: Callable[[], int],
-        adopt: bool,
-        largest: int,
         unconfirmed: UnconfirmedContent,
+        warn: Callable[[str, str, str | None], None],
         objection: Callable[[str], str | None],
-        each: Callable[[Done], None] = ignored,
     ) -> None:
         """`unconfirmed`: what the same run has put there before.
 
         `objection`: what the scope says of a URI that is to be asked for, or of one that is redirected to.
         """
-        self._transport = transport
-        self._tree = tree
-        self._temp = temp
+        assert context.tree is not None
+        self._transport = context.transport
+        self._tree = context.tree
+        self._temp = context.temp
         self._set = row
         self._counts = counts
-        self._listener = listener
+        self._listener = context.listener
         self._warn = warn
-        self._now = now
-        self._adopt = adopt
-        self._largest = largest
+        self._now = context.now
+        self._adopt = context.adopt
+        self._largest = context.options.largest
         self._unconfirmed = unconfirmed
         self._objection = objection
-        self._each = each
+        self._each = context.each
         self._distrusted: set[str] = set()
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
-        self._results = ResultLog(database, row, run, self._told)
-        self._parts = PartialDownloads(database, temp, row.id, now)
+        self._results = ResultLog(context.database, row, context.run, self._told)
+        self._parts = PartialDownloads(context.database, context.temp, row.id, context.now)
 
     def run(self) -> None:
         """Fetch everything that is planned; returns when each row is placed or remembered as failed."""
@@ -109,12 +100,12 @@ class ResourceTransfer:
     def _fetches(self) -> Iterator[Fetch]:
         while chunk := self._results.next_chunk(self._round):
             for work in chunk:
-                if self._adopt and work.step == 0 and work.held is None and self._adopted(work):
+                if self._adopt and work.is_first and work.held is None and self._adopted(work):
                     continue
-                if work.step == 0 and self._from_aside(work):
+                if work.is_first and self._from_aside(work):
                     continue
                 fetch = self._fetch(work)
-                if work.tries is not None and work.step < 2 and (objection := self._objection(work.loc)):
+                if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
                     self._settle(Fetched(fetch, uri=fetch.uri, failure=FetchFailure(FailureKind.PROTOCOL, objection)))
                     continue  # remembered as failed, and not in the scope any more
                 yield fetch
@@ -144,15 +135,15 @@ class ResourceTransfer:
     def _fetch(self, work: Work) -> Fetch:
         wanted = strongest_of(work.hash)
         return Fetch(
-            work.loc if work.step < 2 else mirrors_of(work)[work.step - 2],
-            _headers(work) if work.step or work.etag or work.last_modified or work.encoding else (),
+            work.target,
+            () if work.is_first and not (work.etag or work.last_modified or work.encoding) else _headers(work),
             into=f"{self._temp}/{work.name}",
             holds_small=True,
             algorithms=(wanted.algorithm if wanted else "sha-256",),
             max_octets=octet_limit(work.length, self._largest),
             keeper=self._parts,
             key=(work, wanted),
-            objection=self._objection if work.step < 2 else None,
+            objection=self._objection if work.attempt.of_source else None,
         )
 
     # what came
@@ -163,7 +154,7 @@ class ResourceTransfer:
         self._parts.settled(fetched)
         if failure is not None and failure.kind is FailureKind.STORE:
             raise DestinationUnusable(f"cannot write: {failure.text}", where=str(self._temp))
-        before = self._unconfirmed.take(work.uri) if work.step else None
+        before = self._unconfirmed.take(work.uri) if not work.is_first else None
         if before is not None:
             self._tree.discard(before.name)
         if failure is None and fetched.status in _GOOD:
@@ -207,7 +198,7 @@ class ResourceTransfer:
             name += "d"
         if verdict.judgement is Judgement.DIFFERENT or (fetched.resumed_at and verdict.judgement is Judgement.NEWER):
             self._tree.discard(name)
-            if work.step >= 2:
+            if not work.attempt.of_source:
                 self._distrusted.add(mirror_base(work.loc, fetched.fetch.uri))
             self._next(work, verdict.reason, fetched, mismatch=True)
             return
@@ -328,11 +319,11 @@ class ResourceTransfer:
 
     def _next(self, work: Work, reason: str, fetched: Fetched, *, mismatch: bool) -> None:
         """Try the next way, or remember the failure."""
-        step = next_step(work, self._distrusted, mismatch=mismatch)
-        if step is None:
+        attempt = next_attempt(work, self._distrusted, mismatch=mismatch)
+        if attempt is None:
             self._fail(work, work.reason or reason, fetched)
         else:
-            self._results.again(work, step, self._round + 1, work.reason or reason)
+            self._results.again(work, attempt, self._round + 1, work.reason or reason)
 
     def _fail(self, work: Work, reason: str, fetched: Fetched) -> None:
         self._counts.failed += 1
@@ -347,7 +338,7 @@ class ResourceTransfer:
 def _headers(work: Work) -> tuple[tuple[str, str], ...]:
     """Request headers of the present way: as listed, conditional for what is held, past all caches the second time."""
     wanted = [("Accept-Encoding", work.encoding)]
-    if work.step == 0:
+    if work.is_first:
         wanted += [("If-None-Match", work.etag), ("If-Modified-Since", work.last_modified)]
     else:
         wanted += _PAST_CACHES
@@ -356,7 +347,7 @@ def _headers(work: Work) -> tuple[tuple[str, str], ...]:
 
 def _own_time(work: Work, fetched: Fetched) -> str | None:
     """The `Last-Modified` that says when the resource changed: that of its own origin, and no mirror's (5.3)."""
-    if work.step >= 2 or origin_of(fetched.uri) != origin_of(work.loc):
+    if not work.attempt.of_source or origin_of(fetched.uri) != origin_of(work.loc):
         return None
     return fetched.headers.get("last-modified")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.state import SetRow, intend
 from headwater.sync.timestamps import SECOND
-from headwater.sync.transfer.work_queue import COLUMNS, Work
+from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempt
 
 _CHUNK = 1_000
 _BATCH = 500
@@ -16,7 +16,8 @@ _BATCH_SECONDS = 1.0
 _BACKOFF_SECONDS = 60
 _LONGEST_BACKOFF_SECONDS = 86_400
 
-_NEXT = f"SELECT {COLUMNS} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
+_N, _URI, _PATH = (COLUMNS.index(name) for name in ("n", "uri", "path"))
+_NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
 _PLACED = """
 INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, listed_hash, listed_length, lastmod, etag,
   last_modified, changed_at, newer, run)
@@ -74,9 +75,9 @@ class ResultLog:
             rows = list(t.rows(_NEXT, (self._last_n, number)))
             if not rows:
                 return []
-            intent = intend(t, self._set, [(row[1], row[3]) for row in rows])
+            intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows])
         self._open[intent] = len(rows)
-        self._last_n = rows[-1][0]
+        self._last_n = rows[-1][_N]
         return [Work(*(*row, intent)) for row in rows]
 
     def placed(
@@ -105,9 +106,9 @@ class ResultLog:
         self._cleared.append((self._set, work.uri))
         self._count(work)
 
-    def again(self, work: Work, step: int, number: int, reason: str) -> None:
-        """Another way is to be tried, in round `number`."""
-        self._again.append((step, number, reason, work.n))
+    def again(self, work: Work, attempt: Attempt, number: int, reason: str) -> None:
+        """Another attempt is to be made, in round `number`."""
+        self._again.append((encode_attempt(attempt), number, reason, work.n))
         self._count(work, done=0)
 
     def failed(self, work: Work, reason: str, status: int, wait_seconds: float | None, now: int) -> None:
@@ -148,7 +149,7 @@ class ResultLog:
         t.many("DELETE FROM intents WHERE id = ?", over)
         for (intent,) in over:
             del self._open[intent]
-        t.many("UPDATE temp.work SET step = ?, round = ?, reason = ? WHERE n = ?", self._again)
+        t.many("UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?", self._again)
 
 
 def backoff_seconds(tries: int) -> int:

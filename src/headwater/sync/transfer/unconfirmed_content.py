@@ -17,7 +17,7 @@ from headwater.storage.database import Database, Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import LocalFiles, digest_of_file
 from headwater.sync.transfer.verification import strongest_of
-from headwater.sync.transfer.work_queue import ADD_WORK, PlanCounts, Work
+from headwater.sync.transfer.work_queue import ADD_WORK, PAST_CACHES, PlanCounts, Work, encode_attempt
 
 UNCONFIRMED = "newer than listed, and no list tells of it yet"
 _KEPT_HEADERS = ("etag", "last-modified", "date")
@@ -101,14 +101,11 @@ class UnconfirmedContent:
             work = msgspec.msgpack.decode(encoded, type=Work)
             counts.created += work.held is None
             counts.updated += work.held is not None
-            t.run(
-                ADD_WORK,
-                (
-                    work.uri, work.loc, work.path, work.held, work.lastmod, work.length, work.hash, work.type,
-                    work.encoding, work.mirrors, work.changed_at, work.known_at, None, None, work.tries,
-                ),
-            )  # fmt: skip
-        t.run("UPDATE temp.work SET step = 1")
+            fetch = work.planned(
+                work.path, work.held, changed_at=work.changed_at, known_at=work.known_at, tries=work.tries
+            )
+            t.run(ADD_WORK, fetch)
+        t.run("UPDATE temp.work SET attempt_json = ?", (encode_attempt(PAST_CACHES),))
 
     def clear(self) -> None:
         """Remove what is left: it stays remembered as failed."""

@@ -1,13 +1,192 @@
-"""The resources that are to be fetched for one set: the rows of `temp.work`, and what they amount to."""
+"""The work queue of one set (`temp.work`): resources that are to be fetched, each with the attempt that is next.
+
+Whoever plans adds a `PlannedFetch`; who fetches takes a `Work`. Both have the columns of a listed resource in common
+(`ListedColumns`), in the same order as every query that reads them.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
 import msgspec
 
+from headwater.sync.state import Validators
+
+
+class LocAttempt(msgspec.Struct, frozen=True, tag="loc"):
+    """Asks `loc`, conditionally where a copy is held."""
+
+    of_source: ClassVar[bool] = True
+    """Whether the source itself is asked: then its scope holds, and its `Last-Modified` is believed."""
+
+    keeps_parts: ClassVar[bool] = True
+    """Whether a body that breaks off may be gone on with."""
+
+    suffix: ClassVar[str] = "loc"
+
+    def uri(self, loc: str, mirrors: list[str]) -> str:
+        """What is asked for."""
+        return loc
+
+
+class LocPastCachesAttempt(msgspec.Struct, frozen=True, tag="loc past caches"):
+    """Asks `loc` past all caches: what came before was not what is listed (5.3)."""
+
+    of_source: ClassVar[bool] = True
+    keeps_parts: ClassVar[bool] = False
+    suffix: ClassVar[str] = "fresh"
+
+    def uri(self, loc: str, mirrors: list[str]) -> str:
+        """What is asked for."""
+        return loc
+
+
+class MirrorAttempt(msgspec.Struct, frozen=True, tag="mirror"):
+    """Asks one of the mirrors (`rel="duplicate"`), past all caches (DST-S2)."""
+
+    number: int
+    """Which of them, by their `pri`."""
+
+    of_source: ClassVar[bool] = False
+    keeps_parts: ClassVar[bool] = True
+
+    @property
+    def suffix(self) -> str:
+        """What tells its temporary file from those of other attempts."""
+        return f"mirror{self.number}"
+
+    def uri(self, loc: str, mirrors: list[str]) -> str:
+        """What is asked for."""
+        return mirrors[self.number]
+
+
+Attempt = LocAttempt | LocPastCachesAttempt | MirrorAttempt
+"""One way to the octets of a resource."""
+
+FIRST = LocAttempt()
+PAST_CACHES = LocPastCachesAttempt()
+
+
+def encode_attempt(attempt: Attempt) -> str | None:
+    """An attempt as `temp.work` has it; the first one is None."""
+    return None if attempt == FIRST else msgspec.json.encode(attempt).decode()
+
+
+@lru_cache(maxsize=64)
+def _decode_attempt(encoded: str) -> Attempt:
+    return msgspec.json.decode(encoded, type=Attempt)  # type: ignore[no-any-return]  # a union is no type to it
+
+
+class PlannedFetch(NamedTuple):
+    """A row to be added to `temp.work`; the fields are its columns."""
+
+    uri: str
+    loc: str
+    path: bytes
+    held: int | None = None
+    """The row of `resources` of the copy that is held."""
+
+    lastmod: int | None = None
+    length: int | None = None
+    hash: str | None = None
+    type: str | None = None
+    encoding: str | None = None
+    mirrors: str | None = None
+    changed_at: int | None = None
+    known_at: int | None = None
+    """The moment that the list or the change speaks of."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+    tries: int | None = None
+    """How often it has failed in earlier runs; None: it has not."""
+
+
 ADD_WORK = (
-    "INSERT OR REPLACE INTO temp.work(uri, loc, path, held, lastmod, length, hash, type, encoding, mirrors,"
-    " changed_at, known_at, etag, last_modified, tries) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f"INSERT OR REPLACE INTO temp.work({', '.join(PlannedFetch._fields)})"  # noqa: S608
+    f" VALUES ({', '.join('?' * len(PlannedFetch._fields))})"
 )
+
+
+class ListedColumns(msgspec.Struct, frozen=True, gc=False):
+    """What a list, a change or a remembered failure says of one resource."""
+
+    uri: str
+    loc: str
+    lastmod: int | None
+    length: int | None
+    hash: str | None
+    type: str | None
+    encoding: str | None
+    mirrors: str | None
+
+    def planned(
+        self,
+        path: bytes,
+        held: int | None = None,
+        *,
+        changed_at: int | None,
+        known_at: int | None,
+        tries: int | None,
+        validators: Validators = Validators(),  # noqa: B008  frozen
+    ) -> PlannedFetch:
+        """The row of `temp.work` for this resource."""
+        return PlannedFetch(
+            self.uri, self.loc, path, held, self.lastmod, self.length, self.hash, self.type, self.encoding,
+            self.mirrors, changed_at, known_at, validators.etag, validators.last_modified, tries,
+        )  # fmt: skip
+
+
+class Work(ListedColumns, frozen=True, gc=False):
+    """One row of `temp.work`: a resource to be fetched, and the attempt that is next."""
+
+    path: bytes
+    held: int | None
+    changed_at: int | None
+    known_at: int | None
+    etag: str | None
+    last_modified: str | None
+    tries: int | None
+    n: int
+    reason: str | None
+    attempt_json: str | None
+    intent: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing has been asked for it in this run."""
+        return self.attempt_json is None
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that is next."""
+        return FIRST if self.attempt_json is None else _decode_attempt(self.attempt_json)
+
+    @property
+    def name(self) -> str:
+        """Its temporary file, of this attempt alone."""
+        return f"{self.n}-{self.attempt.suffix}"
+
+    @property
+    def target(self) -> str:
+        """The URI that the next attempt asks for."""
+        return self.loc if self.attempt_json is None else self.attempt.uri(self.loc, mirrors_of(self))
+
+
+COLUMNS = tuple(name for name in Work.__struct_fields__ if name != "intent")
+"""Those of `temp.work` that make a `Work`, in its order."""
+
+
+def listed_columns(alias: str) -> str:
+    """The columns of `ListedColumns` in a query, from a table that has them; without a `loc` the URI is asked for."""
+    rest = (name for name in ListedColumns.__struct_fields__ if name not in ("uri", "loc"))
+    return ", ".join((f"{alias}.uri", f"coalesce({alias}.loc, {alias}.uri)", *(f"{alias}.{name}" for name in rest)))
+
+
+def mirrors_of(work: Work) -> list[str]:
+    """The mirrors of a resource, best first."""
+    return msgspec.json.decode(work.mirrors, type=list[str]) if work.mirrors else []
 
 
 class PlanCounts(msgspec.Struct):
@@ -24,39 +203,3 @@ class PlanCounts(msgspec.Struct):
     held_back: int = 0
     adopted: int = 0
     octets: int = 0
-
-
-COLUMNS = (
-    "n, uri, loc, path, held, lastmod, length, hash, type, encoding, mirrors, changed_at, known_at, etag,"
-    " last_modified, tries, step, reason"
-)
-"""Those of `temp.work` that make a `Work`, in its order."""
-
-
-class Work(msgspec.Struct, frozen=True, gc=False):
-    """One row of `temp.work`: a resource to be fetched, and which way comes next."""
-
-    n: int
-    uri: str
-    loc: str
-    path: bytes
-    held: int | None
-    lastmod: int | None
-    length: int | None
-    hash: str | None
-    type: str | None
-    encoding: str | None
-    mirrors: str | None
-    changed_at: int | None
-    known_at: int | None
-    etag: str | None
-    last_modified: str | None
-    tries: int | None
-    step: int
-    reason: str | None
-    intent: int = 0
-
-    @property
-    def name(self) -> str:
-        """Its temporary file, of this way alone."""
-        return f"{self.n}-{self.step}"

@@ -94,10 +94,8 @@ class Applier:
             paths.settle(t)
         try:
             ResourceTransfer(
-                context.transport, context.database, context.tree, context.temp, self._set.row, context.run, counts,
-                context.listener, self._set.warn, now=context.now, adopt=context.adopt, largest=context.options.largest,
-                unconfirmed=self.unconfirmed, objection=self._set.scope.objection, each=context.each,
-            ).run()  # fmt: skip
+                context, self._set.row, counts, self.unconfirmed, self._set.warn, self._set.scope.objection
+            ).run()
             self._note_failures()
             if allowed:
                 self._delete(context.tree, counts)

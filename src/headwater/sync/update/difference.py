@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from headwater.storage.database import Row, Transaction
+from headwater.storage.database import Transaction
 from headwater.sync.lists.position import is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
-from headwater.sync.state import SetRow
+from headwater.sync.state import SetRow, Validators
 from headwater.sync.timestamps import SECOND
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
-from headwater.sync.transfer.work_queue import ADD_WORK, PlanCounts
+from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, PlannedFetch, listed_columns
 from headwater.sync.update.path_conflicts import PathConflicts
 
 _CHUNK = 5_000
@@ -31,6 +31,72 @@ _NOT_LATER = f"""(?2 IS NULL OR (changed_at IS NULL AND NOT ?3)
 
 _SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
 """What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
+
+
+_LOCAL_COLUMNS = (
+    "r.id, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer, r.etag, r.last_modified"
+)
+"""Those that `_LocalColumns` adds, in its order."""
+
+_NO_VALIDATORS = Validators()
+
+
+class _NewRow(ListedColumns, frozen=True, gc=False):
+    """What is listed and not held."""
+
+    deleted_at: int | None
+    failed_at: int | None
+    tries: int | None
+
+
+class _LocalColumns(ListedColumns, frozen=True, gc=False):
+    """What is listed of a resource, and what is recorded of the copy that is held (nothing, where there is none)."""
+
+    key: int
+    size: int
+    mtime_ns: int
+    digest: str | None
+    listed_hash: str | None
+    held_lastmod: int | None
+    changed_at: int | None
+    newer: int
+    etag: str | None
+    last_modified: str | None
+
+    def listed(self, at: int | None) -> ListedResource:
+        """What is listed, by a document that speaks of `at`."""
+        return ListedResource(self.hash, self.length, self.lastmod, self.type, self.encoding, at)
+
+    @property
+    def local(self) -> LocalCopy:
+        """What is recorded of the copy."""
+        return LocalCopy(self.digest, self.size, self.held_lastmod, self.listed_hash, bool(self.newer))
+
+
+class _ListedAndHeldRow(_LocalColumns, frozen=True, gc=False):
+    """What is listed and held."""
+
+    path: bytes
+    doomed_at: int | None
+    listed_length: int | None
+    failed_at: int | None
+    tries: int | None
+
+    @property
+    def says_more(self) -> bool:
+        """Whether something is to be recorded of a copy that is what is listed."""
+        other = self.lastmod != self.held_lastmod or self.hash != self.listed_hash
+        return other or bool(self.newer) or self.doomed_at is not None
+
+
+class _ChangedRow(_LocalColumns, frozen=True, gc=False):
+    """What a change tells of a resource, which may be held."""
+
+    path: bytes | None
+    at: int | None
+    latest: int | None
+    exact: int
+    tries: int | None
 
 
 class _BatchedStatement:
@@ -96,72 +162,65 @@ class Difference:
         """Remember what `temp.refused` tells of resources that are refused (DST-S12)."""
         self._counts.left_out += keep_changed(t, self._set.id, reached, self._paths.takes_refused, skipped)
 
-    def _new(self, t: Transaction, at: int | None) -> Iterator[Row]:
-        query = """
-            SELECT l.uri, coalesce(l.loc, l.uri), l.lastmod, l.length, l.hash, l.type, l.encoding, l.mirrors,
-                   r.changed_at, f.changed_at, f.tries
+    def _new(self, t: Transaction, at: int | None) -> Iterator[PlannedFetch]:
+        query = f"""
+            SELECT {listed_columns("l")}, r.changed_at, f.changed_at, f.tries
             FROM temp.listed l
             LEFT JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
-            WHERE NOT l.refused AND (r.id IS NULL OR r.path IS NULL) ORDER BY l.n"""
-        for uri, loc, lastmod, length, hash_, type_, coding, mirrors, deleted_at, failed_at, tries in t.rows(
-            query, {"set": self._set.id}
-        ):
-            if at is not None and max(deleted_at or at, failed_at or at) > at:
+            WHERE NOT l.refused AND (r.id IS NULL OR r.path IS NULL) ORDER BY l.n"""  # noqa: S608
+        for values in t.rows(query, {"set": self._set.id}):
+            row = _NewRow(*values)
+            if at is not None and max(row.deleted_at or at, row.failed_at or at) > at:
                 continue  # DST-B2: deleted, or remembered as failed, after this list was made
-            path = self._paths.path(uri)
-            if not self._paths.takes(uri, path):
+            path = self._paths.path(row.uri)
+            if not self._paths.takes(row.uri, path):
                 self._counts.left_out += 1
                 continue
             self._counts.created += 1
-            yield (uri, loc, path, None, lastmod, length, hash_, type_, coding, mirrors, None, at, None, None, tries)
+            yield row.planned(path, changed_at=None, known_at=at, tries=row.tries)
 
     def _different(
         self, t: Transaction, at: int | None, confirmed: _BatchedStatement, settled: _BatchedStatement
-    ) -> Iterator[Row]:
-        query = """
-            SELECT l.uri, coalesce(l.loc, l.uri), l.lastmod, l.length, l.hash, l.type, l.encoding, l.mirrors,
-                   r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer,
-                   r.doomed_at, r.etag, r.last_modified, r.listed_length, f.changed_at,
-                   f.tries
+    ) -> Iterator[PlannedFetch]:
+        query = f"""
+            SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, r.doomed_at, r.listed_length, f.changed_at, f.tries
             FROM temp.listed l JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
-            WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""
-        for (
-            uri, loc, lastmod, length, hash_, type_, coding, mirrors,
-            key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer,
-            doomed_at, etag, last_modified, listed_length, failed_at, tries,
-        ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
-            if not self._paths.takes(uri, path):
+            WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""  # noqa: S608
+        for values in t.rows(query, {"set": self._set.id}):
+            row = _ListedAndHeldRow(*values)
+            if not self._paths.takes(row.uri, row.path):
                 self._counts.left_out += 1
                 continue
-            if at is not None and (doomed_at or at) > at:
+            if at is not None and (row.doomed_at or at) > at:
                 continue  # DST-B2: deleted after this list was made, and held back; it goes on waiting for consent
-            if at is not None and (failed_at or at) > at:
+            if at is not None and (row.failed_at or at) > at:
                 continue  # DST-B2: a later state of it has failed, and is tried again from what is remembered
-            if at is not None and (changed_at or at) > at:
+            if at is not None and (row.changed_at or at) > at:
                 self._counts.unchanged += 1  # DST-B2: what is held is newer than this list
                 continue
-            present = self._files.intact(path, size, mtime_ns)
-            if hash_ is not None and hash_ == listed_hash and length == listed_length and not newer:
-                same = CopyState.YES
-            else:
-                listed = ListedResource(hash_, length, lastmod, type_, coding, at)
-                held = LocalCopy(digest, size, held_lastmod, listed_hash, bool(newer))
-                same = compare_with_file(listed, held, path, self._files.digest_of) if present else CopyState.NO
-            if present and same is CopyState.YES:
+            present = self._files.intact(row.path, row.size, row.mtime_ns)
+            same = self._state_of(row, at) if present else CopyState.NO
+            if same is CopyState.YES:
                 self._counts.unchanged += 1
-                if lastmod != held_lastmod or hash_ != listed_hash or newer or doomed_at is not None:
-                    confirmed.add((hash_, length, lastmod, None, key))
-                if tries is not None:
-                    settled.add((self._set.id, uri, at))
+                if row.says_more:
+                    confirmed.add((row.hash, row.length, row.lastmod, None, row.key))
+                if row.tries is not None:
+                    settled.add((self._set.id, row.uri, at))
                 continue
             self._counts.updated += 1
-            ask = present and same is CopyState.ASK and not (newer and length not in (None, size))
-            yield (
-                uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, None, at,
-                etag if ask else None, last_modified if ask else None, tries,
+            ask = present and same is CopyState.ASK and not (row.newer and row.length not in (None, row.size))
+            yield row.planned(
+                row.path, row.key, changed_at=None, known_at=at, tries=row.tries,
+                validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
             )  # fmt: skip
+
+    def _state_of(self, row: _ListedAndHeldRow, at: int | None) -> CopyState:
+        """Whether a held copy is what is listed; where the list says what it said before, nothing is compared."""
+        if row.hash is not None and row.hash == row.listed_hash and row.length == row.listed_length and not row.newer:
+            return CopyState.YES
+        return compare_with_file(row.listed(at), row.local, row.path, self._files.digest_of)
 
     def gone(self, t: Transaction, at: int | None, *, again: bool = False) -> None:
         """Mark for deletion what a complete snapshot no longer lists (4.4), and forget such failures (DST-B2).
@@ -222,47 +281,40 @@ class Difference:
             (self._set.id,),
         )
 
-    def _changed(self, t: Transaction, confirmed: _BatchedStatement, settled: _BatchedStatement) -> Iterator[Row]:
-        query = """
-            SELECT c.uri, coalesce(c.loc, c.uri), c.lastmod, c.length, c.hash, c.type, c.encoding, c.mirrors, c.at,
-                   c.latest, c.exact, r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod,
-                   r.changed_at, r.newer, r.etag, r.last_modified, f.tries
+    def _changed(
+        self, t: Transaction, confirmed: _BatchedStatement, settled: _BatchedStatement
+    ) -> Iterator[PlannedFetch]:
+        query = f"""
+            SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact, f.tries
             FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
-            WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""
-        for (
-            uri, loc, lastmod, length, hash_, type_, coding, mirrors, at,
-            latest, exact, key, path, size, mtime_ns, digest, listed_hash, held_lastmod, changed_at, newer, etag,
-            last_modified, tries,
-        ) in t.rows(query, {"set": self._set.id}):  # fmt: skip
-            if exact and changed_at is not None and at is not None and is_past(at, changed_at):
+            WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""  # noqa: S608
+        for values in t.rows(query, {"set": self._set.id}):
+            row = _ChangedRow(*values)
+            if row.exact and row.changed_at is not None and row.at is not None and is_past(row.at, row.changed_at):
                 continue  # a later change of this resource has been applied already
-            name = path if path is not None else self._paths.path(uri)
-            if not self._paths.takes(uri, name):
+            path = row.path if row.path is not None else self._paths.path(row.uri)
+            if not self._paths.takes(row.uri, path):
                 self._counts.left_out += 1
                 continue
-            known = at if exact else latest  # no list made before that has the last word on it
-            if path is None:
+            known = row.at if row.exact else row.latest  # no list made before that has the last word on it
+            if row.path is None:
                 self._counts.created += 1
-                yield (
-                    uri, loc, name, None, lastmod, length, hash_, type_, coding, mirrors, known, at, None, None, tries
-                )  # fmt: skip
+                yield row.planned(path, changed_at=known, known_at=row.at, tries=row.tries)
                 continue
-            listed = ListedResource(hash_, length, lastmod, type_, coding, at)
-            held = LocalCopy(digest, size, held_lastmod, listed_hash, bool(newer))
-            same = compare_with_file(listed, held, path, self._files.digest_of)
-            present = self._files.intact(path, size, mtime_ns)
-            if same is CopyState.YES and hash_ is not None and present:
+            same = compare_with_file(row.listed(row.at), row.local, path, self._files.digest_of)
+            present = self._files.intact(path, row.size, row.mtime_ns)
+            if same is CopyState.YES and row.hash is not None and present:
                 self._counts.unchanged += 1
-                confirmed.add((hash_, length, lastmod, known, key))
-                if tries is not None:
-                    settled.add((self._set.id, uri, at))
+                confirmed.add((row.hash, row.length, row.lastmod, known, row.key))
+                if row.tries is not None:
+                    settled.add((self._set.id, row.uri, row.at))
                 continue
             self._counts.updated += 1
-            ask = hash_ is None and not newer and present  # else 304 would confirm what is not there
-            yield (
-                uri, loc, name, key, lastmod, length, hash_, type_, coding, mirrors, known, at,
-                etag if ask else None, last_modified if ask else None, tries,
+            ask = row.hash is None and not row.newer and present  # else 304 would confirm what is not there
+            yield row.planned(
+                path, row.key, changed_at=known, known_at=row.at, tries=row.tries,
+                validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
             )  # fmt: skip
 
 

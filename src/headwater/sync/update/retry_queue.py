@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.storage.database import Transaction
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.state import SetRow
-from headwater.sync.transfer.work_queue import ADD_WORK, PlanCounts
+from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, listed_columns
 from headwater.sync.update.path_conflicts import PathConflicts
 
 _WAITS = """f.set_id = ?1 AND f.uri = w.uri AND (f.wait_until > ?2 OR (?3 AND f.next_at > ?2
@@ -14,6 +14,15 @@ _WAITING = f"SELECT w.n, w.held FROM temp.work w JOIN failures f ON {_WAITS}"  #
 _NEWS = f"""
 UPDATE failures AS f SET loc = w.loc, lastmod = w.lastmod, length = w.length, hash = w.hash, type = w.type,
   encoding = w.encoding, mirrors = w.mirrors, changed_at = w.changed_at FROM temp.work w WHERE {_WAITS}"""  # noqa: S608
+
+
+class _FailureRow(ListedColumns, frozen=True, gc=False):
+    """A failure, and the copy that is held of it."""
+
+    path: bytes | None
+    key: int | None
+    changed_at: int | None
+    tries: int
 
 
 class RetryQueue:
@@ -29,28 +38,21 @@ class RetryQueue:
 
         `patient`: a service that follows also keeps its own retry clock (DST-F6).
         """
-        query = """
-            SELECT f.uri, f.loc, r.path, r.id, f.lastmod, f.length, f.hash, f.type, f.encoding, f.mirrors, f.changed_at,
-                   f.tries
+        query = f"""
+            SELECT {listed_columns("f")}, r.path, r.id, f.changed_at, f.tries
             FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
             WHERE f.set_id = ?1 AND f.uri NOT IN (SELECT uri FROM temp.work)
               AND f.uri NOT IN (SELECT uri FROM temp.tried)
               AND f.uri NOT IN (SELECT uri FROM temp.aside)
-              AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""
-        rows = list(t.rows(query, (self._set.id, now, int(patient))))
-        for uri, loc, path, key, lastmod, length, hash_, type_, coding, mirrors, changed_at, tries in rows:
-            name = path if path is not None else self._paths.path(uri)
-            if self._paths.takes(uri, name):
-                known_at = changed_at if changed_at is not None else self._set.baseline_at  # 5.3, as at first
-                t.run(
-                    ADD_WORK,
-                    (
-                        uri, loc, name, key, lastmod, length, hash_, type_, coding, mirrors, changed_at, known_at,
-                        None, None, tries,
-                    ),
-                )  # fmt: skip
-                self._counts.created += path is None
-                self._counts.updated += path is not None
+              AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""  # noqa: S608
+        for row in [_FailureRow(*row) for row in t.rows(query, (self._set.id, now, int(patient)))]:
+            path = row.path if row.path is not None else self._paths.path(row.uri)
+            if self._paths.takes(row.uri, path):
+                known_at = row.changed_at if row.changed_at is not None else self._set.baseline_at  # 5.3, as at first
+                fetch = row.planned(path, row.key, changed_at=row.changed_at, known_at=known_at, tries=row.tries)
+                t.run(ADD_WORK, fetch)
+                self._counts.created += row.path is None
+                self._counts.updated += row.path is not None
 
     def skip_waiting(self, t: Transaction, now: int, *, patient: bool) -> None:
         """Take out of the plan what a server asked us not to try before a moment that has not come (DST-F1).
