@@ -187,7 +187,7 @@ class Follower:
         self.position = Position(time=source.border() - lag * source.unit)
 
     def poll(self) -> None:
-        offer = Offer(identity="c", name="set", change_list="http://h.example/changes")
+        offer = Offer(identity="c", name="set", documents={"changelist": "http://h.example/changes"})
         scope = Scope(frozenset(), any_host=True)
         reading = ChangeListReader(self.source, self.database, scope, silent, 1, offer, self.position).read()  # type: ignore[arg-type]
         if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING):  # a baseline

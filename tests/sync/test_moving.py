@@ -69,7 +69,9 @@ def test_how_much_has_to_agree(held: int, same: int, open_: int, by_redirect: bo
 
 
 def offer_at(base: str) -> Offer:
-    return Offer(identity=f"{base}cl.xml", name="x", capability_list=f"{base}cl.xml", resource_list=f"{base}rl.xml")
+    return Offer(
+        identity=f"{base}cl.xml", name="x", capability_list=f"{base}cl.xml", documents={"resourcelist": f"{base}rl.xml"}
+    )
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
-from headwater.sync.state import Offer
+from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer
 
 _MOST_PARTS = 100_000
 
@@ -121,6 +121,10 @@ def _wanted(found: DiscoveredSets, sets: tuple[str, ...]) -> list[Offer]:
     return [offer for offer in found.offers if offer.name in sets or offer.identity in sets]
 
 
+_ORDER = {RESOURCE_LIST: 0, CHANGE_LIST: 1}
+"""Which capabilities come first."""
+
+
 class _Walk:
     def __init__(self, documents: Documents, parts: int, faults: list[str]) -> None:
         self._documents = documents
@@ -129,17 +133,12 @@ class _Walk:
 
     def set(self, offer: Offer) -> ExploreNode:
         """One set with its capabilities."""
-        capabilities = [
-            *([("resourcelist", offer.resource_list)] if offer.resource_list else []),
-            *([("changelist", offer.change_list)] if offer.change_list else []),
-            *offer.others,
-        ]
+        capabilities = sorted(offer.documents.items(), key=lambda item: (_ORDER.get(item[0], len(_ORDER)), item[0]))
         if offer.capability_list is not None:
             node = self.document(offer.capability_list, "Capability List")
             node.children = [self.capability(name, uri) for name, uri in capabilities if uri]
         else:
-            name, uri = capabilities[0]
-            node = self.capability(name, uri or offer.identity)
+            node = self.capability(*capabilities[0])
         node.name = offer.name
         return node
 

@@ -115,7 +115,7 @@ def open_transport(
 
 def recall_public(wire: Transport, database: Database) -> None:
     """Tell the transport whether the source was in public when it was last asked (DST-S12)."""
-    with database.write() as t:
+    with database.read() as t:
         wire.guard.was_public(fact(t, IN_PUBLIC))
 
 
@@ -197,14 +197,14 @@ class _Run:
     def _ask_ahead(self, rows: list[SetRow]) -> None:
         """The first requests of the next sets, many at a time."""
         self._scopes = {row.id: self._scope(row) for row in rows}
-        with self._database.write() as t:
+        with self._database.read() as t:
             asked = asked_first(t, rows, self._options, self._scopes)
         if len(asked) > 1:
             self._documents.ask_ahead(asked)
 
     def _polled(self, rows: list[SetRow]) -> list[str]:
         """What the sets poll from now on."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             now = {row.id: row for row in sets(t)}
         return [uri for row in rows if (uri := polled_by(now[row.id])) is not None]
 
@@ -215,7 +215,7 @@ class _Run:
             database=self._database,
             tree=tree,
             temp=str(self._root / FOLDER / "tmp"),
-            run=number,
+            run_number=number,
             options=self._options,
             source=self._url,
             destination=str(self._root),

@@ -22,7 +22,7 @@ class RunContext(msgspec.Struct, kw_only=True):
     database: Database
     tree: FileTree | None
     temp: str
-    run: int
+    run_number: int
     options: SyncOptions
     source: str
     destination: str

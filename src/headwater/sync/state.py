@@ -19,6 +19,9 @@ FOLDER = ".headwater"
 IN_PUBLIC = "host seen in public"
 """A fact: the host of the source's address, where it was seen at a public address (DST-S12)."""
 
+RESOURCE_LIST, CHANGE_LIST = "resourcelist", "changelist"
+"""The capabilities that a copy is made from, as a Capability List names them."""
+
 SOURCE = 0
 """The number of the "set" whose documents are those of the source as a whole."""
 
@@ -143,10 +146,46 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     capability_list: str | None = None
     description: str | None = None
+    documents: dict[str, str] = {}
+    """The URI of the document of each capability, by the capability as a Capability List names it."""
+
+    is_sitemap: bool = False
+
+    @property
+    def resource_list(self) -> str | None:
+        """Its Resource List, or the index of one."""
+        return self.documents.get(RESOURCE_LIST)
+
+    @property
+    def change_list(self) -> str | None:
+        """Its Change List, or the index of one."""
+        return self.documents.get(CHANGE_LIST)
+
+    def with_document(self, capability: str, uri: str | None) -> Offer:
+        """The same with another document of this capability, or with none."""
+        documents = {name: where for name, where in self.documents.items() if name != capability}
+        if uri is not None:
+            documents[capability] = uri
+        return msgspec.structs.replace(self, documents=documents)
+
+
+class _EarlierOffer(msgspec.Struct):
+    """What an offer was written down as before there were capabilities other than two."""
+
     resource_list: str | None = None
     change_list: str | None = None
-    is_sitemap: bool = False
     others: tuple[tuple[str, str], ...] = ()
+
+
+def decode_offer(encoded: str) -> Offer:
+    """An offer as it is written down, also by an earlier version."""
+    offer = msgspec.json.decode(encoded, type=Offer)
+    if offer.documents:
+        return offer
+    earlier = msgspec.json.decode(encoded, type=_EarlierOffer)
+    lists = {RESOURCE_LIST: earlier.resource_list, CHANGE_LIST: earlier.change_list}
+    documents = {name: uri for name, uri in lists.items() if uri is not None}
+    return msgspec.structs.replace(offer, documents=documents | dict(earlier.others))
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -185,7 +224,7 @@ def set_of(row: Row) -> SetRow:
         id=row[0],
         name=row[1],
         folder=row[2],
-        offer=msgspec.json.decode(row[3], type=Offer),
+        offer=decode_offer(row[3]),
         base=row[4],
         scope=row[5],
         baseline_at=row[6],

@@ -170,7 +170,7 @@ class _Audit:
         return [row for row in rows if row.name in wanted or row.offer.identity in wanted]
 
     def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
-        with self._database.write() as t:
+        with self._database.read() as t:
             url = None if fact(t, "url") == self._url else self._url
         may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
         return compare_lists(self._documents, self._database, self._url, found.final) if may else None

@@ -94,7 +94,7 @@ class ExpectedFiles:
         self._result.left_out = left_out
         if offer.change_list is not None:
             self._expect_changes(offer, snapshot.at)
-        with self._database.write() as t:
+        with self._database.read() as t:
             self.refused = refused_entries(t, self._row.id)
         self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
 

@@ -40,7 +40,7 @@ class Inventory:
         self._ahead: Iterator[list[HashResult]] = iter(())
         self._blocks: list[list[HashResult]] = []
         self._thread: threading.Thread | None = None
-        with database.write() as t:
+        with database.read() as t:
             count = int(t.value("SELECT count(*) FROM resources WHERE path IS NOT NULL"))
         workers = _workers(count)
         self._ahead = hash_all(root, self._held(), workers=workers)

@@ -32,7 +32,7 @@ class CrashRecovery:
         those of runs that were never flushed are hashed again (docs/destination.md).
         """
         boot, now = boot_id(), micros(self._now()) or 0
-        with self._database.write() as t:
+        with self._database.read() as t:
             doubtful = list(t.rows("SELECT id, boot FROM runs WHERE durable = 0"))
         lost = [number for number, at in doubtful if not boot or at != boot]
         self._recover(tree, power_was_lost=bool(lost))
@@ -51,7 +51,7 @@ class CrashRecovery:
 
         After a power loss a file that was removed may be back.
         """
-        with self._database.write() as t:
+        with self._database.read() as t:
             left = intents(t)
         for intent in left:
             with self._database.write() as t:
@@ -83,7 +83,7 @@ class CrashRecovery:
 
     def end(self, number: int) -> None:
         """Note that the run is over, and whether what it wrote is known to be on the disk."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             wrote = t.one("SELECT 1 FROM resources WHERE run = ? LIMIT 1", (number,)) is not None
         if wrote and not boot_id():
             wrote = not flush(os.fsencode(self._root))

@@ -124,13 +124,10 @@ def offer_of(probe: Probe, description: str | None, documents: Documents) -> Off
             documents.warn("AMB-54", f"more than one {capability} in a Capability List: the first counts", probe.final)
             continue
         first[capability] = entry.loc
-    others = tuple(sorted((name, uri) for name, uri in first.items() if name not in ("resourcelist", "changelist")))
     return Offer(
         identity=probe.uri,
         name="",
         capability_list=probe.uri,
         description=description,
-        resource_list=first.get("resourcelist"),
-        change_list=first.get("changelist"),
-        others=others,
+        documents=first,
     )

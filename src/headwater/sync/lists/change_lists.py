@@ -25,7 +25,7 @@ from headwater.sync.lists.entries import EntryFilter
 from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, select
 from headwater.sync.lists.staging import ChangeListStaging, FailedChange, fold, set_apart
 from headwater.sync.network.throttling import RETRIED_STATUSES
-from headwater.sync.state import Offer, validators
+from headwater.sync.state import CHANGE_LIST, Offer, validators
 from headwater.sync.timestamps import micros
 
 _UPSIDE_DOWN = "UPDATE temp.changed SET ordinal = -ordinal WHERE list = ?"
@@ -156,7 +156,7 @@ class ChangeListReader:
 
     def _fetch(self, uri: str, gone: str) -> tuple[DocumentRead | UnchangedDocument | None, ChangeListStaging]:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             held = validators(t, self._set_id, uri)
         staged = ChangeListStaging(
             self._database, self._intake, self._listener, self._start, self._lists, uri, self._failing,
@@ -298,7 +298,7 @@ class ChangeListReader:
         """The Change List that a Capability List now names; None when it cannot be read: then that is told (DST-C2)."""
         if self._scope.refusal(capability_list) is not None:
             return None
-        with self._database.write() as t:
+        with self._database.read() as t:
             held = validators(t, self._set_id, capability_list)
         try:
             probe = self._documents.probe(capability_list, validators=held)
@@ -314,7 +314,7 @@ class ChangeListReader:
         self._reading.documents.append((capability_list, probe.etag, probe.last_modified))
         named = next((entry.loc for entry in probe.entries if entry.capability == "changelist"), None)
         if named is not None:
-            self._offer = msgspec.structs.replace(self._offer, change_list=named)
+            self._offer = self._offer.with_document(CHANGE_LIST, named)
         return named
 
     # one list

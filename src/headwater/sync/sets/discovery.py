@@ -34,7 +34,7 @@ from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, select_sets
 from headwater.sync.sets.set_names import names_of
-from headwater.sync.state import Offer, Validators
+from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer, Validators
 
 WELL_KNOWN = "/.well-known/resourcesync"
 _HIGHEST = 4
@@ -318,7 +318,7 @@ class Discovery:
 
     def _from_sitemap(self, probe: Probe) -> Iterator[Offer]:
         if self._sitemap:
-            yield Offer(identity=probe.uri, name="", resource_list=probe.uri, is_sitemap=True)
+            yield Offer(identity=probe.uri, name="", documents={RESOURCE_LIST: probe.uri}, is_sitemap=True)
         else:
             self._plain = self._plain or probe.uri
 
@@ -350,9 +350,9 @@ class Discovery:
         index = document.link("index")
         uri = index.href if index is not None else probe.uri
         if document.kind in _RESOURCE_LISTS:
-            yield Offer(identity=uri, name="", resource_list=uri)
+            yield Offer(identity=uri, name="", documents={RESOURCE_LIST: uri})
         elif document.kind in _CHANGE_LISTS:
-            yield Offer(identity=uri, name="", change_list=uri)
+            yield Offer(identity=uri, name="", documents={CHANGE_LIST: uri})
         else:
             self._faults.append(NothingToCopy(f"a {document.kind.value} alone cannot be copied yet", where=probe.uri))
 

@@ -12,7 +12,17 @@ from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.lists.documents import MOST_ENTRIES, Documents, Probe
 from headwater.sync.sets.relocation import is_move, known_as
-from headwater.sync.state import SOURCE, Move, Offer, SetRow, keep_offer, keep_validators, validators
+from headwater.sync.state import (
+    CHANGE_LIST,
+    RESOURCE_LIST,
+    SOURCE,
+    Move,
+    Offer,
+    SetRow,
+    keep_offer,
+    keep_validators,
+    validators,
+)
 
 
 class RefreshedOffer(msgspec.Struct, frozen=True):
@@ -41,9 +51,8 @@ def refreshed_offer(documents: Documents, held: Offer, uri: str) -> RefreshedOff
             known_as(offer_of(probe, held.description, documents), held, probe.moved_to), probe.moved_to
         )
     where = probe.moved_to or uri
-    if held.resource_list is not None:
-        return RefreshedOffer(msgspec.structs.replace(held, resource_list=where), probe.moved_to)
-    return RefreshedOffer(msgspec.structs.replace(held, change_list=where), probe.moved_to)
+    capability = RESOURCE_LIST if held.resource_list is not None else CHANGE_LIST
+    return RefreshedOffer(held.with_document(capability, where), probe.moved_to)
 
 
 class OfferRefresh:
@@ -70,7 +79,7 @@ class OfferRefresh:
         uri = row.offer.capability_list
         if row.position is None or row.offer.change_list is not None or uri is None or uri in self._unread:
             return row
-        with self._database.write() as t:
+        with self._database.read() as t:
             held = validators(t, SOURCE, uri)
         try:
             probe = self._documents.probe(uri, validators=held)

@@ -89,7 +89,7 @@ class SetRegistry:
 
     def _still_offered(self, rows: list[SetRow]) -> tuple[str, ...]:
         """What the user wants, without the sets that are remembered and not offered by now: of these it is told."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             gone = {row.id: row for row in sets(t)}
         for row in rows:
             gone.pop(row.id, None)
@@ -102,7 +102,7 @@ class SetRegistry:
 
     def _offered(self) -> list[SetRow] | None:
         """The sets that the source offers by now; None: what is remembered still holds."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             known = sets(t)
             self._documents.moved |= moved_documents(t)
             same = fact(t, "url") == self._url
@@ -141,7 +141,7 @@ class SetRegistry:
 
     def _wants_more(self, known: list[SetRow]) -> bool:
         """Whether only some sets were read so far, and others are wanted."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             some = bool(fact(t, _SOME))
             offered = self._offered_before(t, known)
         told = {row.name for row in offered} | {row.offer.identity for row in offered}
@@ -149,7 +149,7 @@ class SetRegistry:
 
     def _pages_hold(self) -> bool:
         """Whether every Source Description of an index is what it was: the index itself tells nothing of that."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             pages = msgspec.json.decode(fact(t, _PAGES) or "[]", type=list[str])
             asked = [(page, validators(t, SOURCE, page)) for page in pages]
         found = list(self._documents.probe_many(asked))
@@ -166,7 +166,7 @@ class SetRegistry:
 
     def _still_unread(self, known: list[SetRow]) -> bool:
         """Try the Capability Lists again that could not be read; False when one of them can by now."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             uris = msgspec.json.decode(fact(t, _UNREAD) or "[]", type=list[str])
         wanted = self._options.sets
         if wanted and {row.name for row in known} | {row.offer.identity for row in known} >= set(wanted):
@@ -215,7 +215,7 @@ class SetRegistry:
 
     def _known(self, known: list[SetRow]) -> dict[str, RememberedOffer]:
         """What is remembered of Capability Lists, to ask for them conditionally."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             held = all_validators(t, SOURCE)
         offers = {row.offer.identity: row.offer for row in known if row.offer.capability_list == row.offer.identity}
         return {uri: RememberedOffer(offer, held[uri]) for uri, offer in offers.items() if uri in held}
@@ -241,7 +241,7 @@ class SetRegistry:
             self.faults.append(f"{uri}: {what}")
 
     def _is_same_url(self) -> bool:
-        with self._database.write() as t:
+        with self._database.read() as t:
             return fact(t, "url") == self._url
 
     def _remember(self, known: list[SetRow], found: DiscoveredSets) -> list[SetRow]:
@@ -348,7 +348,7 @@ class SetRegistry:
 
     def _remembered(self) -> list[SetRow]:
         """The sets that the source offered when it was last looked at."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             known = sets(t)
             told = bool(fact(t, _GONE))
             rows = self._offered_before(t, known)

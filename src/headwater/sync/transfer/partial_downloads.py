@@ -57,7 +57,7 @@ class PartialDownloads:
         self._boot = boot_id()
         self._taken: dict[str, int] = {}
         self._brought: dict[int, int] = {}
-        with database.write() as t:
+        with database.read() as t:
             rows = t.rows(f"SELECT {_COLUMNS} FROM partials WHERE set_id = ?", (set_id,))  # noqa: S608
             self._rows = {row.href: row for row in (_Row(*row) for row in rows)}
         self._earlier = {row.name for row in self._rows.values()}
@@ -144,7 +144,7 @@ class PartialDownloads:
 
     def clean(self) -> None:
         """The set has been brought up to date: only what is remembered as failed is still wanted."""
-        with self._database.write() as t:
+        with self._database.read() as t:
             wanted = {
                 row[0]
                 for row in t.rows(

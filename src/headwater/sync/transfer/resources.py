@@ -76,7 +76,7 @@ class ResourceTransfer:
         self._distrusted: set[str] = set()
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
-        self._results = ResultLog(context.database, row, context.run, self._told)
+        self._results = ResultLog(context.database, row, context.run_number, self._told)
         self._parts = PartialDownloads(context.database, context.temp, row.id, context.now)
 
     def run(self) -> None:

@@ -87,7 +87,7 @@ class UnconfirmedContent:
         """Whether a copy that a list has confirmed would give way; none that is missing or damaged is one."""
         if work.held is None:
             return False
-        with self._database.write() as t:
+        with self._database.read() as t:
             row = t.one("SELECT path, size, mtime_ns FROM resources WHERE id = ? AND newer = 0", (work.held,))
         return row is not None and LocalFiles(self._tree).intact(*row)
 

@@ -38,18 +38,18 @@ class Applier:
 
     def __init__(self, context: SetContext) -> None:
         self._set = context
-        self._context = context.context
-        self._files = LocalFiles(context.context.tree)
+        self._run = context.run
+        self._files = LocalFiles(context.run.tree)
         self._held_before = 0
         self._begun = False
-        self.unconfirmed = UnconfirmedContent(context.context.database, context.context.tree)
+        self.unconfirmed = UnconfirmedContent(context.run.database, context.run.tree)
         """What this run has received that is newer than listed."""
 
     def wanted_base(self, t: Transaction) -> str | None:
         """The base that the caller wants; it cannot be another than that of the names already made."""
-        if self._context.options.base is None:
+        if self._run.options.base is None:
             return None
-        base = base_folder(self._context.options.base)
+        base = base_folder(self._run.options.base)
         if self._set.move is not None:
             return None  # what the names are made with moves along
         if self._set.row.base not in (None, base) and base not in former_bases(t, self._set.row.id):
@@ -65,7 +65,7 @@ class Applier:
 
     def carry_out(self, step: PlanStep, table: str | None = None, *, retry_queue: bool = True) -> None:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""
-        context, now = self._context, self._context.now()
+        context, now = self._run, self._run.now()
         with context.database.write() as t:
             clear(t)
             if not self._begun:
@@ -106,7 +106,7 @@ class Applier:
 
     def _note_failures(self) -> None:
         """What has just failed is not tried again in this run, unless a list or a change says something new of it."""
-        with self._context.database.write() as t:
+        with self._run.database.write() as t:
             t.run(
                 "INSERT OR IGNORE INTO temp.tried"
                 " SELECT uri FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM temp.work)",
@@ -115,7 +115,7 @@ class Applier:
 
     def left_over(self) -> None:
         """Do what earlier runs have left undone, where there is any."""
-        with self._context.database.write() as t:
+        with self._run.database.read() as t:
             due = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set.row.id,))
             doomed = t.one(
                 "SELECT 1 FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL LIMIT 1", (self._set.row.id,)
@@ -129,8 +129,8 @@ class Applier:
             return row.base
         if base is None and table is not None:
             base = first_base(t, table, self._set.offer.capability_list)
-            if base is not None and self._context.adopt and self._context.tree is not None:
-                base = self._base_of_what_is_there(t, table, self._context.tree, base)
+            if base is not None and self._run.adopt and self._run.tree is not None:
+                base = self._base_of_what_is_there(t, table, self._run.tree, base)
         if base is not None:
             t.run("UPDATE sets SET base = ? WHERE id = ?", (base, row.id))
             self._set.row = one_set(t, row.id)
@@ -140,7 +140,7 @@ class Applier:
         """The base under which files that another tool has left have the names of what is listed (DST-B5)."""
         prefix = self._set.row.folder.encode() + b"/" if self._set.row.folder else b""
         fit = fitting_base(t, table, tree, prefix, base)
-        where = self._context.destination
+        where = self._run.destination
         if fit is None:
             return base
         if not fit.fits:
@@ -174,14 +174,14 @@ class Applier:
         Files that came since, from another place perhaps, let none of them go.
         """
         held, before = self._held(t), measure(t, self._set.row.id)
-        return held if before is None or self._context.options.max_delete is not None else min(before, held)
+        return held if before is None or self._run.options.max_delete is not None else min(before, held)
 
     def _delete(self, tree: FileTree, counts: PlanCounts) -> None:
         """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm).
 
         The notes of what is removed are kept until the disk has it, so that a power loss brings none of it back.
         """
-        database, last = self._context.database, 0
+        database, last = self._run.database, 0
         notes: list[int] = []
         while True:
             with database.write() as t:
@@ -197,7 +197,7 @@ class Applier:
                 notes.append(intend(t, self._set.row.id, [(uri, path) for _, path, _, uri in rows], removal=True))
             for _, path, _, uri in rows:
                 tree.remove(path)
-                self._context.each(Done("deleted", uri, printable_path(path)))
+                self._run.each(Done("deleted", uri, printable_path(path)))
             last = rows[-1][0]
             with database.write() as t:
                 t.many(
@@ -206,25 +206,25 @@ class Applier:
                     [(at, key) for key, _, at, _ in rows],
                 )
             counts.deleted += len(rows)
-            self._context.listener(Progress("deleting", counts.deleted))
+            self._run.listener(Progress("deleting", counts.deleted))
         if notes:
             flush(tree.root)
             with database.write() as t:
                 t.many("DELETE FROM intents WHERE id = ?", [(number,) for number in notes])
 
     def _hold_back(self, doomed: int) -> None:
-        with self._context.database.write() as t:
+        with self._run.database.write() as t:
             t.run(
                 "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.doomed d"
                 " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.doomed)"
             )
             refused = any_refused(t, self._set.row.id)
-            if self._context.options.delete and measure(t, self._set.row.id) is None:
+            if self._run.options.delete and measure(t, self._set.row.id) is None:
                 keep_measure(t, self._set.row.id, self._held_before)
-        if self._context.options.delete and refused:
+        if self._run.options.delete and refused:
             told = f"{_deletions(doomed)} held back: other entries are refused, and may be what was deleted"
             self._set.warn("DST-B4", told, self._set.row.name)
-        elif self._context.options.delete:
+        elif self._run.options.delete:
             share = doomed / max(self._held_before, 1)
             consent = consent_for(doomed, self._held_before)
             self._set.warn(
@@ -248,13 +248,13 @@ class Applier:
         self._add(counts)
         report.deleted = doomed if allowed else 0
         report.held_back = 0 if allowed else doomed
-        if doomed and not allowed and self._context.options.delete:
+        if doomed and not allowed and self._run.options.delete:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
-        with self._context.database.write() as t:
+        with self._run.database.write() as t:
             for held, uri, path, *listed in t.rows(
                 "SELECT held, uri, path, hash, length, lastmod FROM temp.work ORDER BY n"
             ):
-                if len(report.plan) > _MOST_ACTIONS and not self._context.adopt:
+                if len(report.plan) > _MOST_ACTIONS and not self._run.adopt:
                     break
                 action = "create" if held is None else "update"
                 if held is None and self._would_adopt(path, *listed):
@@ -272,8 +272,8 @@ class Applier:
         del report.plan[_MOST_ACTIONS:]
 
     def _would_adopt(self, path: bytes, hash_: str | None, length: int | None, lastmod: int | None) -> bool:
-        tree = self._context.tree
-        return self._context.adopt and tree is not None and is_listed(tree, path, hash_, length, lastmod)
+        tree = self._run.tree
+        return self._run.adopt and tree is not None and is_listed(tree, path, hash_, length, lastmod)
 
 
 def _deletions(count: int) -> str:

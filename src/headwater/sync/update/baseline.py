@@ -15,6 +15,8 @@ from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead, ResourceListReader, UnchangedList
 from headwater.sync.sets.relocation import LISTED
 from headwater.sync.state import (
+    CHANGE_LIST,
+    RESOURCE_LIST,
     SetRow,
     Validators,
     fact,
@@ -38,7 +40,7 @@ class Baseline:
 
     def __init__(self, context: SetContext, applier: Applier) -> None:
         self._set = context
-        self._context = context.context
+        self._run = context.run
         self._applier = applier
         self.tried = False
         self.applied = False
@@ -70,7 +72,7 @@ class Baseline:
         row, uri = self._set.row, self._set.offer.resource_list
         if uri is None or self._set.scope.refusal(uri):
             return
-        with self._context.database.write() as t:
+        with self._run.database.read() as t:
             done = baseline_done(t, row)
             held = _held(t, row, uri) if row.baseline_uri == uri else None
         try:
@@ -87,23 +89,23 @@ class Baseline:
         listing = self._listing()
         if force or not row.baseline_done or row.baseline_uri != uri:
             return listing.read(uri)
-        with self._context.database.write() as t:
+        with self._run.database.read() as t:
             held, done = _held(t, row, uri), baseline_done(t, row)
         return listing.read(uri, held, done, done.components)
 
     def _listing(self) -> ResourceListReader:
         return ResourceListReader(
-            self._context.documents,
-            self._context.database,
+            self._run.documents,
+            self._run.database,
             self._set.scope,
-            self._context.listener,
+            self._run.listener,
             sitemap=self._set.offer.is_sitemap,
             doubt=lambda: self._set.offer.change_list is None or self._would_remove(),
         )
 
     def _would_remove(self) -> bool:
         """Whether something held is not in what was listed."""
-        with self._context.database.write() as t:
+        with self._run.database.write() as t:
             query = (
                 "SELECT 1 FROM resources r WHERE r.set_id = ? AND r.path IS NOT NULL"
                 " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri) LIMIT 1"
@@ -118,21 +120,21 @@ class Baseline:
             change_list = self._set.offer.change_list or uri
             if self._set.rescoped:
                 self._set.start_over()
-            self._set.offer = msgspec.structs.replace(self._set.offer, resource_list=None, change_list=change_list)
+            self._set.offer = self._set.offer.with_document(RESOURCE_LIST, None).with_document(CHANGE_LIST, change_list)
             return True
         raise WrongDocument(f"this is a {kind.value}, not a Resource List", where=uri, rule="DST-A7")
 
     def _nothing_new(self, same: UnchangedList) -> None:
         """The list of the last baseline (DST-B1): what is left are failures and deletions held back."""
         if same.etag or same.last_modified:
-            with self._context.database.write() as t:
+            with self._run.database.write() as t:
                 keep_validators(t, self._set.row.id, same.uri, same.etag, same.last_modified)
         self._applier.left_over()
 
     def _is_stale(self, snapshot: ResourceListRead) -> bool:
         """Whether a list that was made before the one of the last baseline came back, from a cache perhaps."""
         known, stated = self._set.row.baseline_at, snapshot.stated_at
-        if known is None or stated is None or known > self._context.now() + FUTURE:
+        if known is None or stated is None or known > self._run.now() + FUTURE:
             return False
         return stated < known
 
@@ -141,7 +143,7 @@ class Baseline:
         message = f"the Resource List of {format_micros(snapshot.stated_at)} is older than that of the last baseline"
         self._set.warn("DST-F12", message, snapshot.uri)
         self._applier.left_over()
-        if self._context.options.baseline or self._set.rescoped:
+        if self._run.options.baseline or self._set.rescoped:
             stale = Moving(
                 message,
                 where=snapshot.uri,
@@ -178,7 +180,7 @@ class Baseline:
                 difference.gone(t, snapshot.at, again=again and was_whole)
 
         self._applier.carry_out(plan, table="listed")
-        if self._context.options.dry_run:
+        if self._run.options.dry_run:
             return True
         if not snapshot.complete:
             raise _incomplete(snapshot)
@@ -200,10 +202,10 @@ class Baseline:
         position = since = Position(time=snapshot.at)
         if not rescoped:
             position = Position(time=max(times) if times and snapshot.at is not None else before)
-            asked = self._context.options.baseline or self._context.options.repair
+            asked = self._run.options.baseline or self._run.options.repair
             self._set.since = since if asked and since != position else None
         closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
-        with self._context.database.write() as t:
+        with self._run.database.write() as t:
             forget_documents(t, row.id)
             if snapshot.settled:
                 keep_validators(t, row.id, snapshot.uri, snapshot.etag, snapshot.last_modified)

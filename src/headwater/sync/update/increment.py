@@ -22,7 +22,7 @@ class Increment:
 
     def __init__(self, context: SetContext, applier: Applier) -> None:
         self._set = context
-        self._context = context.context
+        self._run = context.run
         self._applier = applier
 
     def carry_out(self, *, once_more: bool = False) -> ChangeListReading:
@@ -48,7 +48,7 @@ class Increment:
                 ReadingOutcome.MISSING,
             ):  # else a list may tell what of it still holds
                 self._applier.left_over()
-        if not self._context.options.dry_run and not self._is_kept(reading):
+        if not self._run.options.dry_run and not self._is_kept(reading):
             self._keep_reading(reading)
         return reading
 
@@ -60,7 +60,7 @@ class Increment:
         """Whether something was refused, or settles what was refused before (DST-S12)."""
         if reading.refused_count or any(count for _, count in reading.skipped):
             return True
-        with self._context.database.write() as t:
+        with self._run.database.read() as t:
             return bool(reading.skipped) and any_refused(t, self._set.row.id)
 
     def over_the_hole(self, reading: ChangeListReading) -> ChangeListReading:
@@ -69,7 +69,7 @@ class Increment:
             return reading
         position = self._set.row.position
         beyond = max(reading.earliest, position.time or reading.earliest)
-        with self._context.database.write() as t:
+        with self._run.database.write() as t:
             t.run("UPDATE sets SET hole_until = ? WHERE id = ?", (reading.earliest, self._set.row.id))
             keep_position(t, self._set.row.id, Position(time=beyond))
         self._set.reload()
@@ -77,7 +77,7 @@ class Increment:
 
     def _read_changes(self) -> ChangeListReading:
         position = self._set.since or self._set.row.position or Position()
-        context = self._context
+        context = self._run
         changes = ChangeListReader(
             context.documents,
             context.database,
@@ -100,7 +100,7 @@ class Increment:
     def _keep_reading(self, reading: ChangeListReading) -> None:
         """The position moves last, over what was applied or is remembered as failed (DST-F6)."""
         whole = reading.outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)
-        with self._context.database.write() as t:
+        with self._run.database.write() as t:
             if whole or self._set.since is None:
                 keep_position(t, self._set.row.id, self._not_back(reading.position))
             if whole:

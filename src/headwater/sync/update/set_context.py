@@ -35,7 +35,7 @@ class SetContext:
     """One set in a run; `row` is what is remembered, `offer` what is worked with, `report` what is told at the end."""
 
     def __init__(self, context: RunContext, row: SetRow, scope: Scope) -> None:
-        self.context = context
+        self.run = context
         self.row = row
         self.offer = row.offer
         self.scope = scope
@@ -62,11 +62,11 @@ class SetContext:
         self.report.complete = False
         self.report.fault = self.report.fault or str(fault)
         message = f"{fault.what}. {fault.todo}"
-        self.context.documents.warn(fault.rule or fault.code, message, fault.where, fault=fault)
+        self.run.documents.warn(fault.rule or fault.code, message, fault.where, fault=fault)
 
     def warn(self, rule: str, message: str, where: str | None = None) -> None:
         """Tell a person, once."""
-        self.context.documents.warn(rule, message, where)
+        self.run.documents.warn(rule, message, where)
 
     def note(self, process: str) -> None:
         """Put a process that was carried out into the report."""
@@ -76,12 +76,12 @@ class SetContext:
 
     def reload(self) -> None:
         """Take what is remembered as it now is."""
-        with self.context.database.write() as t:
+        with self.run.database.read() as t:
             self.row = one_set(t, self.row.id)
 
     def start_over(self) -> None:
         """Without a Resource List only the changes themselves tell what another choice lets in: all are read again."""
-        with self.context.database.write() as t:
+        with self.run.database.write() as t:
             forget_documents(t, self.row.id)
             keep_position(t, self.row.id, Position())
         self.reload()
@@ -91,11 +91,11 @@ class SetContext:
 
         Raises MovedElsewhere where a moved set's list is of something else: then nothing is changed.
         """
-        with self.context.database.write() as t:
+        with self.run.database.write() as t:
             row = msgspec.structs.replace(self.row, move=self.move)
             found, taken = take_along(t, row, self.offer, listed)
         if found is not None and self.move is not None and not taken:
-            raise moved_elsewhere(self.offer, found, self.context.source, self.context.destination, said=self.move.said)
+            raise moved_elsewhere(self.offer, found, self.run.source, self.run.destination, said=self.move.said)
         if found is not None and taken:
             now = found.prefixes.new if found.prefixes else self.offer.identity
             told = f"of {found.held:,} files that are held {found.same:,} are the same there, and all keep their names"
@@ -110,16 +110,14 @@ class SetContext:
         """
         position = self.row.position
         lists = {self.offer.resource_list, self.offer.change_list, position.list_uri if position else None}
-        if not self._probed and not self.context.documents.redirected.isdisjoint(lists) and self.has_moved():
+        if not self._probed and not self.run.documents.redirected.isdisjoint(lists) and self.has_moved():
             raise SetMoved
 
     def has_moved(self) -> bool:
         """Whether the set has moved for good: to a host in no scope yet, or with its lists (DST-F10)."""
         self._probed = True
         uri = place_of(self.offer)
-        found = (
-            refreshed_offer(self.context.documents, self.offer, uri) if uri is not None and self.move is None else None
-        )
+        found = refreshed_offer(self.run.documents, self.offer, uri) if uri is not None and self.move is None else None
         if uri is None or found is None or found.moved_to is None:
             return False
         moved = is_move(self.offer, found.offer)
@@ -127,7 +125,7 @@ class SetContext:
         if not moved and origins == self.scope.origins:
             return False
         self.scope = msgspec.structs.replace(self.scope, origins=origins)
-        with self.context.database.write() as t:
+        with self.run.database.write() as t:
             keep_moved(t, SOURCE, uri, found.moved_to)
         if moved:
             self.move = Move(self.offer)
@@ -141,20 +139,20 @@ class SetContext:
             return False
         self._refreshed = True
         try:
-            probe = self.context.documents.probe(uri)
+            probe = self.run.documents.probe(uri)
         except SourceFault:
             return False
         if probe.document is None or probe.document.kind is not Kind.CAPABILITY_LIST:
             return False
-        fresh = offer_of(probe, self.offer.description, self.context.documents)
+        fresh = offer_of(probe, self.offer.description, self.run.documents)
         fresh = msgspec.structs.replace(fresh, name=self.offer.name, identity=self.offer.identity)
         changed = (fresh.resource_list, fresh.change_list) != (self.offer.resource_list, self.offer.change_list)
         if changed and (fresh.resource_list or fresh.change_list):
             self.offer = fresh
             if self.move is not None:
                 return changed
-            with self.context.database.write() as t:
+            with self.run.database.write() as t:
                 keep_offer(t, self.row.id, fresh)
-                moved = self.context.documents.moved.get(uri)
+                moved = self.run.documents.moved.get(uri)
                 keep_validators(t, SOURCE, uri, probe.etag, probe.last_modified, moved)
         return changed

@@ -7,12 +7,13 @@ found by the next run and done again without harm (DST-F7).
 from __future__ import annotations
 
 import time
+from enum import Enum
 
 from headwater.errors import Exit, HeadwaterError, SourceFault
 from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.faults import Moving, NothingToCopy, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
-from headwater.sync.lists.change_lists import ReadingOutcome
+from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
 from headwater.sync.lists.refused_entries import refused_entries
 from headwater.sync.options import FailedTransfer, SetReport, gravest_status
 from headwater.sync.run_context import RunContext
@@ -36,26 +37,53 @@ UNCONFIRMED = "SELECT count(*) FROM resources WHERE set_id = ? AND newer AND pat
 HELD_BACK = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
 
 
+_GAPS = (ReadingOutcome.GAP, ReadingOutcome.MISSING)
+
+
+class SyncState(Enum):
+    """Where the sync of one set is; every state but the last has a method of `SetSync` that returns the next."""
+
+    BEGIN = "begin"
+    BASELINE = "baseline"
+    LIST_ALONE = "Resource List alone"
+    CHANGES = "changes"
+    BRIDGE = "bridge over a gap"
+    CHANGES_READ = "changes read"
+    SETTLE = "settle"
+    DONE = "done"
+
+
 class SetSync:
-    """Brings one set up to date. Call `run` once."""
+    """The sync of one set, as a machine of states. Call `run` once.
+
+    | state | what is done | next |
+    |---|---|---|
+    | BEGIN | judge what is offered and remembered | BASELINE, LIST_ALONE, CHANGES |
+    | BASELINE | apply the Resource List | CHANGES, SETTLE, DONE |
+    | LIST_ALONE | apply the Resource List where it is new | SETTLE |
+    | CHANGES | apply the changes after the position | CHANGES_READ, BRIDGE |
+    | BRIDGE | close a gap in the changes by a baseline | CHANGES_READ, DONE |
+    | CHANGES_READ | judge how far the changes have led | SETTLE |
+    | SETTLE | read lists once more for what could not be placed | DONE |
+    """
 
     def __init__(self, context: RunContext, row: SetRow, scope: Scope) -> None:
-        self._context = context
+        self._run = context
         self._set = SetContext(context, row, scope)
         self._applier = Applier(self._set)
         self._baseline = Baseline(self._set, self._applier)
         self._increment = Increment(self._set, self._applier)
         self._began = context.now()
+        self._reading: ChangeListReading | None = None
+        """How far the changes were read."""
 
     def run(self) -> SetReport:
         """Do what is needed; a fault of the source ends in the report, one of our store is raised."""
-        with self._context.database.write() as t:
+        with self._run.database.read() as t:
             self._applier.wanted_base(t)
         try:
-            if self._context.options.repair:
-                find_damage(
-                    self._context.database, LocalFiles(self._context.tree), self._set.row.id, self._context.now()
-                )
+            if self._run.options.repair:
+                find_damage(self._run.database, LocalFiles(self._run.tree), self._set.row.id, self._run.now())
             self._within_scope()
         except HeadwaterError as fault:
             if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED):
@@ -78,52 +106,62 @@ class SetSync:
             self._synchronise()
 
     def _synchronise(self) -> None:
-        offer, row = self._set.offer, self._set.row
+        """Go from state to state until the set is done; each method below is what is done in one of them."""
+        steps = {
+            SyncState.BEGIN: self._begin,
+            SyncState.BASELINE: self._first_baseline,
+            SyncState.LIST_ALONE: self._list_alone,
+            SyncState.CHANGES: self._changes,
+            SyncState.BRIDGE: self._bridge,
+            SyncState.CHANGES_READ: self._conclude_changes,
+            SyncState.SETTLE: self._settle,
+        }
+        state = SyncState.BEGIN
+        while state is not SyncState.DONE:
+            state = steps[state]()
+
+    def _begin(self) -> SyncState:
+        offer = self._set.offer
         if offer.resource_list is None and offer.change_list is None:
             raise NothingToCopy("the source offers no Resource List and no Change List", where=offer.identity)
-        moved = self._set.move is not None
-        wanted = self._context.options.baseline or self._context.options.repair or self._set.rescoped or moved
-        if (self._set.rescoped or moved) and offer.resource_list is None:
-            self._set.start_over()
-        if offer.resource_list is not None and (row.position is None or wanted):
-            if not self._first_of_all(force=wanted or not row.baseline_done) or self._context.options.dry_run:
-                return
-        elif offer.change_list is None:
-            self._baseline.carry_out(force=False)
-            self._settle()
-            return
-        if self._set.offer.change_list is not None:
-            self._increments()
-        self._settle()
+        anew = self._set.rescoped or self._set.move is not None
+        if offer.resource_list is None:
+            if anew:
+                self._set.start_over()
+            return SyncState.CHANGES
+        if self._set.row.position is None or self._is_baseline_wanted():
+            return SyncState.BASELINE
+        return SyncState.LIST_ALONE if offer.change_list is None else SyncState.CHANGES
 
-    def _settle(self) -> None:
-        """Settle what this run has received and could not place, by lists that are read once more (5.3, DST-F6)."""
-        if self._context.options.dry_run:
-            return
-        with self._context.database.write() as t:
-            news = t.one(_NEW_FAILURE, (self._set.row.id, self._began)) is not None
-        if (news or self._applier.unconfirmed.count) and self._set.offer.change_list is not None:
-            time.sleep(_ANNOUNCED_SECONDS if news else 0)
-            self._increment.carry_out(once_more=True)
-        self._applier.confirm()
-        self._reconsider()
-        self._applier.confirm()
+    def _is_baseline_wanted(self) -> bool:
+        """Whether there is to be a baseline whatever is remembered."""
+        options = self._run.options
+        return options.baseline or options.repair or self._set.rescoped or self._set.move is not None
 
-    def _first_of_all(self, *, force: bool) -> bool:
+    def _first_baseline(self) -> SyncState:
         """The baseline; a repair does what it can without one."""
         try:
-            return self._baseline.carry_out(force=force)
+            force = self._is_baseline_wanted() or not self._set.row.baseline_done
+            reliable = self._baseline.carry_out(force=force)
         except SourceFault as fault:
-            if self._set.move is not None or self._set.row.position is None or self._context.options.baseline:
+            if self._set.move is not None or self._set.row.position is None or self._run.options.baseline:
                 raise
             if self._set.rescoped:
                 raise
             self._set.say(fault)
             self._applier.left_over()
-            return True
+            reliable = True
+        if not reliable or self._run.options.dry_run:
+            return SyncState.DONE
+        return SyncState.SETTLE if self._set.offer.change_list is None else SyncState.CHANGES
 
-    def _increments(self) -> None:
-        """Increments from the position; a gap leads to a baseline, once (5.1, DST-C4, DST-C5)."""
+    def _list_alone(self) -> SyncState:
+        """No Change List is offered: the Resource List alone tells what is new."""
+        self._baseline.carry_out(force=False)
+        return SyncState.SETTLE
+
+    def _changes(self) -> SyncState:
+        """Changes from the position on (5.1); a list may be missing because the Capability List names another."""
         hole = self._set.row.hole_until
         if hole is not None and not self._baseline.tried and self._set.offer.resource_list is not None:
             self._baseline.carry_out(force=False)
@@ -133,18 +171,34 @@ class SetSync:
             reading = self._increment.carry_out()
         if reading.outcome is ReadingOutcome.MISSING and self._set.refresh_offer():
             reading = self._increment.carry_out()
-        if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING):
-            self._set.warn("DST-C4", f"{reading.reason}: a baseline is needed", self._set.offer.change_list)
-            if self._set.offer.resource_list is not None and not self._baseline.tried:
-                self._bridge()
-                if self._context.options.dry_run:
-                    return
-                reading = self._increment.carry_out()
+        self._reading = reading
+        return SyncState.BRIDGE if reading.outcome in _GAPS else SyncState.CHANGES_READ
+
+    def _bridge(self) -> SyncState:
+        """A baseline over a gap, once (DST-C4, DST-C5); what is remembered is done in any case (DST-F6)."""
+        assert self._reading is not None
+        self._set.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", self._set.offer.change_list)
+        if self._set.offer.resource_list is None or self._baseline.tried:
+            return SyncState.CHANGES_READ
+        try:
+            self._baseline.carry_out(force=False)
+        except SourceFault:
+            self._applier.left_over()
+            raise
+        if self._run.options.dry_run:
+            return SyncState.DONE
+        self._reading = self._increment.carry_out()
+        return SyncState.CHANGES_READ
+
+    def _conclude_changes(self) -> SyncState:
+        """Judge how far the changes have led: what no document tells of any more is a fault of the source."""
+        reading = self._reading
+        assert reading is not None
         if reading.outcome is ReadingOutcome.GAP:
             reading = self._increment.over_the_hole(reading)
         if reading.outcome is ReadingOutcome.BROKEN and reading.fault is not None:
             raise reading.fault
-        if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING):
+        if reading.outcome in _GAPS:
             self._applier.left_over()
         if reading.outcome is ReadingOutcome.MISSING:
             raise Unreachable(reading.reason, where=self._set.offer.change_list, rule="DST-C5")
@@ -155,21 +209,28 @@ class SetSync:
                 rule="DST-C4",
                 advice="The next Resource List closes the gap: run the same command again when there is one.",
             )
+        return SyncState.SETTLE
 
-    def _bridge(self) -> None:
-        """A baseline over a gap; what is remembered is done also where there is none (DST-F6)."""
-        try:
-            self._baseline.carry_out(force=False)
-        except SourceFault:
-            self._applier.left_over()
-            raise
+    def _settle(self) -> SyncState:
+        """Settle what this run has received and could not place, by lists that are read once more (5.3, DST-F6)."""
+        if self._run.options.dry_run:
+            return SyncState.DONE
+        with self._run.database.read() as t:
+            news = t.one(_NEW_FAILURE, (self._set.row.id, self._began)) is not None
+        if (news or self._applier.unconfirmed.count) and self._set.offer.change_list is not None:
+            time.sleep(_ANNOUNCED_SECONDS if news else 0)
+            self._increment.carry_out(once_more=True)
+        self._applier.confirm()
+        self._reconsider()
+        self._applier.confirm()
+        return SyncState.DONE
 
     def _reconsider(self) -> None:
         """Let the Resource List settle what the changes do not: failures, what is unconfirmed, changes told no more."""
-        if self._context.options.dry_run or self._set.offer.resource_list is None or self._baseline.applied:
+        if self._run.options.dry_run or self._set.offer.resource_list is None or self._baseline.applied:
             return
         position = self._set.row.position
-        with self._context.database.write() as t:
+        with self._run.database.read() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
             doubtful = failed is not None or int(t.value(UNCONFIRMED, (self._set.row.id,))) > 0
         if doubtful or (position is not None and position.rewound):
@@ -177,23 +238,23 @@ class SetSync:
 
     def _left_as_they_were(self) -> int:
         """How many files this run can have left as they were: a baseline and the changes after it see many twice."""
-        report, dry = self._set.report, self._context.options.dry_run
+        report, dry = self._set.report, self._run.options.dry_run
         return max(0, report.held - report.updated - (0 if dry else report.created))
 
     def _summarise(self) -> None:
         report, row = self._set.report, self._set.row
-        with self._context.database.write() as t:
+        with self._run.database.read() as t:
             report.failed = int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (row.id,)))
             report.held = int(
                 t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,))
             )
             report.newer_than_listed = int(t.value(UNCONFIRMED, (row.id,)))
-            if not self._context.options.dry_run:
+            if not self._run.options.dry_run:
                 report.held_back = int(t.value(HELD_BACK, (row.id,)))
             query = f"SELECT uri, reason, tries, wait_until FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
             report.failures = [
                 FailedTransfer(
-                    uri, reason, tries, format_micros(wait_until) if (wait_until or 0) > self._context.now() else None
+                    uri, reason, tries, format_micros(wait_until) if (wait_until or 0) > self._run.now() else None
                 )
                 for uri, reason, tries, wait_until in t.rows(query, (row.id,))
             ]
@@ -204,8 +265,8 @@ class SetSync:
         report.unchanged = min(report.unchanged, self._left_as_they_were())
         report.base = row.base
         report.position = format_micros(row.position.time) if row.position else None
-        undeleted = report.held_back and self._context.options.delete
-        if (report.failed or undeleted) and not self._context.options.dry_run:
+        undeleted = report.held_back and self._run.options.delete
+        if (report.failed or undeleted) and not self._run.options.dry_run:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
         if refused or report.newer_than_listed:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
