@@ -21,7 +21,9 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import DocumentRead, EntryConsumer, MissingDocument, UnchangedDocument
 from headwater.sync.lists.position import Position, is_past, mark_of, told_again
-from headwater.sync.state import SCHEMA, TEMPORARY, Offer, Validators
+from headwater.sync.state.schema import SCHEMA, TEMPORARY
+from headwater.sync.state.set_rows import Offer
+from headwater.sync.state.validators import Validators
 from tests.examples import examples
 from tests.sync.copying import DONE, go, tree
 from tests.sync.torture import START, Reply, Site, Source, at, document, ln, sha, url

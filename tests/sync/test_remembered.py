@@ -15,7 +15,7 @@ from headwater.cli import run
 from headwater.storage.database import Database
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import copy_status
-from headwater.sync.state import SCHEMA
+from headwater.sync.state.schema import SCHEMA
 from tests.sync.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
 from tests.sync.torture import Reply, Site, Source, url
 

@@ -23,7 +23,7 @@ from headwater.storage.schema import Durability
 from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync
-from headwater.sync.state import SCHEMA
+from headwater.sync.state.schema import SCHEMA
 from headwater.sync.transfer import partial_downloads as parts
 from tests.http.serving import face
 from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer, decode_offer
+from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Offer, decode_offer
 
 BEFORE = {
     "identity": "http://a.example/capabilitylist.xml",

@@ -17,9 +17,11 @@ from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.lists.refused_entries import refused_entries
 from headwater.sync.options import SetReport, gravest_status
 from headwater.sync.run import utcnow
-from headwater.sync.run_history import LastRun, last_run, set_history
 from headwater.sync.sets.selection import pick
-from headwater.sync.state import FOLDER, SetRow, fact, sets
+from headwater.sync.state.facts import fact
+from headwater.sync.state.run_history import LastRun, last_run, set_history
+from headwater.sync.state.schema import FOLDER
+from headwater.sync.state.set_rows import SetRow, sets
 from headwater.sync.update.set_sync import HELD_BACK, UNCONFIRMED
 
 _MOST = 1_000

@@ -19,7 +19,7 @@ from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
-from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer
+from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Offer
 
 _MOST_PARTS = 100_000
 

@@ -23,7 +23,7 @@ def command(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
     does it, and a service that follows with its next look.
     """
     from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-    from headwater.sync.state import fact
+    from headwater.sync.state.facts import fact
     from headwater.sync.update.retry_and_forget import make_due
 
     with writable_state(DestinationFolder(copy.absolute())) as database, database.write() as t:

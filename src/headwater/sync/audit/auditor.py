@@ -36,7 +36,10 @@ from headwater.sync.sets.list_comparison import compare_lists
 from headwater.sync.sets.moved_sets import Alike, another_source, is_of_another, match, may_be_moved, redirects_of
 from headwater.sync.sets.selection import unknown_set, wanted_of
 from headwater.sync.sets.set_names import SetNames
-from headwater.sync.state import TEMPORARY, Offer, SetRow, add_set, fact, moved_documents, sets
+from headwater.sync.state.facts import fact
+from headwater.sync.state.schema import TEMPORARY
+from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
+from headwater.sync.state.validators import moved_documents
 from headwater.sync.update.base_detection import fitting_base
 from headwater.sync.update.path_conflicts import first_base
 

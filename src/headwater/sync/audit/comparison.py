@@ -20,7 +20,7 @@ from headwater.sync.audit.findings import (
     judge_set,
 )
 from headwater.sync.audit.inventory import Inventory
-from headwater.sync.state import SetRow
+from headwater.sync.state.set_rows import SetRow
 
 _MOST_FINDINGS = 10_000
 

@@ -11,7 +11,7 @@ from headwater.progress import Listener, Progress
 from headwater.storage.database import Database, Row, Transaction
 from headwater.storage.processors import processors
 from headwater.sync.audit.hash_pool import PARALLEL_FROM, HashRequest, HashResult, hash_all
-from headwater.sync.state import FOLDER
+from headwater.sync.state.schema import FOLDER
 from headwater.sync.transfer.verification import digests_of
 
 _CHUNK = 5_000

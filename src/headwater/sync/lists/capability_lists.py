@@ -9,7 +9,8 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.sync.lists.documents import Documents, Probe
-from headwater.sync.state import Offer, Validators
+from headwater.sync.state.set_rows import Offer
+from headwater.sync.state.validators import Validators
 
 CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
 NOTHING = "the Capability List offers no Resource List and no Change List"

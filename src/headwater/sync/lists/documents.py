@@ -28,7 +28,7 @@ from headwater.sync.lists.sign_in_faults import sign_in_refused
 from headwater.sync.network.fetch import Objection
 from headwater.sync.network.throttling import backoff_seconds
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
-from headwater.sync.state import Validators
+from headwater.sync.state.validators import Validators
 from headwater.sync.timestamps import http_date_micros, strong_last_modified
 
 LARGEST_DOCUMENT = 4 << 30

@@ -30,7 +30,7 @@ from headwater.sync.lists.fingerprints import (
     is_completed,
 )
 from headwater.sync.lists.position import FUTURE
-from headwater.sync.state import Validators
+from headwater.sync.state.validators import Validators
 from headwater.sync.timestamps import micros
 
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)

@@ -34,7 +34,8 @@ from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, select_sets
 from headwater.sync.sets.set_names import names_of
-from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer, Validators
+from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Offer
+from headwater.sync.state.validators import Validators
 
 WELL_KNOWN = "/.well-known/resourcesync"
 _HIGHEST = 4

@@ -12,7 +12,7 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import EntryFilter, Staged, scope_origins
 from headwater.sync.sets.relocation import LISTED, agreement
-from headwater.sync.state import Offer, SetRow
+from headwater.sync.state.set_rows import Offer, SetRow
 
 _MOST = 2_000
 _STAGE = (

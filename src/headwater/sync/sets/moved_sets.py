@@ -17,7 +17,7 @@ from headwater.sync.faults import AnotherSource
 from headwater.sync.filters import Origin, origin_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.sets.relocation import is_move
-from headwater.sync.state import Move, Offer, SetRow
+from headwater.sync.state.set_rows import Move, Offer, SetRow
 
 Moved = Callable[[str], str | None]
 """Says where a document's URI permanently redirects to; None when it does not, or when nothing answers there."""

@@ -12,17 +12,8 @@ from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.lists.documents import MOST_ENTRIES, Documents, Probe
 from headwater.sync.sets.relocation import is_move, known_as
-from headwater.sync.state import (
-    CHANGE_LIST,
-    RESOURCE_LIST,
-    SOURCE,
-    Move,
-    Offer,
-    SetRow,
-    keep_offer,
-    keep_validators,
-    validators,
-)
+from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Move, Offer, SetRow, keep_offer
+from headwater.sync.state.validators import SOURCE, keep_validators, validators
 
 
 class RefreshedOffer(msgspec.Struct, frozen=True):

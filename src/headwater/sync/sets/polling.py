@@ -14,7 +14,8 @@ from headwater.sync.lists.documents import ConditionalRequest
 from headwater.sync.network.fetch import Fetched
 from headwater.sync.network.streaming import StreamedAnswer
 from headwater.sync.options import SyncOptions, signature_of
-from headwater.sync.state import SOURCE, SetRow, validators
+from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state.validators import SOURCE, validators
 
 _MOST_DOCUMENTS = 400_000  # a first run asks for a few of each of many sets
 

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from headwater.sync.state import Validators
+from headwater.sync.state.validators import Validators
 
 
 class LocAttempt(msgspec.Struct, frozen=True, tag="loc"):

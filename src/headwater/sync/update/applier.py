@@ -15,7 +15,9 @@ from headwater.sync.copy.local_files import LocalFiles
 from headwater.sync.faults import FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.options import PlannedAction
-from headwater.sync.state import forget_measure, former_bases, intend, keep_measure, measure, one_set
+from headwater.sync.state.facts import forget_measure, former_bases, keep_measure, measure
+from headwater.sync.state.file_intents import intend
+from headwater.sync.state.set_rows import one_set
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent

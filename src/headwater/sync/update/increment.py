@@ -9,7 +9,8 @@ from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReadin
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.sets.relocation import CHANGED
-from headwater.sync.state import keep_position, keep_validators
+from headwater.sync.state.set_rows import keep_position
+from headwater.sync.state.validators import keep_validators
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext

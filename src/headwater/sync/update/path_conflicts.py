@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from headwater.storage.database import Row, Transaction
 from headwater.sync.copy.file_names import common_folder, escaped_path, natural_path, resources_folder
 from headwater.sync.filters import Choice
-from headwater.sync.state import SetRow
+from headwater.sync.state.set_rows import SetRow
 
 _TAKEN = """
 SELECT w.n, w.uri FROM temp.work w JOIN resources r ON r.path = w.path

@@ -10,7 +10,8 @@ from headwater.storage.database import Transaction
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.faults import NotRemembered
 from headwater.sync.sets.selection import pick
-from headwater.sync.state import SetRow, forget_measure, sets
+from headwater.sync.state.facts import forget_measure
+from headwater.sync.state.set_rows import SetRow, sets
 from headwater.sync.update.set_sync import HELD_BACK
 
 _MOST_SHOWN = 100

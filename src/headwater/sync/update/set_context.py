@@ -14,17 +14,8 @@ from headwater.sync.options import SetReport, signature_of
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
-from headwater.sync.state import (
-    SOURCE,
-    Move,
-    SetRow,
-    forget_documents,
-    keep_moved,
-    keep_offer,
-    keep_position,
-    keep_validators,
-    one_set,
-)
+from headwater.sync.state.set_rows import Move, SetRow, keep_offer, keep_position, one_set
+from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
 
 
 class SetMoved(Exception):

@@ -1,0 +1,48 @@
+"""The table `facts`: single values that are remembered of a copy as a whole, or of one set."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.storage.database import Transaction
+
+IN_PUBLIC = "host seen in public"
+"""A fact: the host of the source's address, where it was seen at a public address (DST-S12)."""
+
+
+def fact(transaction: Transaction, name: str) -> str | None:
+    """A remembered fact about the whole copy."""
+    value = transaction.value("SELECT value FROM facts WHERE name = ?", (name,))
+    return None if value is None else str(value)
+
+
+def keep_fact(transaction: Transaction, name: str, value: str) -> None:
+    """Remember a fact about the whole copy."""
+    transaction.run("INSERT OR REPLACE INTO facts(name, value) VALUES (?, ?)", (name, value))
+
+
+def remember_base(transaction: Transaction, set_id: int, base: str) -> None:
+    """Remember that the names of a set were once made with this base: who goes on naming it means the present one."""
+    known = former_bases(transaction, set_id)
+    keep_fact(transaction, f"former bases {set_id}", msgspec.json.encode(sorted({*known, base})).decode())
+
+
+def former_bases(transaction: Transaction, set_id: int) -> list[str]:
+    """The bases of a set before its source moved (DST-F10)."""
+    return msgspec.json.decode(fact(transaction, f"former bases {set_id}") or "[]", type=list[str])
+
+
+def measure(transaction: Transaction, set_id: int) -> int | None:
+    """How many files a set held when deletions were first held back (DST-B4); None where none are."""
+    value = fact(transaction, f"held when held back {set_id}")
+    return None if value is None else int(value)
+
+
+def keep_measure(transaction: Transaction, set_id: int, held: int) -> None:
+    """Remember how many files a set holds while deletions are held back."""
+    keep_fact(transaction, f"held when held back {set_id}", str(held))
+
+
+def forget_measure(transaction: Transaction, set_id: int) -> None:
+    """No deletions are held back any more."""
+    transaction.run("DELETE FROM facts WHERE name = ?", (f"held when held back {set_id}",))

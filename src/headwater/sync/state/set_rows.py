@@ -1,0 +1,142 @@
+"""The table `sets`: what is remembered of each set, and what the source offers of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.storage.database import Row, Transaction
+from headwater.sync.lists.position import Position
+
+RESOURCE_LIST, CHANGE_LIST = "resourcelist", "changelist"
+"""The capabilities that a copy is made from, as a Capability List names them."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the documents of one set are."""
+
+    identity: str
+    """The Capability List's URI; where there is none, the URI of the list itself."""
+
+    name: str
+    capability_list: str | None = None
+    description: str | None = None
+    documents: dict[str, str] = {}
+    """The URI of the document of each capability, by the capability as a Capability List names it."""
+
+    is_sitemap: bool = False
+
+    @property
+    def resource_list(self) -> str | None:
+        """Its Resource List, or the index of one."""
+        return self.documents.get(RESOURCE_LIST)
+
+    @property
+    def change_list(self) -> str | None:
+        """Its Change List, or the index of one."""
+        return self.documents.get(CHANGE_LIST)
+
+    def with_document(self, capability: str, uri: str | None) -> Offer:
+        """The same with another document of this capability, or with none."""
+        documents = {name: where for name, where in self.documents.items() if name != capability}
+        if uri is not None:
+            documents[capability] = uri
+        return msgspec.structs.replace(self, documents=documents)
+
+
+class _EarlierOffer(msgspec.Struct):
+    """What an offer was written down as before there were capabilities other than two."""
+
+    resource_list: str | None = None
+    change_list: str | None = None
+    others: tuple[tuple[str, str], ...] = ()
+
+
+def decode_offer(encoded: str) -> Offer:
+    """An offer as it is written down, also by an earlier version."""
+    offer = msgspec.json.decode(encoded, type=Offer)
+    if offer.documents:
+        return offer
+    earlier = msgspec.json.decode(encoded, type=_EarlierOffer)
+    lists = {RESOURCE_LIST: earlier.resource_list, CHANGE_LIST: earlier.change_list}
+    documents = {name: uri for name, uri in lists.items() if uri is not None}
+    return msgspec.structs.replace(offer, documents=documents | dict(earlier.others))
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A set's documents are elsewhere by now, and what is held of it is still to be taken along (DST-F10)."""
+
+    origin: Offer
+    """Where they were."""
+
+    said: bool = False
+    """Whether the user says so; else a permanent redirect, or what is listed there."""
+
+
+class SetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One set as remembered. With a `move`, `offer` is what is offered at the new place, and is not remembered yet."""
+
+    id: int
+    name: str
+    folder: str
+    offer: Offer
+    base: str | None = None
+    scope: str | None = None
+    baseline_at: int | None = None
+    baseline_uri: str | None = None
+    baseline_done: bool = False
+    hole_until: int | None = None
+    position: Position | None = None
+    move: Move | None = None
+
+
+_SET_COLUMNS = "id, name, folder, offer, base, scope, baseline_at, baseline_uri, baseline_done, hole_until, position"
+
+
+def set_of(row: Row) -> SetRow:
+    """One row of `sets` as a value."""
+    return SetRow(
+        id=row[0],
+        name=row[1],
+        folder=row[2],
+        offer=decode_offer(row[3]),
+        base=row[4],
+        scope=row[5],
+        baseline_at=row[6],
+        baseline_uri=row[7],
+        baseline_done=bool(row[8]),
+        hole_until=row[9],
+        position=msgspec.json.decode(row[10], type=Position) if row[10] else None,
+    )
+
+
+def sets(transaction: Transaction) -> list[SetRow]:
+    """All sets, in the order in which they were first seen."""
+    return [set_of(row) for row in transaction.rows(f"SELECT {_SET_COLUMNS} FROM sets ORDER BY id")]  # noqa: S608
+
+
+def one_set(transaction: Transaction, set_id: int) -> SetRow:
+    """One set as it now is."""
+    row = transaction.one(f"SELECT {_SET_COLUMNS} FROM sets WHERE id = ?", (set_id,))  # noqa: S608
+    assert row is not None
+    return set_of(row)
+
+
+def add_set(transaction: Transaction, offer: Offer, folder: str) -> SetRow:
+    """Remember a set that was not known."""
+    transaction.run(
+        "INSERT INTO sets(name, folder, identity, offer) VALUES (?, ?, ?, ?)",
+        (offer.name, folder, offer.identity, msgspec.json.encode(offer).decode()),
+    )
+    row = transaction.one("SELECT id FROM sets WHERE identity = ?", (offer.identity,))
+    assert row is not None
+    return one_set(transaction, row[0])
+
+
+def keep_offer(transaction: Transaction, set_id: int, offer: Offer) -> None:
+    """Remember where the documents of a set now are."""
+    transaction.run("UPDATE sets SET offer = ? WHERE id = ?", (msgspec.json.encode(offer).decode(), set_id))
+
+
+def keep_position(transaction: Transaction, set_id: int, position: Position) -> None:
+    """Move the position: the last thing that a step does (DST-F6, DST-F7)."""
+    transaction.run("UPDATE sets SET position = ? WHERE id = ?", (msgspec.json.encode(position).decode(), set_id))
