@@ -652,7 +652,7 @@ def told(command: Command, source: Source, dest: Path, status: int = DONE) -> li
 def test_what_is_told_of_many_sets_is_bounded(source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets with something to tell come by name, up to a hundred (here five); all others are one line."""
     for module in ("sync", "audit"):
-        monkeypatch.setattr(sys.modules[f"headwater.cli.{module}"], "_MOST_SETS", 5)
+        monkeypatch.setattr(sys.modules[f"headwater.cli.destination.{module}"], "_MOST_SETS", 5)
     sites = {}
     for name in names(8):
         site = sites[name] = Site(source, name)
