@@ -22,7 +22,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publisher import Publisher
 from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.site import Site
-from headwater.source.source import utc_now
+from headwater.source.configured_source import utc_now
 from headwater.storage.folder_store import FolderStore
 
 BASE = "http://localhost/data"

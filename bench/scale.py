@@ -28,7 +28,7 @@ from headwater.publish.site import SetSettings, Site
 from headwater.simulate.resources import Filler, SyntheticResources
 from headwater.simulate.settings import ChangeSettings, SourceSettings
 from headwater.simulate.simulation import Simulation
-from headwater.source.source import CATALOG, DOCUMENTS, utc_now
+from headwater.source.configured_source import CATALOG, DOCUMENTS, utc_now
 from headwater.spec.records import Change
 from headwater.storage.folder_store import FolderStore
 

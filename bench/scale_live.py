@@ -29,7 +29,7 @@ from bench.rows import Row
 from headwater.catalog.places import open_catalog
 from headwater.simulate.settings import ChangeSettings, SourceSettings, read_mix
 from headwater.simulate.simulation import Simulation
-from headwater.source.source import CATALOG
+from headwater.source.configured_source import CATALOG
 
 SEED = 1
 BASE_URL = "http://127.0.0.1:8999"

@@ -61,7 +61,7 @@ def publish_folder(
     cannot be asked for and `StoreFault` when the state or the output cannot be written.
     """
     from headwater.source.config import SetConfig, SourceConfig
-    from headwater.source.folder.pipeline import StaticTree
+    from headwater.source.folder.scan_settings import StaticTree
     from headwater.source.source import Source
 
     if not 0 <= max_delete <= 1:

@@ -13,7 +13,7 @@ from headwater.cli.server_log import ServerLog
 from headwater.errors import StoreFault
 from headwater.http.access_record import AccessRecord
 from headwater.progress import Notice, Progress, of_set
-from headwater.source.folder.pipeline import Publication
+from headwater.source.publication import Publication
 from tests.http.serving import Process, request, until
 
 KEYS = ["time", "level", "event", "code", "set", "message", "fields"]

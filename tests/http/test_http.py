@@ -16,7 +16,7 @@ import pytest
 
 from headwater.http.server.sockets import AddressInUse, address_url, listen
 from headwater.http.server.uvicorn_server import ServerLimits
-from headwater.source.source import utc_now
+from headwater.source.configured_source import utc_now
 from headwater.spec.discovery import parse_link_header
 from tests.http.serving import DEADLINE, Face, drain, face, request, until
 from tests.reading import read_bytes

@@ -25,9 +25,11 @@ from headwater.catalog.interface import Accepted, Moved
 from headwater.progress import Notice, Progress
 from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.folder.pipeline import FolderPipeline, folder_of
+from headwater.source.configured_source import utc_now
+from headwater.source.folder.pipeline import FolderPipeline
+from headwater.source.folder.scan_settings import scan_settings
 from headwater.source.leadership import Leadership, NotLeader
-from headwater.source.source import Source, utc_now
+from headwater.source.source import Source
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
 from headwater.storage.folder_store import FolderStore
@@ -351,7 +353,7 @@ def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] 
     config = SetConfig(files=str(base / "files"))
     site = SourceConfig(state=str(base / "state"), base_url=BASE, sets=(config,)).site()
     publisher = Publisher(catalog, FolderStore(base / "documents"), site, utc_now)
-    folder = folder_of(config, site, base / "state", None)
+    folder = scan_settings(config, site, base / "state", None)
     return FolderPipeline(catalog, publisher, "files", folder, utc_now, state=base / "state", may_record=may_record)
 
 

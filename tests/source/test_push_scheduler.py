@@ -23,13 +23,14 @@ from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.folder.pipeline import FolderOverlap
-from headwater.source.folder.worker import SetHealth
+from headwater.source.configured_source import utc_now
+from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.health import report
 from headwater.source.push import scheduler
 from headwater.source.push.scheduler import INDEX_THREADS, PUBLISHING_THREADS
 from headwater.source.read_only import ReadOnlySource
-from headwater.source.source import Source, utc_now
+from headwater.source.set_health import SetHealth
+from headwater.source.source import Source
 from headwater.source.state_lock import make_state
 from tests.http.serving import until
 

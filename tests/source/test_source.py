@@ -17,7 +17,7 @@ from headwater.errors import Exit, StoreFault
 from headwater.ingest.folder.signature import RACY
 from headwater.progress import Notice, Progress
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.folder.pipeline import FolderOverlap
+from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.folder.worker import FolderWorker
 from headwater.source.health import report
 from headwater.source.source import Source

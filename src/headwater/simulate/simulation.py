@@ -16,8 +16,8 @@ from headwater.simulate.resource_cache import ResourceCache
 from headwater.simulate.resources import ContentFile, Filler, read_version
 from headwater.simulate.settings import ChangeSettings, SourceSettings
 from headwater.simulate.simulated_set import BATCH, SimulatedSet
+from headwater.source.configured_source import utc_now
 from headwater.source.protocol import ResourceContent
-from headwater.source.source import utc_now
 
 CHANGES = "changes"
 LOADED = "resources"

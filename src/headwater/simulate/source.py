@@ -12,11 +12,12 @@ import msgspec
 
 from headwater.catalog.claims import Claiming
 from headwater.catalog.interface import SetState
-from headwater.errors import HeadwaterError, Interrupted
-from headwater.progress import Listener, Notice, Progress, notices_of, silent
+from headwater.errors import Interrupted
+from headwater.progress import Listener, Progress, notices_of, silent
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.site import Site
 from headwater.simulate.simulation import Simulation
+from headwater.source.set_health import FailureState
 from headwater.storage.folder_store import FolderStore
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.5, 60.0
@@ -29,14 +30,11 @@ PUBLISHED = "sets published"
 """The phase by which progress is told at the beginning."""
 
 
-class SimulationHealth(msgspec.Struct, kw_only=True):
+class SimulationHealth(FailureState, kw_only=True):
     """How a simulation is, for the health report."""
 
     changes: int = 0
     publications: int = 0
-    failures: int = 0
-    error: str | None = None
-    error_code: str | None = None
 
 
 class SimulatedSource:
@@ -146,12 +144,12 @@ class SimulatedSource:
                     self._simulation.resume()
                 self._round()
             except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
-                self._failed(fault)
+                self._doing.add(fault, self._listener, "the simulation cannot go on")
                 self._stopping.wait(pause)
                 pause = min(2 * pause, _MOST_PAUSE)
                 continue
             pause = _LEAST_PAUSE
-            self._doing.error = self._doing.error_code = None
+            self._doing.error = self._doing.error_code = None  # `failures` counts all of them
             self._stopping.wait(0.0 if self._left or self._due else self._simulation.pause())
 
     def _round(self) -> None:
@@ -198,13 +196,3 @@ class SimulatedSource:
                 future.cancel()
         if failed is not None:
             raise failed
-
-    def _failed(self, fault: Exception) -> None:
-        doing = self._doing
-        known = isinstance(fault, HeadwaterError)
-        what = str(fault) if known else f"{type(fault).__name__}: {fault}"
-        code = fault.code if isinstance(fault, HeadwaterError) else "HW-000"
-        if what != doing.error:
-            self._listener(Notice(code, f"the simulation cannot go on: {what}"))
-        doing.failures += 1
-        doing.error, doing.error_code = what, code

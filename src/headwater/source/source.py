@@ -1,7 +1,7 @@
-"""A whole source at work: catalog, store, publisher and the folders of its sets, under one lock.
+"""A source at work: catalog, store, publisher and the threads of its sets, under one lock.
 
 `headwater publish` makes one round (`run_once`); `headwater serve` follows the folders in threads (`start`, `stop`) and
-asks `is_published` before it shows anything. State folder: `catalog.sqlite`, `documents/`, `lock`.
+asks `is_published` before it shows anything.
 """
 
 from __future__ import annotations
@@ -19,63 +19,30 @@ import msgspec
 from headwater import notices
 from headwater.catalog import places
 from headwater.catalog.claims import Claim, Claiming
-from headwater.catalog.interface import Catalog, Limits, Resource, SetState
+from headwater.catalog.interface import Resource, SetState
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.dry_run import DryRun, dry_run
-from headwater.ingest.folder.hashing.pool import Stopped
 from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.publisher import Publisher
 from headwater.publish.rendering.pool import RenderPool
-from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.folder.pipeline import (
-    FolderPipeline,
-    PipelineResult,
-    Publication,
-    StaticTree,
-    belonging_of,
-    folder_of,
-)
+from headwater.source.configured_source import CATALOG, ConfiguredSource, utc_now
+from headwater.source.folder.pipeline import FolderPipeline, PipelineResult
+from headwater.source.folder.scan_settings import StaticTree
 from headwater.source.leadership import Leadership
-from headwater.source.push.push_sets import PushSets
+from headwater.source.publication import Publication
+from headwater.source.set_health import SetHealth
 from headwater.source.state_lock import StateLock
-from headwater.storage.folder_store import FolderStore
 
 if TYPE_CHECKING:
-    from headwater.source.folder.worker import FolderWorker, SetHealth
+    from headwater.source.folder.worker import FolderWorker
     from headwater.source.push.scheduler import PushScheduler
 
-CATALOG = "catalog.sqlite"
-DOCUMENTS = "documents"
 _SETTLING_ROUNDS = 3
 _EXAMPLES = 3
 
 
-def utc_now() -> dt.datetime:
-    """The clock of a driver."""
-    return dt.datetime.now(dt.UTC)
-
-
-def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
-    """The catalog that the configuration names. Raises the catalog's StoreFaults."""
-    limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
-    place = config.catalog or Path(config.state) / CATALOG
-    credentials = places.credentials_from(os.environ)
-    return places.open_catalog(place, limits, credentials=credentials, listener=listener)
-
-
-def open_store(config: SourceConfig, tree: StaticTree | None = None) -> FolderStore:
-    """Where the documents lie.
-
-    What a killed process left half-written stays for now: only whoever has the turn may sweep it away, because it may
-    be what the one that has it is writing.
-    """
-    if tree is not None:
-        return FolderStore(tree.folder, foreign=frozenset({"resources", Path(config.state).name}), clean=False)
-    return FolderStore(Path(config.documents or Path(config.state) / DOCUMENTS), clean=False)
-
-
-class Source:
+class Source(ConfiguredSource):
     """One source. A context manager: its lock, threads and files are given up with it.
 
     `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
@@ -93,24 +60,15 @@ class Source:
         listener: Listener = silent,
         announce: Callable[[Publication], None] = lambda _one: None,
     ) -> None:
+        super().__init__(config, base_url, tree)
         self._announce = announce
-        self._tree = tree
-        self.config = config
-        self.site = config.site(base_url)
-        self._state = Path(config.state)
         self._clock = clock
         self._listener = listener
-        scanned = [one for one in config.sets if one.feed is None]
-        self._folders = {one.name: folder_of(one, self.site, self._state, tree, config.documents) for one in scanned}
-        self._belonging = belonging_of(config, self._folders)
-        self.push_names = frozenset(one.name for one in config.sets if one.feed is not None)
         self._folder_workers: list[FolderWorker] = []
         self._scheduler: PushScheduler | None = None
         self._lock = StateLock(self._state)
         try:
-            self.catalog = open_catalog(config, listener)
-            self.push_sets = PushSets(config.sets, self.site, self.catalog, self._state, clock)
-            self.store = open_store(config, tree)
+            self._open(clock, listener)
             self.leadership = Leadership(self._claim(), listener)
             self.publisher = Publisher(
                 self.catalog,
@@ -126,12 +84,6 @@ class Source:
             self._lock.release()
             raise
 
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
         if self.leadership.is_ours:
@@ -142,7 +94,7 @@ class Source:
         """Whether the Source Description may be shown. While we stand by, another process knows what it has to say."""
         if self.leadership.is_ours:
             return self.publisher.site_documents.is_site_published()
-        return self.store.get(SOURCE_DESCRIPTION) is not None
+        return super().is_site_published()
 
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
@@ -150,14 +102,10 @@ class Source:
             return self.publisher.site_documents.is_known_published(name)
         return self.is_site_published() and (name is None or self.publisher.site_documents.is_known_whole(name))
 
-    def takes(self, name: str, relative: bytes) -> bool:
-        """Whether the set's settings take a file at this path; what they no longer take is not served either."""
-        return name in self._belonging and self._belonging[name].takes(relative)
-
     def run_once(self) -> list[PipelineResult]:
         """Bring every set with a folder up to date once: scan, record, publish every stale page.
 
-        Files that are being written get a while. Raises NotOurTurn when another process publishes the source.
+        Files that are being written get a while. Raises NotLeader when another process publishes the source.
         """
         self.leadership.take()
         self.store.clean()
@@ -240,9 +188,8 @@ class Source:
         self._end_workers(10.0)
 
     def _folder_worker(self, config: SetConfig) -> FolderWorker:
-        from headwater.source.folder.worker import (
-            FolderWorker,  # and with it the watching, which one round does not need
-        )
+        # With it comes the watching, which one round does not need.
+        from headwater.source.folder.worker import FolderWorker
 
         return FolderWorker(
             lambda stop, breathe: self._worker(config, stop, breathe),
@@ -284,8 +231,7 @@ class Source:
     def close(self) -> None:
         """Stop, and give up the lock and the files."""
         if self.stop():  # a thread that has not ended still writes: then the end of the process gives the lock up
-            self.push_sets.close()
-            self.catalog.close()
+            super().close()
             self._lock.release()
 
     def health(self) -> Mapping[str, object]:
@@ -306,6 +252,3 @@ def _together(first: PipelineResult, again: PipelineResult) -> PipelineResult:
         setattr(scanned, field, getattr(scanned, field) + getattr(again.scanned, field))
     scanned.unsettled = again.scanned.unsettled
     return msgspec.structs.replace(first, published=again.published or first.published)
-
-
-__all__ = ["PipelineResult", "Source", "StaticTree", "Stopped", "utc_now"]

@@ -173,6 +173,6 @@ def credentials() -> Credentials:
 
 
 def _inside(folder: Path) -> Path:
-    from headwater.source.source import CATALOG
+    from headwater.source.configured_source import CATALOG
 
     return folder / CATALOG

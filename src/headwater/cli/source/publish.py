@@ -21,7 +21,8 @@ from headwater.errors import Exit, UsageFault
 if TYPE_CHECKING:
     from headwater.ingest.folder.dry_run import DryRun
     from headwater.source.config import SourceConfig
-    from headwater.source.folder.pipeline import PipelineResult, StaticTree
+    from headwater.source.folder.pipeline import PipelineResult
+    from headwater.source.folder.scan_settings import StaticTree
 
 STATE = ".headwater"
 """The state folder inside the output, unless another is named."""
@@ -106,7 +107,7 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
             advice="Add --resources none, or leave out --resource-base.",
         )
     from headwater.source.config import SetConfig, SourceConfig
-    from headwater.source.folder.pipeline import StaticTree
+    from headwater.source.folder.scan_settings import StaticTree
     from headwater.spec.writer import Profile
 
     described = {name: given[name] for name in (*DESCRIBING, "resource_base") if name in given}
@@ -230,12 +231,13 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
 
 def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun]:
     from headwater.ingest.folder.dry_run import dry_run
-    from headwater.source.folder.pipeline import folder_of
-    from headwater.source.source import CATALOG, Source
+    from headwater.source.configured_source import CATALOG
+    from headwater.source.folder.scan_settings import scan_settings
+    from headwater.source.source import Source
 
     with listening() as listener:
         if config.catalog is not None or (Path(config.state) / CATALOG).exists():
             with Source(config, tree=tree, listener=listener) as source:
                 return {one.name: source.survey(one.name) for one in config.sets}
-        folders = {one.name: folder_of(one, config.site(), Path(config.state), tree) for one in config.sets}
+        folders = {one.name: scan_settings(one, config.site(), Path(config.state), tree) for one in config.sets}
         return {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}

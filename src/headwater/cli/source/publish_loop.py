@@ -15,7 +15,7 @@ from headwater.errors import Exit
 
 if TYPE_CHECKING:
     from headwater.source.config import SourceConfig
-    from headwater.source.folder.pipeline import StaticTree
+    from headwater.source.folder.scan_settings import StaticTree
 
 
 def watch_source(config: SourceConfig, tree: StaticTree | None, *, as_json: bool) -> Exit:

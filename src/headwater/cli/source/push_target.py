@@ -115,7 +115,7 @@ def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetCon
 def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalog:
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.source.config import read_config
-    from headwater.source.source import open_catalog
+    from headwater.source.configured_source import open_catalog
 
     if options["config"] is not None and options["catalog"] is None:
         return open_catalog(read_config(options["config"]), listener)

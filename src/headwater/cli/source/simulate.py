@@ -98,7 +98,7 @@ def command(
     """
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.simulate.simulation import Simulation
-    from headwater.source.source import CATALOG
+    from headwater.source.configured_source import CATALOG
     from headwater.source.state_lock import StateLock
 
     with ExitStack() as held:
@@ -202,7 +202,7 @@ def _serve(
     from headwater.http.server.sockets import address_url, listen
     from headwater.publish.site import SetSettings, Site
     from headwater.simulate.source import SimulatedSource
-    from headwater.source.source import DOCUMENTS
+    from headwater.source.configured_source import DOCUMENTS
 
     log = open_log(log_format)
     with listen(place.host, place.port) as address:

@@ -4,49 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import ClassVar
 
 import msgspec
 
 from headwater.catalog.claims import Claiming
 from headwater.catalog.interface import Catalog, SetState
-from headwater.errors import UsageFault
 from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree.set_tree import SetTree
-from headwater.ingest.folder.walking.path_filter import PathFilter
-from headwater.ingest.folder.walking.walk import RootFault, Walk, is_state
-from headwater.ingest.folder.watching.hint_paths import above
-from headwater.patterns import Selection
+from headwater.ingest.folder.walking.walk import RootFault, Walk
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher, PublishResult
-from headwater.publish.site import Site
-from headwater.source.config import SetConfig, SourceConfig
-from headwater.spec.hashes import HASHLIB
-
-
-class FolderOverlap(UsageFault):
-    """A folder that is read and a folder that is written are the same, or the wrong one lies in the other."""
-
-    code: ClassVar[str] = "HW-OWN-03"
-    advice: ClassVar[str] = "Keep the published folder, the output and the state apart."
-
-
-class UnknownHash(UsageFault):
-    """A digest that Headwater cannot compute."""
-
-    code: ClassVar[str] = "HW-OWN-04"
-    advice: ClassVar[str] = f"Known are {', '.join(HASHLIB)}."
-
-
-class StaticTree(msgspec.Struct, frozen=True):
-    """A static tree: documents and resources below `folder`; `mode` is link, copy, or None for no resources."""
-
-    folder: Path
-    mode: str | None
+from headwater.source.publication import Publication
 
 
 class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,76 +29,6 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
     published: PublishResult | None
     placed: int = 0
     removed: int = 0
-
-
-class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pass has made visible: so many changes. The `first` of a process shows all `resources` of the set."""
-
-    name: str
-    first: bool
-    resources: int
-    changes: int
-
-
-def folder_of(
-    config: SetConfig, site: Site, state: Path, tree: StaticTree | None, documents: str | None = None
-) -> Folder:
-    """How the set's folder is scanned, ours left out. Raises FolderOverlap, UnknownHash, BadPattern."""
-    if unknown := next((name for name in config.hashes if name not in HASHLIB), None):
-        raise UnknownHash(f"unknown hash: {unknown!r}", where=config.name)
-    root = os.path.realpath(os.fsencode(config.files))
-    ours = [os.path.realpath(os.fsencode(one)) for one in (state, documents) if one is not None]
-    place = None
-    if tree is not None:
-        ours.append(os.path.realpath(os.fsencode(tree.folder)))
-        if tree.mode is not None:
-            place = os.path.join(ours[-1], os.fsencode(config.name), b"resources")
-            if root == place or root.startswith(place + b"/"):
-                raise FolderOverlap("the folder is where its own files would be placed", where=config.files)
-    _refuse_state(root, ours, config.files)
-    return Folder(
-        root=os.fsencode(config.files),
-        selection=Selection(config.include, config.exclude),
-        algorithms=config.hashes,
-        max_delete=config.max_delete,
-        avoid=tuple(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")),
-        place=place,
-        place_mode=(tree.mode if tree is not None else None) or "link",
-        uri_prefix_length=len(site.resource_prefix(config.name)),
-    )
-
-
-class _Announced(PathFilter):
-    """Of a fed set, whose folder no scan looks at, which would leave out the states of all commands."""
-
-    def __init__(self, root: bytes, selection: Selection, avoid: Iterable[bytes]) -> None:
-        super().__init__(root, selection, avoid)
-        self._root = root
-
-    def takes(self, relative: bytes) -> bool:
-        """Whether it may be served: as the settings say, and no state lies there."""
-        return super().takes(relative) and not any(is_state(self._root + b"/" + one) for one in above(relative))
-
-
-def _refuse_state(root: bytes, ours: Sequence[bytes], where: str) -> None:
-    if root in ours:
-        raise FolderOverlap("the folder is itself the output or the state", where=where)
-    if is_state(root):
-        raise FolderOverlap("the folder holds the state of a Headwater command", where=where)
-
-
-def belonging_of(config: SourceConfig, folders: Mapping[str, Folder]) -> dict[str, PathFilter]:
-    """Which paths of the sets' folders belong to them; of a fed set all but ours, whatever its provider announces.
-
-    Raises FolderOverlap.
-    """
-    found = {name: PathFilter(one.root, one.selection, one.avoid) for name, one in folders.items()}
-    ours = [os.path.realpath(os.fsencode(one)) for one in (config.state, config.documents) if one is not None]
-    for one in config.sets:
-        if one.feed is not None and one.root is not None:
-            _refuse_state(os.path.realpath(os.fsencode(one.root)), ours, one.root)
-            found[one.name] = _Announced(os.fsencode(one.root), Selection(), ours)
-    return found
 
 
 class FolderPipeline:

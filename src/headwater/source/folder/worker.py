@@ -14,14 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-import msgspec
-
-from headwater.errors import HeadwaterError
 from headwater.ingest.folder.hashing.pool import Stopped
 from headwater.ingest.folder.watching.hint_paths import outside_state
 from headwater.ingest.folder.watching.watch import EVERYTHING, CannotWatch, hints
 from headwater.progress import Listener, Notice, silent
-from headwater.source.folder.pipeline import FolderPipeline, PipelineResult, Publication
+from headwater.source.folder.pipeline import FolderPipeline, PipelineResult
+from headwater.source.publication import Publication
+from headwater.source.set_health import SetHealth
 
 SCAN_SHARE = 0.1
 """Full scans take no more than this share of the time."""
@@ -39,28 +38,6 @@ _LONGEST_PAUSE = 60.0
 _WATCH_PAUSE = 5.0
 _TICK_SECONDS = 30.0
 _CATCH_UP_SECONDS = 1.0
-
-
-class SetHealth(msgspec.Struct, kw_only=True):
-    """How one set is: what is being done, since when all is known, what went wrong last."""
-
-    name: str
-    phase: str = "starting"
-    watching: bool = False
-    unwatched: int = 0
-    """Folders below that are not watched because they cannot be read; they are from the moment when they can be."""
-    scans: int = 0
-    scanned_at: dt.datetime | None = None
-    scan_seconds: float = 0.0
-    held_back: str | None = None
-    remarks: dict[str, int] = msgspec.field(default_factory=dict)
-    failures: int = 0
-    error: str | None = None
-    error_code: str | None = None
-    error_at: dt.datetime | None = None
-    failing_since: dt.datetime | None = None
-    """When the first of the present failures was."""
-    watch_error: str | None = None
 
 
 class FolderWorker:
@@ -194,26 +171,11 @@ class FolderWorker:
         except Stopped:
             return True
         except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
-            self._failed(fault)
+            self.health.failed(fault, self._clock(), self._listener)
+            self._full_at = 0.0
             return False
-        self.health.failures = 0
-        self.health.error = self.health.error_code = self.health.failing_since = None
+        self.health.recovered()
         return True
-
-    def _failed(self, fault: Exception) -> None:
-        health = self.health
-        what = f"{type(fault).__name__}: {fault}"
-        if isinstance(fault, HeadwaterError):  # its code is told beside it
-            what = fault.what + (f" ({fault.where})" if fault.where else "")
-        code = fault.code if isinstance(fault, HeadwaterError) else "HW-000"
-        if what != health.error:
-            told = f"the set {health.name!r} cannot be brought up to date, and is tried again: {what}"
-            self._listener(Notice(code, told))
-        health.failures += 1
-        health.phase = "failing"
-        health.error, health.error_code, health.error_at = what, code, self._clock()
-        health.failing_since = health.failing_since or health.error_at
-        self._full_at = 0.0
 
     def _begin(self) -> None:
         """What a run before recorded and did not publish, or published for another base URL, comes first."""

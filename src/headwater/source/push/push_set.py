@@ -6,11 +6,10 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from headwater.errors import HeadwaterError
 from headwater.ingest.fed.feed import Feed
-from headwater.progress import Listener, Notice
-from headwater.source.folder.worker import SetHealth
+from headwater.progress import Listener
 from headwater.source.push.work_queue import Priority
+from headwater.source.set_health import SetHealth
 
 WAITING: Final = "waiting for its first records"
 LOADING: Final = "loading"
@@ -71,26 +70,13 @@ class PushSet:
         self.failing.pop(what, None)
         if self.failing:
             return
-        health = self.health
-        health.phase = FOLLOWING if self.is_open else WAITING if self.index is None else LOADING
-        health.failures = 0
-        health.error = health.error_code = health.failing_since = None
+        self.health.phase = FOLLOWING if self.is_open else WAITING if self.index is None else LOADING
+        self.health.recovered()
 
     def failed(self, what: str, fault: Exception, at: dt.datetime, listener: Listener) -> None:
         """Something went wrong: shown until it goes well, told when it is new."""
         self.failing[what] = min(2 * self.failing.get(what, FIRST_PAUSE / 2), LONGEST_PAUSE)
-        health = self.health
-        text = f"{type(fault).__name__}: {fault}"
-        if isinstance(fault, HeadwaterError):
-            text = fault.what + (f" ({fault.where})" if fault.where else "")
-        code = fault.code if isinstance(fault, HeadwaterError) else "HW-000"
-        if text != health.error:
-            told = f"the set {health.name!r} cannot be brought up to date, and is tried again: {text}"
-            listener(Notice(code, told))
-        health.failures += 1
-        health.phase = "failing"
-        health.error, health.error_code, health.error_at = text, code, at
-        health.failing_since = health.failing_since or at
+        self.health.failed(fault, at, listener)
 
     def paused(self, what: str) -> float:
         """How many seconds to wait before what fails is tried again."""

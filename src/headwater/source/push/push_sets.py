@@ -13,7 +13,7 @@ from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig
-from headwater.source.folder.pipeline import Publication
+from headwater.source.publication import Publication
 from headwater.source.tokens import AccessTokens, BadToken
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start

@@ -22,10 +22,10 @@ from headwater.ingest.dit.intake import settle
 from headwater.ingest.fed.memory import Memory
 from headwater.progress import Listener, Notice, silent
 from headwater.publish.publisher import Publisher
-from headwater.source.folder.pipeline import Publication
-from headwater.source.folder.worker import SetHealth
+from headwater.source.publication import Publication
 from headwater.source.push.push_set import LOADING, READING, PushSet
 from headwater.source.push.work_queue import Job, Priority, WorkQueue
+from headwater.source.set_health import SetHealth
 
 TICK_SECONDS: Final = 30.0
 """Between publications of a set without news: what is due by time, and whatever was lost in the store …"""

@@ -1,0 +1,100 @@
+"""A source as its configuration describes it: site, catalog, store, and which paths its sets take.
+
+It is what a source that publishes and one that only serves have in common. State folder: `catalog.sqlite`,
+`documents/`, `lock`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from headwater.catalog import places
+from headwater.catalog.interface import Catalog, Limits
+from headwater.progress import Listener, silent
+from headwater.publish.site import SOURCE_DESCRIPTION
+from headwater.source.config import SourceConfig
+from headwater.source.folder.scan_settings import StaticTree, path_filters, scan_settings
+from headwater.source.push.push_sets import PushSets
+from headwater.storage.folder_store import FolderStore
+
+CATALOG = "catalog.sqlite"
+DOCUMENTS = "documents"
+
+Self = TypeVar("Self", bound="ConfiguredSource")
+
+
+def utc_now() -> dt.datetime:
+    """The clock of a driver."""
+    return dt.datetime.now(dt.UTC)
+
+
+def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
+    """The catalog that the configuration names. Raises the catalog's StoreFaults."""
+    limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
+    place = config.catalog or Path(config.state) / CATALOG
+    credentials = places.credentials_from(os.environ)
+    return places.open_catalog(place, limits, credentials=credentials, listener=listener)
+
+
+def open_store(config: SourceConfig, tree: StaticTree | None = None) -> FolderStore:
+    """Where the documents lie.
+
+    What a killed process left half-written stays for now: only whoever has the turn may sweep it away, because it may
+    be what the one that has it is writing.
+    """
+    if tree is not None:
+        return FolderStore(tree.folder, foreign=frozenset({"resources", Path(config.state).name}), clean=False)
+    return FolderStore(Path(config.documents or Path(config.state) / DOCUMENTS), clean=False)
+
+
+class ConfiguredSource:
+    """A source before anything is done with it. A context manager: what it has opened is given up with it.
+
+    `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
+    into the state folder. Raises the configuration's errors.
+    """
+
+    catalog: Catalog
+    store: FolderStore
+    push_sets: PushSets
+
+    def __init__(self, config: SourceConfig, base_url: str | None, tree: StaticTree | None = None) -> None:
+        self.config = config
+        self.site = config.site(base_url)
+        self._state = Path(config.state)
+        self._tree = tree
+        scanned = [one for one in config.sets if one.feed is None]
+        self._folders = {
+            one.name: scan_settings(one, self.site, self._state, tree, config.documents) for one in scanned
+        }
+        self._paths = path_filters(config, self._folders)
+        self.push_names = frozenset(one.name for one in config.sets if one.feed is not None)
+
+    def _open(self, clock: Callable[[], dt.datetime], listener: Listener) -> None:
+        """Open catalog and store; the state folder is there. Raises the catalog's errors."""
+        self.catalog = open_catalog(self.config, listener)
+        self.push_sets = PushSets(self.config.sets, self.site, self.catalog, self._state, clock)
+        self.store = open_store(self.config, self._tree)
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def is_site_published(self) -> bool:
+        """Whether there is a Source Description; the publishing process writes it when what it names is there."""
+        return self.store.get(SOURCE_DESCRIPTION) is not None
+
+    def takes(self, name: str, relative: bytes) -> bool:
+        """Whether the set's settings take a file at this path; what they no longer take is not served either."""
+        return name in self._paths and self._paths[name].takes(relative)
+
+    def close(self) -> None:
+        """Give up the files."""
+        self.push_sets.close()
+        self.catalog.close()
