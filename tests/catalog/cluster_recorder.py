@@ -17,7 +17,7 @@ from headwater.catalog.cluster.turn import Turn
 from headwater.catalog.places import open_catalog
 from headwater.progress import Notice, Progress
 from headwater.storage import cluster
-from tests.catalog.recorder import LIMITS, START, batch, say
+from tests.catalog.recorder import LIMITS, START, batch, rows, say
 
 
 def main(place: str, writer: str, mode: str, first: int, end: int) -> None:
@@ -29,10 +29,11 @@ def main(place: str, writer: str, mode: str, first: int, end: int) -> None:
     say("ready")
     for number in range(first, end):
         if mode == "load":
-            catalog.load("s", batch(writer, number))
+            catalog.load("s", batch(writer, number), state=rows(writer, number))
             say(f"{number}")
             continue
-        accepted = catalog.record("s", batch(writer, number), START + dt.timedelta(milliseconds=number))
+        now = START + dt.timedelta(milliseconds=number)
+        accepted = catalog.record("s", batch(writer, number), now, state=rows(writer, number))
         say(f"{number} {accepted.first} {accepted.last}")
     catalog.close()
     say("done")

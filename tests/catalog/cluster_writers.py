@@ -15,7 +15,7 @@ from typing import Self
 from headwater.catalog.interface import Accepted, Catalog, Delete
 from headwater.catalog.verify import verify
 from headwater.spec.records import Change
-from tests.catalog.recorder import batch, logged
+from tests.catalog.recorder import batch, check_rows, logged
 
 PATIENCE = 120.0
 ENDLESS = 1_000_000
@@ -118,6 +118,9 @@ def judge(catalog: Catalog, *writers: Told, unsaid: int = 0) -> None:
     assert told == {}, "batches that were accepted are not in the log"
     assert unsaid >= 0, "there are batches in the log that nobody accepted"
     assert verify(catalog, "s") == []
+    for one in writers:
+        if isinstance(one, WritingProcess):
+            check_rows(catalog, one.writer, following.get(one.writer, 0) - 1)
 
 
 def left_by(writer: str, count: int) -> set[str]:

@@ -54,6 +54,10 @@ class Scoped:
         found = self.catalog.newest().items()
         return {name.removeprefix(self.scope): seq for name, seq in found if name.startswith(self.scope)}
 
+    def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
+        found = self.catalog.sets_with_rows(kind, until).items()
+        return {name.removeprefix(self.scope): count for name, count in found if name.startswith(self.scope)}
+
     def __getattr__(self, method: str) -> Any:
         inner = getattr(self.catalog, method)
         if method == "close":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import sys
 
-from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Limits, Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.state import StateRow, StateUpdate
 from headwater.spec.records import Change
 
 LIMITS = Limits(page_entries=40, page_octets=100_000, segment_entries=70, segment_octets=60_000)
@@ -32,6 +33,19 @@ def logged(writer: str, number: int) -> list[tuple[str, Change]]:
     return said
 
 
+def rows(writer: str, number: int) -> StateUpdate:
+    """The rows that are written with that batch: its number, and one that the next batch deletes."""
+    put = [StateRow("newest", writer, b"%d" % number, number), StateRow("own", f"{writer}/{number}", rank=number)]
+    return StateUpdate(put, [("own", f"{writer}/{number - 1}")])
+
+
+def check_rows(catalog: Catalog, writer: str, newest: int) -> None:
+    """The rows are those of this batch and of no other."""
+    keys = [("newest", writer), *(("own", f"{writer}/{number}") for number in range(newest - 2, newest + 3))]
+    put = [row for row in rows(writer, newest).put if newest >= 0]
+    assert catalog.rows("s", keys) == {(row.kind, row.key): row for row in put}
+
+
 def main(path: str, writer: str, first: int, end: int) -> None:
     """Record batches `first` to `end` - 1."""
     say("started")
@@ -40,7 +54,8 @@ def main(path: str, writer: str, first: int, end: int) -> None:
     catalog.open("s", START)
     say("ready")
     for number in range(first, end):
-        catalog.record("s", batch(writer, number), START + dt.timedelta(milliseconds=number))
+        now = START + dt.timedelta(milliseconds=number)
+        catalog.record("s", batch(writer, number), now, state=rows(writer, number))
         say(str(number))
     catalog.close()
 

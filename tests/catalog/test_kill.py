@@ -15,7 +15,7 @@ import pytest
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.spec.records import Change
-from tests.catalog.recorder import LIMITS, logged
+from tests.catalog.recorder import LIMITS, check_rows, logged
 
 KILLS = int(os.environ.get("HEADWATER_KILLS", "18"))
 """Kills; set the variable for a longer siege."""
@@ -70,6 +70,7 @@ def test_a_killed_writer_loses_doubles_and_halves_nothing(tmp_path: Path, seed: 
             following += 1
         assert found == expected  # every accepted batch once, in order, and no part of another
         assert verify(catalog, "s") == []
+        check_rows(catalog, "w", following - 1)
         assert catalog.check() == []
         catalog.close()
     assert following > 0

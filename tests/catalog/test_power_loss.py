@@ -15,7 +15,7 @@ from headwater.catalog.verify import verify
 from headwater.ingest.fed.memory import SqliteMemory
 from headwater.spec.records import Change
 from headwater.storage.database import Database
-from tests.catalog.recorder import START, batch, logged
+from tests.catalog.recorder import START, batch, check_rows, logged, rows
 from tests.disk import Disk, Loss
 
 LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "300"))
@@ -33,7 +33,7 @@ class Plain:
 
 
 def record(catalog: SqliteCatalog, number: int) -> None:
-    catalog.record("s", batch("w", number), START + dt.timedelta(seconds=number))
+    catalog.record("s", batch("w", number), START + dt.timedelta(seconds=number), state=rows("w", number))
 
 
 def recorded(ground: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
@@ -72,6 +72,7 @@ def check(loss: Loss, folder: Path) -> None:
     else:
         assert found == said, loss
     assert verify(catalog, "s") == [], loss
+    check_rows(catalog, "w", following - 1)
     assert catalog.check() == [], loss
     record(catalog, following)  # the next run goes on
     assert every_change(catalog)[len(found) :] == logged("w", following)

@@ -21,6 +21,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
+from headwater.catalog.state import NO_UPDATE, StateRow, StateRows, StateUpdate
 from headwater.errors import StoreFault, Undetermined, UsageFault
 from headwater.spec.records import Change, Link
 
@@ -105,7 +106,9 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True):
     notes: bytes = b""
     """Private note of the publisher (what it last published), set by `note`."""
     fence: int = 0
-    """How often somebody else's `record` was shut out, where several hosts share a catalog: see `check_after`."""
+    """How often somebody else's `record` was shut out, where several hosts share a catalog (`ledger.check_after`)."""
+    state_version: int = 0
+    """How often rows were written (`StateUpdate`, `ledger.check_after`)."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,16 +211,6 @@ class Moved(StoreFault):
     advice: ClassVar[str] = "Send it again."
 
 
-def check_after(name: str, newest: int, after: SetState | None, fence: int = 0) -> None:
-    """Raise Moved when the set is not as it was seen: its newest change is another, or a fence was put up since."""
-    if after is None:
-        return
-    if newest != after.last_seq:
-        raise Moved(f"the newest change is {newest} and no longer {after.last_seq}", where=name)
-    if fence != after.fence:
-        raise Moved("somebody else has taken over", where=name)
-
-
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a page and a segment (RS-LIM-01, RS-LIM-02). `*_octets` leave room below 52,428,800 for growth.
 
@@ -230,7 +223,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     segment_octets: int = 45_000_000
 
 
-class Catalog(Protocol):
+class Catalog(StateRows, Protocol):
     """The source's only truth. Published documents are a cache of it."""
 
     limits: Limits
@@ -255,10 +248,12 @@ class Catalog(Protocol):
         """Make sure the set exists (loading when new) and return it."""
         ...
 
-    def load(self, name: str, events: Sequence[Event]) -> int:
+    def load(
+        self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
+    ) -> int:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count.
 
-        Raises WrongPhase on an open set, Unacceptable (nothing is applied then) as `record` does.
+        Raises WrongPhase on an open set; Unacceptable (nothing is applied then) and Moved as `record` does.
         """
         ...
 
@@ -270,9 +265,17 @@ class Catalog(Protocol):
         ...
 
     def record(
-        self, name: str, events: Sequence[Event], now: dt.datetime, *, after: SetState | None = None
+        self,
+        name: str,
+        events: Sequence[Event],
+        now: dt.datetime,
+        *,
+        after: SetState | None = None,
+        state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times.
+
+        `state` is written with them, or with none. Even a call of nothing is a write: what it saw in `after` stays.
 
         An event's time is its `at`, but not later than `now` (and `now` without one), and not earlier than one
         microsecond after the newest time: no event comes before what was marked. Updates resources, touches their
@@ -287,8 +290,8 @@ class Catalog(Protocol):
         Raises WrongPhase on a loading set; Unacceptable when an event cannot be held: an empty URI or one of more than
         8,192 octets with its prefix, a time without a zone, whatever the strict writer refuses (no media type, no
         digest, a relative link …), a length beyond 63 bits, an Upsert that says deleted, an entry larger than a whole
-        page or segment may be. Nothing of the call is recorded then; `weights.weight` tells beforehand. Raises Moved
-        when `after`, the state that the caller has seen, is given, and it was recorded in or fenced off since.
+        page or segment may be, a row beyond its bounds. Nothing of the call is recorded then; `weights.weight` tells
+        beforehand. Raises Moved when the set is not `after`, as the caller has seen it (`ledger.check_after`).
         """
         ...
 
@@ -296,8 +299,11 @@ class Catalog(Protocol):
         """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""
         ...
 
-    def remember(self, name: str, memos: Sequence[tuple[str, bytes]]) -> None:
-        """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
+    def remember(self, name: str, memos: Sequence[tuple[str, bytes]], *, newest: int | None = None) -> None:
+        """Replace the memos of live resources (others are skipped); no change is logged, no page touched.
+
+        With `newest`, those that a later change than this has touched are skipped as well.
+        """
         ...
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
@@ -365,8 +371,8 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[Segment, ...]
 
 
-Part = Books | Resource | Recorded
-"""A whole set is its `Books`, then its resources page by page in slot order, then its changes by number."""
+Part = Books | Resource | Recorded | StateRow
+"""A whole set is its `Books`, its resources page by page in slot order, its changes by number, its rows by kind."""
 
 
 @runtime_checkable
@@ -382,7 +388,7 @@ class Portable(Catalog, Protocol):
         ...
 
     def restore(self, parts: Iterable[Part]) -> SetState:
-        """Make a set of its parts: numbers, times, pages, segments, memos and notes as they are given.
+        """Make a set of its parts: numbers, times, pages, segments, memos, rows and notes as they are given.
 
         Every read then answers as it did where the set was dumped, but for weights, which are computed anew, and a
         `record` of the same events gives the same numbers and places. Slot numbers are the backend's own: their order

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.catalog.interface import Event, Limits, Metadata, Unacceptable, Upsert
+from headwater.catalog.interface import Event, Limits, Metadata, Moved, SetState, Unacceptable, Upsert
 from headwater.catalog.moments import to_microseconds
+from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, RowKey, StateRow, StateUpdate
+from headwater.catalog.text import is_text
 from headwater.catalog.weights import usual_weights, weight
 from headwater.spec.records import Change
 
@@ -309,3 +311,41 @@ def octets_of(event: Upsert, largest: int) -> int:
 def uris_of(events: Sequence[Event]) -> list[str]:
     """The URIs of a batch, each once, in the order of their first event."""
     return list(dict.fromkeys(event.uri for event in events))
+
+
+def row_writes(update: StateUpdate) -> dict[RowKey, StateRow | None]:
+    """What becomes of each row that an update touches; None: it is deleted. Raises Unacceptable."""
+    writes: dict[RowKey, StateRow | None] = dict.fromkeys(key for key in update.delete if is_row_key(key))
+    for row in update.put:
+        key = (row.kind, row.key)
+        if not is_row_key(key):
+            raise Unacceptable(f"no kind and key of a row: {row.kind[:200]!a}, {row.key[:200]!a}")
+        if len(row.value) > LARGEST_VALUE or not -(1 << 63) <= row.rank < 1 << 63:
+            raise Unacceptable(f"a row of {len(row.value)} octets and rank {row.rank}", where=f"{row.kind} {row.key}")
+        writes[key] = row
+    return writes
+
+
+def is_row_key(key: RowKey) -> bool:
+    """Whether a row may have this kind and key."""
+    kind, text = key
+    return (
+        0 < len(kind) <= LONGEST_KIND
+        and "\0" not in kind
+        and is_text(kind)
+        and 0 < len(text) <= LONGEST_KEY
+        and is_text(text)
+        and len(text.encode()) <= LONGEST_KEY
+    )
+
+
+def check_after(now: SetState, after: SetState | None) -> None:
+    """Raise Moved when the set is not as it was seen: changes or rows were written, or a fence put up since."""
+    if after is None:
+        return
+    if now.last_seq != after.last_seq:
+        raise Moved(f"the newest change is {now.last_seq} and no longer {after.last_seq}", where=now.name)
+    if now.fence != after.fence:
+        raise Moved("somebody else has taken over", where=now.name)
+    if now.state_version != after.state_version:
+        raise Moved("somebody else has written rows of its state", where=now.name)

@@ -25,8 +25,9 @@ from headwater.catalog.interface import (
     Unacceptable,
     Upsert,
 )
-from headwater.catalog.ledger import Logged, Place, Put, Run
+from headwater.catalog.ledger import Logged, Place, Put, Run, row_writes
 from headwater.catalog.moments import to_microseconds
+from headwater.catalog.state import StateRow, StateUpdate
 from headwater.catalog.weights import weight
 from headwater.spec.records import Change
 
@@ -47,7 +48,7 @@ class RestoredPage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Restoring:
-    """Takes the parts of one set. Read `books`, all of `resources`, all of `changes`; then `pages` and `runs`.
+    """Takes the parts of one set. Read `books`, all of `resources`, `changes` and `rows`; then `pages` and `runs`.
 
     Raises Contradiction and Unacceptable from each of them, and whatever `parts` raises.
     """
@@ -62,6 +63,8 @@ class Restoring:
         self._next: Part | None = next(self._parts, None)
         self._weights = [0] * len(first.pages)
         self._octets = [0] * len(first.segments)
+        self.row_count = 0
+        """The rows that were taken."""
         _check_books(first)
 
     @property
@@ -86,7 +89,7 @@ class Restoring:
                 slot += 1
 
     def changes(self) -> Iterator[Logged]:
-        """Every change with its weight; ends when nothing follows the last one (AMB-11, AMB-20)."""
+        """Every change with its weight (AMB-11, AMB-20)."""
         before_us: int | None = None
         for segment in self.books.segments:
             from_us = to_microseconds(segment.from_)
@@ -105,11 +108,26 @@ class Restoring:
                 self._octets[segment.number] += octets
                 before_us = at_us
                 yield Logged(seq, at_us, change.uri, change.change, change.metadata, octets)
-        if self._next is not None:
+        if self._next is not None and not isinstance(self._next, StateRow):
             self._refuse("more follows than the books say")
         state = self.books.state
         if before_us is not None and (state.last_at is None or to_microseconds(state.last_at) < before_us):
             self._refuse("the newest change is newer than the newest time")
+
+    def rows(self) -> Iterator[StateRow]:
+        """Every row of the set's state, each once; ends when nothing follows the last one."""
+        before: tuple[str, int, str] | None = None
+        while isinstance(row := self._next, StateRow):
+            row_writes(StateUpdate(put=(row,)))
+            place = (row.kind, row.rank, row.key)
+            if before is not None and _octets_of(place) <= _octets_of(before):
+                self._refuse(f"the row {row.kind} {row.key} comes after {before[0]} {before[2]}")
+            before = place
+            self.row_count += 1
+            yield row
+            self._next = next(self._parts, None)
+        if self._next is not None:
+            self._refuse("more follows than the books say")
 
     def pages(self) -> list[RestoredPage]:
         """The pages, once all resources were taken."""
@@ -147,6 +165,10 @@ class Restoring:
 _NOTHING = Metadata()
 
 
+def _octets_of(place: tuple[str, int, str]) -> tuple[bytes, int, bytes]:
+    return place[0].encode(), place[1], place[2].encode()
+
+
 def _octets(uri: str, metadata: Metadata) -> int:
     if not uri:
         raise Unacceptable("an empty URI")
@@ -181,6 +203,8 @@ def _wrong_state(state: SetState) -> Iterator[str]:
         yield f"{state.count} resources and {state.last_seq} changes cannot be"
     if state.opened_at is not None and (state.last_at is None or state.last_at < state.opened_at):
         yield "the newest time is before the set was opened"
+    if not 0 <= state.state_version < _LONGEST_COUNT:
+        yield f"{state.state_version} updates of rows cannot be"
     if state.opened_at is None and state.last_seq:
         yield "a set that is still loading has no changes"
 

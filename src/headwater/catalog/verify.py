@@ -11,11 +11,13 @@ from itertools import islice, pairwise
 import msgspec
 
 from headwater.catalog.interface import Catalog, Page, Recorded, Resource, Segment, SetState
+from headwater.catalog.state import StateRow
 from headwater.catalog.weights import weight
 from headwater.progress import Listener, Progress, silent
 from headwater.spec.records import Change
 
 _BATCH = 10_000
+_ROWS = 1_000
 
 
 class Discrepancy(msgspec.Struct, frozen=True):
@@ -53,6 +55,7 @@ def _all(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrep
     yield from _resources(catalog, state, teller)
     yield from _segments(catalog, state)
     yield from _changes(catalog, state, teller)
+    yield from _rows(catalog, state)
 
 
 def _pages(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
@@ -166,6 +169,31 @@ def _batches(catalog: Catalog, name: str) -> Iterator[list[Recorded]]:
     while batch:
         yield batch
         batch = catalog.changes(name, batch[-1].seq, _BATCH)
+
+
+def _rows(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
+    """As many rows of each kind as are said, each of them found by its key, in their order."""
+    for kind, said in catalog.row_counts(state.name).items():
+        count, before = 0, None
+        for batch in _row_batches(catalog, state.name, kind):
+            held = catalog.rows(state.name, [(row.kind, row.key) for row in batch])
+            for row in batch:
+                count += 1
+                if held.get((kind, row.key)) != row:
+                    yield Discrepancy(f"row {kind} {row.key}", "is another by its key than in its order")
+                place = (row.rank, row.key.encode())
+                if before is not None and place <= before:
+                    yield Discrepancy(f"row {kind} {row.key}", f"comes after {before[1]!a}")
+                before = place
+        if count != said:
+            yield Discrepancy(f"rows {kind}", f"{count} in their order, the catalog counts {said}")
+
+
+def _row_batches(catalog: Catalog, name: str, kind: str) -> Iterator[list[StateRow]]:
+    batch = catalog.rows_of(name, kind, limit=_ROWS)
+    while batch:
+        yield batch
+        batch = catalog.rows_of(name, kind, after=batch[-1], limit=_ROWS)
 
 
 def _against(change: Recorded, resource: Resource | None, gone: dict[str, int]) -> Iterator[Discrepancy]:

@@ -8,7 +8,9 @@ document that readers see is written beside it first (the log, or the journal), 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
+import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog import ledger
@@ -25,10 +27,21 @@ from headwater.catalog.cluster.documents import (
     resource_operation,
     to_json,
 )
-from headwater.catalog.cluster.head import Head, Tail, fills_of, log_of, valid, with_log, with_places
+from headwater.catalog.cluster.head import (
+    Head,
+    Tail,
+    fills_of,
+    log_of,
+    state_of,
+    valid,
+    with_log,
+    with_places,
+    with_rows,
+)
+from headwater.catalog.cluster.rows import RowWrite
 from headwater.catalog.cluster.turn import Overtaken, Turn
-from headwater.catalog.interface import Accepted, Event, Limits, SetState, WrongPhase, check_after
-from headwater.catalog.ledger import Places
+from headwater.catalog.interface import Accepted, Event, Limits, SetState, WrongPhase
+from headwater.catalog.ledger import Log, Places, check_after
 from headwater.progress import Notice
 from headwater.storage.cluster_faults import ClusterFault
 
@@ -62,29 +75,58 @@ class Extents:
         return uri if rev == head.rev else None
 
 
-def load(turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits) -> int:
-    """Apply events without logging changes; the live count. Raises WrongPhase, Unacceptable."""
+class Batch(msgspec.Struct, frozen=True):
+    """What one call writes: events and rows, over the state that the caller has seen."""
+
+    events: Sequence[Event]
+    limits: Limits
+    now_us: int = 0
+    seen: SetState | None = None
+    rows: tuple[RowWrite, ...] = ()
+
+
+def load(turn: Turn, extents: Extents, batch: Batch) -> int:
+    """Apply events without logging changes; the live count. Raises WrongPhase, Unacceptable, Moved."""
+    events = batch.events
     before, name = turn.head, turn.name
     if before.opened_us is not None:
         raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
+    check_after(state_of(before), batch.seen)
     uris = ledger.uris_of(events)
-    places = _places(turn, extents, uris, limits)
+    places = _places(turn, extents, uris, batch.limits)
     arrivals = ledger.arrivals(places, events)
     if arrivals is None:
-        after = _replaced(turn, places, events)
+        after = _replaced(turn, places, batch)
     else:
         bodies = resource_bodies(name, arrival_documents(name, arrivals, before.rev + 1))
         turn.write_ahead(turn.indices.resource, bodies)
         after = replace(with_places(turn.head, places), rev=before.rev + len(arrivals.events))
-        turn.commit(replace(after, lease=None))
+        after = with_rows(after, batch.rows)
+        _commit_load(turn, after)
     extents.grown(before, after, uris)
     return after.count
 
 
-def _replaced(turn: Turn, places: Places, events: Sequence[Event]) -> Head:
+def _commit_load(turn: Turn, after: Head) -> None:
+    """Commit, give the lease back, and put rows into their places, which the head itself says until then."""
+    if turn.commit(replace(after, lease=None)):
+        _apply(turn)
+
+
+def _apply(turn: Turn) -> None:
+    """Put what the head says into its places; what fails here is left to whoever writes next."""
+    try:
+        turn.apply()
+    except ClusterFault as fault:
+        turn.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", turn.name))
+    except Overtaken:
+        pass
+
+
+def _replaced(turn: Turn, places: Places, batch: Batch) -> Head:
     """Load what also replaces or deletes; the head that was committed."""
     before, name = turn.head, turn.name
-    ledger.load(places, events)
+    ledger.load(places, batch.events)
     outcome = places.outcome()
     moved = {uri for uri, _ in outcome.gone}
     fresh = [put for put in outcome.fresh if put.event.uri not in moved]
@@ -93,84 +135,86 @@ def _replaced(turn: Turn, places: Places, events: Sequence[Event]) -> Head:
     journal = journal_documents(name, outcome, first + len(fresh))
     after = replace(with_places(turn.head, places), rev=before.rev + len(fresh) + len(journal))
     if journal:
-        _commit_journal(turn, after, journal)
-    else:
-        turn.commit(replace(after, lease=None))
+        return _commit_journal(turn, after, journal, batch.rows)
+    after = with_rows(after, batch.rows)
+    _commit_load(turn, after)
     return after
 
 
-def record(
-    turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits, now_us: int, seen: SetState | None = None
-) -> Accepted:
+def record(turn: Turn, extents: Extents, batch: Batch) -> Accepted:
     """Log events in order and apply them. Raises WrongPhase, Unacceptable, Moved."""
     before = turn.head
-    check_after(turn.name, before.last_seq, seen, before.fence)
-    log = log_of(before, limits)
-    uris = ledger.uris_of(events)
-    places = _places(turn, extents, uris, limits)
-    ignored = tuple(ledger.record(places, log, events, now_us))
-    if not log.changes:
+    check_after(state_of(before), batch.seen)
+    log = log_of(before, batch.limits)
+    uris = ledger.uris_of(batch.events)
+    places = _places(turn, extents, uris, batch.limits)
+    ignored = tuple(ledger.record(places, log, batch.events, batch.now_us))
+    if not log.changes and not batch.rows:
         turn.release()
         return Accepted(0, 0, ignored)
     changes = change_documents(turn.name, log.changes, places.outcome(), before.rev + 1)
     turn.write_ahead(turn.indices.change, change_operations(changes))
-    first, count = changes[0].seq, len(changes)
+    count = len(changes)
+    tail = Tail(before.rev + 1, count, log.last_seq + 1 - count, journal=False)
     books = with_log(with_places(turn.head, places), log)
-    after = replace(books, rev=before.rev + count, tail=Tail(before.rev + 1, count, first, journal=False))
+    after = with_rows(replace(books, rev=before.rev + count, tail=tail), batch.rows)
     if turn.commit(after):
-        turn.finish(redone_operation(document) for document in map(after_change, changes) if document is not None)
+        documents = map(after_change, changes)
+        redone = (redone_operation(document) for document in documents if document is not None)
+        turn.finish(chain(redone, _row_operations(turn, after)))
     extents.grown(before, after, uris)
-    return Accepted(first, log.last_seq, ignored)
+    return _accepted(log, ignored)
 
 
-def record_at_once(
-    turn: Turn, extents: Extents, events: Sequence[Event], limits: Limits, now_us: int, seen: SetState | None = None
-) -> Accepted | None:
+def record_at_once(turn: Turn, extents: Extents, batch: Batch) -> Accepted | None:
     """Log a few events by one replacement of the head, which says them itself, then put them into their places.
 
-    None, and nothing done, when that takes a lease: too much, or nothing to log. Raises as `record` does.
+    None, and nothing done, when that takes a lease: too much, or nothing to write. Raises as `record` does.
     """
-    ignored: tuple[str, ...] = ()
+    accepted = Accepted(0, 0)
     before = after = None
 
     def change(head: Head) -> Head:
-        nonlocal ignored, before, after
+        nonlocal accepted, before, after
         before = after = None
-        check_after(turn.name, head.last_seq, seen, head.fence)
+        check_after(state_of(head), batch.seen)
         turn.apply()
         head = turn.head
-        log = log_of(head, limits)
-        places = _places(turn, extents, uris, limits)
-        ignored = tuple(ledger.record(places, log, events, now_us))
+        log = log_of(head, batch.limits)
+        places = _places(turn, extents, uris, batch.limits)
+        ignored = tuple(ledger.record(places, log, batch.events, batch.now_us))
         changes = tuple(change_documents(turn.name, log.changes, places.outcome(), head.rev + 1))
-        if not changes or sum(len(to_json(one)) for one in changes) > AT_ONCE_OCTETS:
+        count, written = len(changes), (*changes, *batch.rows)
+        if not written or sum(len(to_json(part)) for part in written) > AT_ONCE_OCTETS:
             return head
-        tail = Tail(head.rev + 1, len(changes), changes[0].seq, journal=False, changes=changes)
+        tail = Tail(head.rev + 1, count, log.last_seq + 1 - count, journal=False, changes=changes)
         books = with_log(with_places(head, places), log)
-        before, after = head, replace(books, rev=head.rev + len(changes), tail=tail)
+        before, after = head, with_rows(replace(books, rev=head.rev + count, tail=tail), batch.rows)
+        accepted = _accepted(log, ignored)
         return after
 
-    uris = ledger.uris_of(events)
+    uris = ledger.uris_of(batch.events)
     turn.edit(change)
-    if before is None or after is None or after.tail is None:
+    if before is None or after is None:
         return None
-    try:
-        turn.apply()
-    except ClusterFault as fault:
-        turn.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", turn.name))
-    except Overtaken:
-        pass  # who writes next applies it
+    _apply(turn)
     extents.grown(before, after, uris)
-    return Accepted(after.tail.first, after.last_seq, ignored)
+    return accepted
 
 
-def remember(turn: Turn, memos: Sequence[tuple[str, bytes]]) -> None:
-    """Replace the memos of live resources."""
+def _accepted(log: Log, ignored: tuple[str, ...]) -> Accepted:
+    if not log.changes:
+        return Accepted(0, 0, ignored)
+    return Accepted(log.changes[0].seq, log.last_seq, ignored)
+
+
+def remember(turn: Turn, memos: Sequence[tuple[str, bytes]], newest: int | None) -> None:
+    """Replace the memos of live resources that no change after `newest` has touched."""
     head, said = turn.head, dict(memos)
     held = [
         document
         for document in turn.indices.resources_of(turn.name, list(said))
-        if document.live and valid(head, document.rev)
+        if document.live and valid(head, document.rev) and (newest is None or document.seq <= newest)
     ]
     if not held:
         turn.release()
@@ -182,11 +226,17 @@ def remember(turn: Turn, memos: Sequence[tuple[str, bytes]]) -> None:
     _commit_journal(turn, replace(head, rev=head.rev + len(journal)), journal)
 
 
-def _commit_journal(turn: Turn, after: Head, journal: list[JournalDocument]) -> None:
+def _commit_journal(turn: Turn, after: Head, journal: list[JournalDocument], rows: tuple[RowWrite, ...] = ()) -> Head:
     turn.write_ahead(turn.indices.change, journal_operations(journal))
     after = replace(after, stamps=turn.head.stamps, tail=Tail(journal[0].rev, len(journal), 0, journal=True))
+    after = with_rows(after, rows)
     if turn.commit(after):
-        turn.finish(_redone(journal))
+        turn.finish(chain(_redone(journal), _row_operations(turn, after)))
+    return after
+
+
+def _row_operations(turn: Turn, after: Head) -> Iterator[bytes]:
+    return iter(()) if after.tail is None else turn.indices.row_operations(turn.name, after.tail)
 
 
 def _redone(journal: list[JournalDocument]) -> Iterator[bytes]:

@@ -14,16 +14,19 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from headwater.catalog import ledger
 from headwater.catalog.books import Books
 from headwater.catalog.claims import Claim
 from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster import moving as cluster_moving
-from headwater.catalog.cluster.batch import Extents
+from headwater.catalog.cluster.batch import Batch, Extents
 from headwater.catalog.cluster.claims import ClusterClaim
 from headwater.catalog.cluster.head import Head, page_of, said, segment_of, stamped, state_of
 from headwater.catalog.cluster.indices import Indices, Mark
 from headwater.catalog.cluster.reads import Reads
+from headwater.catalog.cluster.row_reads import RowReads
+from headwater.catalog.cluster.rows import writes_in_order
 from headwater.catalog.cluster.schema import Layout, prepare
 from headwater.catalog.cluster.turn import Turn, Writer
 from headwater.catalog.dump.parts import read_parts
@@ -43,6 +46,7 @@ from headwater.catalog.interface import (
 )
 from headwater.catalog.moments import to_microseconds
 from headwater.catalog.restoring import Restoring
+from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.catalog.text import is_text
 from headwater.progress import Listener, silent
 from headwater.spec.moments import from_microseconds
@@ -55,7 +59,7 @@ R = TypeVar("R")
 
 
 class ClusterCatalog:
-    """A catalog in the indices `PREFIX-set`, `PREFIX-resource` and `PREFIX-change`, created as needed.
+    """A catalog in the indices `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-state`, created as needed.
 
     Use from any thread, from any number of processes and machines. `lease_seconds`: how long others bear a writer's
     silence; `busy_seconds`: how long a call waits for another writer, then raises SetBusy; `patience_seconds`: how
@@ -88,6 +92,7 @@ class ClusterCatalog:
         self._indices = Indices(self._cluster, prefix)
         self._writer = Writer(self._indices, lease_seconds=lease_seconds, busy_seconds=busy_seconds, listener=listener)
         self._reads = Reads(self._indices, self._turn)
+        self._rows = RowReads(self._indices, self._turn)
         self._extents = Extents()
         self._newest: tuple[Mark | None, dict[str, int]] = (None, {})
         self._locks: dict[str, threading.Lock] = {}
@@ -148,9 +153,12 @@ class ClusterCatalog:
             with self._lock(name):
                 return state_of(Turn(self._writer, name, hidden=True).edit(lambda head: replace(head, hidden=False)))
 
-    def load(self, name: str, events: Sequence[Event]) -> int:
+    def load(
+        self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
+    ) -> int:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
-        return self._turn(name, lambda turn: cluster_batch.load(turn, self._extents, events, self.limits))
+        batch = Batch(events, self.limits, seen=after, rows=writes_in_order(ledger.row_writes(state)))
+        return self._turn(name, lambda turn: cluster_batch.load(turn, self._extents, batch))
 
     def open(self, name: str, at: dt.datetime) -> SetState:
         """End the load: the first segment begins with `from_` = `at`. No effect on a set that is open."""
@@ -158,16 +166,23 @@ class ClusterCatalog:
         return state_of(self._edit(name, lambda head: cluster_head.opened(head, at_us)))
 
     def record(
-        self, name: str, events: Sequence[Event], now: dt.datetime, *, after: SetState | None = None
+        self,
+        name: str,
+        events: Sequence[Event],
+        now: dt.datetime,
+        *,
+        after: SetState | None = None,
+        state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
-        batch = self._extents, events, self.limits, to_microseconds(now), after
+        rows = writes_in_order(ledger.row_writes(state))
+        batch = Batch(events, self.limits, to_microseconds(now), after, rows)
         if len(events) <= cluster_batch.AT_ONCE:
             with self._lock(name):
-                accepted = cluster_batch.record_at_once(Turn(self._writer, name), *batch)
+                accepted = cluster_batch.record_at_once(Turn(self._writer, name), self._extents, batch)
             if accepted is not None:
                 return accepted
-        return self._turn(name, lambda turn: cluster_batch.record(turn, *batch))
+        return self._turn(name, lambda turn: cluster_batch.record(turn, self._extents, batch))
 
     def look(self, name: str) -> None:
         """See whether somebody writes to the set: when he is gone, a later call waits for less. Raises UnknownSet."""
@@ -183,9 +198,27 @@ class ClusterCatalog:
         head = self._edit(name, lambda head: cluster_head.marked(head, now_us))
         return from_microseconds(now_us if head.last_us is None else head.last_us)
 
-    def remember(self, name: str, memos: Sequence[tuple[str, bytes]]) -> None:
+    def remember(self, name: str, memos: Sequence[tuple[str, bytes]], *, newest: int | None = None) -> None:
         """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
-        self._turn(name, lambda turn: cluster_batch.remember(turn, memos))
+        self._turn(name, lambda turn: cluster_batch.remember(turn, memos, newest))
+
+    def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
+        """Those of the rows of the set's state that are there."""
+        return self._rows.by_key(name, keys)
+
+    def rows_of(
+        self, name: str, kind: str, *, after: StateRow | None = None, until: int | None = None, limit: int = 10_000
+    ) -> list[StateRow]:
+        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`."""
+        return self._rows.of_kind(name, kind, after, until, limit)
+
+    def row_counts(self, name: str) -> dict[str, int]:
+        """How many rows the set has of each kind of which it has any."""
+        return self._rows.counts(name)
+
+    def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
+        """The sets that have rows of a kind, of a rank up to `until`, and how many, as of a second ago."""
+        return self._indices.sets_with_rows(kind, until) if ledger.is_row_key((kind, "-")) else {}
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
         """The live resources among `uris`."""

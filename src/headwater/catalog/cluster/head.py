@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog.cluster.documents import ChangeDocument
+from headwater.catalog.cluster.rows import RowWrite
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
 from headwater.catalog.ledger import Log, PageFill, Places, Run
 from headwater.catalog.moments import to_microseconds
@@ -70,6 +71,18 @@ class Tail(msgspec.Struct, frozen=True):
     first: int
     journal: bool
     changes: tuple[ChangeDocument, ...] = ()
+    rows: tuple[RowWrite, ...] = ()
+    """What becomes of rows, all of one revision: the next after the entries."""
+
+    @property
+    def row_rev(self) -> int:
+        """The revision of the rows."""
+        return self.rev + self.count
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that is to be done is said here."""
+        return bool(self.changes) or not self.count
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -89,6 +102,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lease: Lease | None = None
     stamps: tuple[str, ...] = ()
     fence: int = 0
+    state_version: int = 0
     hidden: bool = False
     """A set that is being restored, or of which that has failed: nobody sees it."""
     pages: tuple[PageBook, ...] = ()
@@ -132,7 +146,7 @@ def applied(head: Head) -> int:
 
 def is_free_head(head: Head) -> bool:
     """Whether anybody may write, with nothing left to do but what the head says itself."""
-    return head.lease is None and (head.tail is None or bool(head.tail.changes))
+    return head.lease is None and (head.tail is None or head.tail.is_whole)
 
 
 def said(head: Head, first: int, last: int) -> tuple[ChangeDocument, ...]:
@@ -143,9 +157,13 @@ def said(head: Head, first: int, last: int) -> tuple[ChangeDocument, ...]:
 
 
 def only_recorded(before: Head, after: Head) -> bool:
-    """Whether nothing but changes of the log lies between two states: no load, no memos, no takeover."""
+    """Whether nothing but changes of the log, and rows, lies between two states: no load, no memos, no takeover.
+
+    Each change has a revision of its own, and all rows of a batch have one; whatever else is written takes more.
+    """
     journals = any(head.tail is not None and head.tail.journal for head in (before, after))
-    return not journals and after.rev - before.rev == after.last_seq - before.last_seq >= 0
+    changes, updates = after.last_seq - before.last_seq, after.state_version - before.state_version
+    return not journals and changes >= 0 and updates >= 0 and after.rev - before.rev == changes + updates
 
 
 def state_of(head: Head) -> SetState:
@@ -158,6 +176,7 @@ def state_of(head: Head) -> SetState:
         page_count=head.page_count,
         notes=head.notes,
         fence=head.fence,
+        state_version=head.state_version,
     )
 
 
@@ -183,6 +202,14 @@ def segment_of(number: int, book: RunBook) -> Segment:
         until=from_optional(book.until_us),
         weight=book.weight,
     )
+
+
+def with_rows(head: Head, rows: tuple[RowWrite, ...]) -> Head:
+    """The books after a batch that writes rows: its last revision is theirs."""
+    if not rows:
+        return head
+    tail = head.tail if head.tail is not None else Tail(head.rev + 1, 0, head.last_seq + 1, journal=False)
+    return replace(head, rev=head.rev + 1, tail=replace(tail, rows=rows), state_version=head.state_version + 1)
 
 
 def fills_of(head: Head, numbers: set[int]) -> dict[int, PageFill]:

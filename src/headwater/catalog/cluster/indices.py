@@ -17,11 +17,13 @@ from headwater.catalog.cluster.documents import (
     resource_id,
     to_json,
 )
-from headwater.catalog.cluster.head import Head, Tail
+from headwater.catalog.cluster.head import Head, Tail, valid
 from headwater.catalog.cluster.known import KnownHeads, Version
 from headwater.catalog.cluster.names import short
-from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET
+from headwater.catalog.cluster.rows import RowDocument, row_id, row_operations
+from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET, STATE
 from headwater.catalog.interface import UnknownSet
+from headwater.catalog.state import RowKey, StateRow
 from headwater.catalog.text import is_text
 from headwater.storage.cluster import CONFLICT, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged, ClusterUnreachable, Reason
@@ -118,6 +120,23 @@ class _Refreshed(msgspec.Struct, frozen=True):
     shards: _Shards = msgspec.field(name="_shards", default=_Shards())
 
 
+class _Bucket(msgspec.Struct, frozen=True):
+    key: str
+    doc_count: int
+
+
+class _Buckets(msgspec.Struct, frozen=True):
+    buckets: list[_Bucket]
+
+
+class _Groups(msgspec.Struct, frozen=True):
+    groups: _Buckets
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    aggregations: _Groups
+
+
 _head_doc = msgspec.json.Decoder(_Doc[Head]).decode
 _heads = msgspec.json.Decoder(_Found[Head]).decode
 _resources = msgspec.json.Decoder(_Found[ResourceDocument]).decode
@@ -125,6 +144,9 @@ _changes = msgspec.json.Decoder(_Found[ChangeDocument]).decode
 _resource_docs = msgspec.json.Decoder(_Docs[ResourceDocument]).decode
 _change_docs = msgspec.json.Decoder(_Docs[ChangeDocument]).decode
 _journal_docs = msgspec.json.Decoder(_Docs[JournalDocument]).decode
+_rows = msgspec.json.Decoder(_Found[RowDocument]).decode
+_row_docs = msgspec.json.Decoder(_Docs[RowDocument]).decode
+_counts = msgspec.json.Decoder(_Counted).decode
 _written = msgspec.json.Decoder(_Written).decode
 _refreshed = msgspec.json.Decoder(_Refreshed).decode
 _stats = msgspec.json.Decoder(_Stats).decode
@@ -135,7 +157,9 @@ class Indices:
 
     def __init__(self, cluster: Cluster, prefix: str) -> None:
         self.cluster = cluster
-        self.set, self.resource, self.change = (f"{prefix}-{kind}" for kind in (SET, RESOURCE, CHANGE))
+        self.set, self.resource, self.change, self.state = (
+            f"{prefix}-{kind}" for kind in (SET, RESOURCE, CHANGE, STATE)
+        )
         self.known = KnownHeads()
         """The heads as they were read or written here last."""
 
@@ -235,9 +259,54 @@ class Indices:
         ids = [change_id(short(name), seq) for name, seq in wanted.items()]
         return [found for found in self._get(self.change, ids, _change_docs) if found is not None]
 
-    def apply(self, changes: Sequence[ChangeDocument]) -> None:
-        """Put changes into the log, and what they make of resources into its place; what is newer stays as it is."""
-        self.cluster.bulk(self.change, list(done_operations(changes, self.resource)))
+    def apply(self, name: str, tail: Tail) -> None:
+        """Put what a tail says into its places: log, resources and rows; what is newer stays as it is."""
+        operations = [*done_operations(tail.changes, self.resource), *self.row_operations(name, tail)]
+        if operations:
+            self.cluster.bulk(self.change, operations)
+
+    def row_operations(self, name: str, tail: Tail) -> Iterator[bytes]:
+        """The bulk operations that put the rows of a tail into their places."""
+        return row_operations(name, tail.rows, tail.row_rev, self.state)
+
+    def rows_by_key(self, head: Head, keys: Sequence[RowKey]) -> list[StateRow]:
+        """The rows of a set that are in their places now."""
+        ids = [row_id(head.resource_set, *key) for key in keys]
+        documents = self._get(self.state, ids, _row_docs)
+        return [
+            found.row
+            for key, found in zip(keys, documents, strict=True)
+            if found is not None
+            and (found.resource_set, found.kind, found.key) == (head.resource_set, *key)
+            and valid(head, found.rev)
+        ]
+
+    def rows_in_order(
+        self, head: Head, kind: str, after: StateRow | None, until: int | None, size: int
+    ) -> list[StateRow]:
+        """Up to `size` rows of a kind by rank and key, as of the last refresh."""
+        wanted = _valid_rows(head, [{"term": {"kind": kind}}])
+        if until is not None:
+            wanted.append({"range": {"rank": {"lte": until}}})
+        query = _query(wanted, {"rank": "asc"}, None if after is None else [after.rank, after.key], size)
+        query["sort"].append({"key": "asc"})
+        return [hit.source.row for hit in _rows(self._search(self.state, query)).hits.hits]
+
+    def row_counts(self, head: Head) -> dict[str, int]:
+        """How many rows of each kind the set has, as of the last refresh."""
+        return self._counted("kind", _valid_rows(head, []))
+
+    def sets_with_rows(self, kind: str, until: int | None) -> dict[str, int]:
+        """How many rows of a kind each set has, of a rank up to `until`, as of the last refresh."""
+        wanted: list[dict[str, Any]] = [{"term": {"kind": kind}}]
+        if until is not None:
+            wanted.append({"range": {"rank": {"lte": until}}})
+        return dict(sorted(self._counted("resource_set", wanted).items()))
+
+    def _counted(self, field: str, wanted: list[dict[str, Any]]) -> dict[str, int]:
+        groups = {"groups": {"terms": {"field": field, "size": WINDOW}}}
+        query = {"query": {"bool": {"filter": wanted}}, "size": 0, "aggs": groups}
+        return {one.key: one.doc_count for one in _counts(self._search(self.state, query)).aggregations.groups.buckets}
 
     def journal_of(self, name: str, tail: Tail) -> list[JournalDocument | None]:
         """The entries of a journal as they are now; None for one that is not there."""
@@ -292,6 +361,13 @@ class Indices:
 
     def _head_path(self, verb: str, name: str) -> str:
         return f"/{self.set}/{verb}/{short(name)}"
+
+
+def _valid_rows(head: Head, wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a set that were committed: those that a restore has left behind when it failed are none."""
+    dead = [{"range": {"rev": {"gt": after, "lt": until}}} for after, until in head.dead]
+    mine: list[dict[str, Any]] = [{"term": {"resource_set": head.resource_set}}, {"range": {"rev": {"lte": head.rev}}}]
+    return [*wanted, *mine, {"bool": {"must_not": dead}}] if dead else [*wanted, *mine]
 
 
 def _live(name: str) -> list[dict[str, Any]]:

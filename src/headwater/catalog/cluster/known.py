@@ -40,7 +40,11 @@ class Known(msgspec.Struct, frozen=True):
     def weight(self) -> int:
         """How much of the room it takes."""
         head = self.head
-        return _OWN + len(head.pages) + len(head.runs) + (8 * len(head.tail.changes) if head.tail is not None else 0)
+        weight = _OWN + len(head.pages) + len(head.runs)
+        if head.tail is not None:
+            rows = sum(len(row.key) + len(row.value or b"") for row in head.tail.rows)
+            weight += 8 * len(head.tail.changes) + len(head.tail.rows) + rows // 200
+        return weight
 
 
 class KnownHeads:

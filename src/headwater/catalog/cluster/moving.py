@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from headwater.catalog.cluster.bodies import resource_bodies
 from headwater.catalog.cluster.documents import logged_operation, resource_document
 from headwater.catalog.cluster.head import Head, PageBook, RunBook, stamped
+from headwater.catalog.cluster.rows import RowWrite, row_operations
 from headwater.catalog.cluster.turn import Overtaken, Turn
 from headwater.catalog.interface import Contradiction, SetExists, UnknownSet
 from headwater.catalog.ledger import Run
@@ -58,7 +59,11 @@ def _restored(turn: Turn, restoring: Restoring) -> Head | None:
         _count(turn, pages, first)
         changes = enumerate(restoring.changes(), first + books.state.count)
         turn.write_ahead(turn.indices.change, (logged_operation(name, logged, rev) for rev, logged in changes))
+        rev = first + books.state.count + books.state.last_seq
+        rows = (RowWrite(row.kind, row.key, row.value, row.rank) for row in restoring.rows())
+        turn.write_ahead(turn.indices.state, row_operations(name, rows, rev, turn.indices.state))
         after = _head(turn.head, restoring, pages)
+        _count_rows(turn, after, restoring.row_count)
         turn.commit(after)
     except Overtaken:
         return None
@@ -78,13 +83,23 @@ def _count(turn: Turn, pages: list[RestoredPage], first: int) -> None:
                 raise Contradiction(what, where=turn.name)
 
 
+def _count_rows(turn: Turn, after: Head, count: int) -> None:
+    """Of two rows with one kind and key, the second has taken the place of the first."""
+    turn.indices.refresh(turn.indices.state)
+    turn.keep()
+    found = sum(turn.indices.row_counts(after).values())
+    if found != count:
+        raise Contradiction(f"{count - found} rows have a kind and key that came before", where=turn.name)
+
+
 def _head(head: Head, restoring: Restoring, pages: list[RestoredPage]) -> Head:
     state = restoring.books.state
     return replace(
         head,
         hidden=False,
         lease=None,
-        rev=head.rev + state.count + state.last_seq,
+        rev=head.rev + state.count + state.last_seq + 1,
+        state_version=state.state_version,
         opened_us=to_optional(state.opened_at),
         last_seq=state.last_seq,
         last_us=to_optional(state.last_at),

@@ -18,8 +18,8 @@ from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
 
 VERSION = 1
-SET, RESOURCE, CHANGE, MEMORY = "set", "resource", "change", "memory"
-KINDS = (SET, RESOURCE, CHANGE, MEMORY)
+SET, RESOURCE, CHANGE, STATE, MEMORY = "set", "resource", "change", "state", "memory"
+KINDS = (SET, RESOURCE, CHANGE, STATE, MEMORY)
 _MOST_LINKS = 1_000_000
 _ALREADY, _NOT_FOUND = 400, 404
 _PRIORITY, _PRIORITIES = 500, 20
@@ -54,6 +54,17 @@ _MAPPINGS: dict[str, dict[str, Any]] = {
             "rev": _KEPT_NUMBER,
             "memo": {"type": "binary"},
             **_METADATA,
+        },
+    },
+    STATE: {
+        "dynamic": "strict",
+        "properties": {
+            "resource_set": _KEYWORD,
+            "kind": _KEYWORD,
+            "key": {"type": "keyword"},
+            "rank": _NUMBER,
+            "rev": _NUMBER,
+            "value": {"type": "binary"},
         },
     },
     # What the intake of announced records remembers (`ingest/fed/cluster_memory.py`).
@@ -114,12 +125,12 @@ def template(prefix: str, kind: str, layout: Layout, priority: int = _PRIORITY) 
         "_meta": {"headwater": {"schema": VERSION}},
         "template": {
             "settings": {
-                "index.number_of_shards": layout.shards if kind not in (SET, MEMORY) else 1,
+                "index.number_of_shards": layout.shards if kind not in (SET, STATE, MEMORY) else 1,
                 "index.number_of_replicas": layout.replicas,
                 # What must be seen is refreshed by name; this bounds only what is held in memory for it.
-                "index.refresh_interval": "60s" if kind != MEMORY else "1s",
+                "index.refresh_interval": "60s" if kind not in (STATE, MEMORY) else "1s",
                 # What a crash has left undone is done later, and must not bring back what was removed meanwhile.
-                **({"index.gc_deletes": "1h"} if kind == MEMORY else {}),
+                **({"index.gc_deletes": "1h"} if kind in (STATE, MEMORY) else {}),
                 "index.mapping.nested_objects.limit": _MOST_LINKS,
                 # Nothing that others have set for all indices may change our documents.
                 "index.default_pipeline": "_none",

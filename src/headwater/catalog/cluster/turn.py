@@ -178,10 +178,10 @@ class Turn:
         What was read may not be acknowledged: nothing of it goes anywhere before our own write over it was.
         """
         tail = self.head.tail
-        if tail is not None and tail.changes and not self._is_applied:
+        if tail is not None and tail.is_whole and not self._is_applied:
             if not self._is_certain:
                 self.put(self.head)
-            self.indices.apply(tail.changes)
+            self.indices.apply(self.name, tail)
             self._is_applied = True
             self.indices.known.applied(self.name, self._version)
 
@@ -297,6 +297,7 @@ class Turn:
 
     def _left(self, tail: Tail) -> Iterator[bytes]:
         """The operations that a tail says are to be done, which nobody may do without a lease."""
+        yield from self.indices.row_operations(self.name, tail)
         if tail.journal:
             for number, entry in enumerate(self.indices.journal_of(self.name, tail)):
                 if entry is None or entry.rev != tail.rev + number:

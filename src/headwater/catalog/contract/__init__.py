@@ -14,12 +14,13 @@ from headwater.catalog.contract.model import Backend, machine_for
 from headwater.catalog.contract.paging import PagingContract
 from headwater.catalog.contract.reading import ReadingContract
 from headwater.catalog.contract.recording import RecordingContract
+from headwater.catalog.contract.state import StateContract
 from headwater.catalog.interface import Catalog
 
 __all__ = ["Backend", "CatalogContract", "machine_for"]
 
 
-class CatalogContract(LoadingContract, RecordingContract, PagingContract, ReadingContract):
+class CatalogContract(LoadingContract, RecordingContract, PagingContract, ReadingContract, StateContract):
     """Subclass it and give it a fixture `backend`."""
 
     @pytest.fixture

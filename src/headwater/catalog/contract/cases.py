@@ -148,6 +148,9 @@ UNKNOWN: list[tuple[str, Callable[[Catalog], object]]] = [
     ("segments", lambda c: c.segments("nowhere")),
     ("close_segment", lambda c: c.close_segment("nowhere", START)),
     ("note", lambda c: c.note("nowhere", b"")),
+    ("rows", lambda c: c.rows("nowhere", [("k", "a")])),
+    ("rows of a kind", lambda c: c.rows_of("nowhere", "k")),
+    ("counts of rows", lambda c: c.row_counts("nowhere")),
     ("a lone surrogate", lambda c: c.state("\udcff")),
     ("verify", lambda c: verify(c, "nowhere")),
 ]

@@ -30,6 +30,7 @@ from headwater.catalog.interface import (
     SetState,
     Upsert,
 )
+from headwater.catalog.state import NO_UPDATE, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.catalog.weights import weight
 from headwater.spec.records import Change, Link
@@ -56,6 +57,8 @@ class ModelSet:
         self.opened_at: dt.datetime | None = None
         self.last_at: dt.datetime | None = None
         self.notes = b""
+        self.rows: list[StateRow] = []
+        self.state_version = 0
         self.live: list[Resource] = []
         self.changes: list[Recorded] = []
         self.pages: list[dict[str, Any]] = []
@@ -122,6 +125,17 @@ class ModelSet:
         page["stale_at"] = max(page["stale_at"] or said.at, said.at) if overtaken else None
         page.update(rendered=said.touched, at=said.at, completed=said.completed)
 
+    def update(self, state: StateUpdate) -> None:
+        """What an update makes of the rows."""
+        for kind, key in (*state.delete, *((row.kind, row.key) for row in state.put)):
+            self.rows = [row for row in self.rows if (row.kind, row.key) != (kind, key)]
+        self.rows += {(row.kind, row.key): row for row in state.put}.values()
+        self.state_version += bool(state.put or state.delete)
+
+    def rows_of(self, kind: str) -> list[StateRow]:
+        rows = [row for row in self.rows if row.kind == kind]
+        return sorted(rows, key=lambda row: (row.rank, row.key.encode()))
+
     def remember(self, uri: str, memo: bytes) -> None:
         self.live = [msgspec.structs.replace(r, memo=memo) if r.uri == uri else r for r in self.live]
 
@@ -134,6 +148,7 @@ class ModelSet:
             count=len(self.live),
             page_count=len(self.pages),
             notes=self.notes,
+            state_version=self.state_version,
         )
 
     def page_books(self) -> list[Page]:
@@ -210,6 +225,7 @@ def observed(catalog: Catalog, name: str) -> dict[str, Any]:
         "changes": catalog.changes(name),
         "segments": catalog.segments(name),
         "resources": catalog.resources(name),
+        "rows": {kind: catalog.rows_of(name, kind) for kind in sorted(catalog.row_counts(name))},
     }
 
 
@@ -222,6 +238,7 @@ def expected(model: ModelSet) -> dict[str, Any]:
         "changes": model.changes,
         "segments": model.segments(),
         "resources": sorted(model.live, key=lambda resource: resource.uri.encode()),
+        "rows": {kind: model.rows_of(kind) for kind in sorted({row.kind for row in model.rows})},
     }
 
 
@@ -242,6 +259,11 @@ UPSERTS: st.SearchStrategy[Event] = st.builds(
 DELETES: st.SearchStrategy[Event] = st.builds(Delete, URIS, st.none() | MOMENTS)
 EVENTS = st.lists(UPSERTS | UPSERTS | DELETES, max_size=12)
 NAMES = st.sampled_from(["one", "two"])
+ROW_KEYS = st.tuples(st.sampled_from(["k", "kind"]), URIS)
+ROWS = st.builds(
+    lambda key, value, rank: StateRow(key[0], key[1], value, rank), ROW_KEYS, st.binary(max_size=3), st.integers(-2, 3)
+)
+UPDATES = st.builds(StateUpdate, st.lists(ROWS, max_size=4), st.lists(ROW_KEYS, max_size=3))
 
 
 class CatalogMachine(RuleBasedStateMachine):
@@ -261,20 +283,25 @@ class CatalogMachine(RuleBasedStateMachine):
             self.models[name] = ModelSet(name, SMALL)
             assert self.catalog.create(name) == self.models[name].state()
 
-    @rule(name=NAMES, events=EVENTS)
-    def load(self, name: str, events: list[Event]) -> None:
+    @rule(name=NAMES, events=EVENTS, update=st.just(NO_UPDATE) | UPDATES)
+    def load(self, name: str, events: list[Event], update: StateUpdate) -> None:
         if self.models[name].opened_at is None:
-            assert self.catalog.load(name, events) == self.models[name].load(events)
+            self.models[name].update(update)
+            assert self.catalog.load(name, events, state=update) == self.models[name].load(events)
 
     @rule(name=NAMES, at=MOMENTS)
     def open(self, name: str, at: dt.datetime) -> None:
         self.models[name].open(at)
         assert self.catalog.open(name, at) == self.models[name].state()
 
-    @rule(name=NAMES, events=EVENTS, now=MOMENTS)
-    def record(self, name: str, events: list[Event], now: dt.datetime) -> None:
-        if self.models[name].opened_at is not None:
-            assert self.catalog.record(name, events, now) == self.models[name].record(events, now)
+    @rule(name=NAMES, events=EVENTS, now=MOMENTS, update=st.just(NO_UPDATE) | UPDATES)
+    def record(self, name: str, events: list[Event], now: dt.datetime, update: StateUpdate) -> None:
+        model = self.models[name]
+        if model.opened_at is not None:
+            model.update(update)
+            after = self.catalog.state(name)
+            accepted = self.catalog.record(name, events, now, after=after, state=update)
+            assert accepted == model.record(events, now)
 
     @rule(name=NAMES, now=MOMENTS)
     def mark(self, name: str, now: dt.datetime) -> None:

@@ -40,6 +40,7 @@ from headwater.catalog.interface import (
     UnknownSet,
     Upsert,
 )
+from headwater.catalog.state import StateRow, StateUpdate
 from headwater.catalog.verify import verify
 
 
@@ -86,11 +87,21 @@ def empty(catalog: Portable) -> Portable:
     return catalog
 
 
+def kept(catalog: Portable) -> Portable:
+    """A set with rows of several kinds."""
+    opened(catalog, [up("a")])
+    rows = [StateRow(kind, f"{n}", b"\x00\xff", n % 3) for kind in ("one", "é") for n in range(7)]
+    catalog.record("s", [up("b")], at(1), state=StateUpdate(rows, [("one", "3")]))
+    catalog.record("s", [], at(2), state=StateUpdate([StateRow("é", "é" * 100)], [("one", "3")]))
+    return catalog
+
+
 STORIES: list[tuple[str, Callable[[Portable], Portable]]] = [
     ("a set with a past", told),
     ("a set that is still loading", loading),
     ("a set that has just been created", created),
     ("an open set of nothing", empty),
+    ("a set with rows", kept),
 ]
 
 Parts = list[Part]

@@ -15,6 +15,7 @@ import msgspec
 
 from headwater.catalog.dump import lines
 from headwater.catalog.interface import Books, Page, Part, Recorded, Resource, Segment
+from headwater.catalog.state import StateRow
 from headwater.errors import StoreFault, UsageFault
 
 LONGEST_LINE: Final = 64 << 20
@@ -72,6 +73,7 @@ class Moved(msgspec.Struct, kw_only=True):
     segments: int = 0
     resources: int = 0
     changes: int = 0
+    rows: int = 0
 
 
 Tell = Callable[[str, int, int], None]
@@ -107,6 +109,9 @@ class DumpWriter:
             elif isinstance(part, Recorded):
                 moved.changes += 1
                 self._put(lines.change_line(part))
+            elif isinstance(part, StateRow):
+                moved.rows += 1
+                self._put(lines.row_line(part))
             else:
                 total = part.state.count + part.state.last_seq
                 self._put_books(part, moved)
@@ -193,7 +198,7 @@ class DumpReader:
         if found.version > lines.VERSION:
             raise NewerDump(f"the dump has version {found.version}, this Headwater reads {lines.VERSION}")
         header = self._decoded(octets)
-        if not isinstance(header, lines.Header) or header.version != lines.VERSION:
+        if not isinstance(header, lines.Header) or not 0 < header.version <= lines.VERSION:
             self._refuse("a first line that no version has written")
         if len(set(header.sets)) != len(header.sets):
             self._refuse("the same set twice")
@@ -215,6 +220,10 @@ class DumpReader:
             yield lines.change_of(line)
             if moved.changes % _TOLD == 0:
                 self._tell(name, moved.resources + moved.changes, total)
+            line = self._line()
+        while isinstance(line, lines.RowLine):
+            moved.rows += 1
+            yield lines.row_of(line)
             line = self._line()
         if not isinstance(line, lines.EndLine):
             self._refuse(f"a line of another kind inside the set {name!a}")
@@ -262,4 +271,4 @@ class DumpReader:
 
 
 def _counts(moved: Moved) -> dict[str, int]:
-    return {name: getattr(moved, name) for name in ("pages", "segments", "resources", "changes")}
+    return {name: getattr(moved, name) for name in ("pages", "segments", "resources", "changes", "rows")}

@@ -1,7 +1,7 @@
-"""The lines of a portable dump, version 1: each is one JSON object whose `kind` says what it is.
+"""The lines of a portable dump, version 2: each is one JSON object whose `kind` says what it is.
 
-A reader of version 1 refuses keys that it does not know: what is added later raises the version. Times have a zone,
-octets (`notes`, `memo`) are base64, attributes that a resource does not have are left out.
+A reader refuses keys that it does not know: what is added later raises the version. Version 1 had no rows.
+Times have a zone, octets (`notes`, `memo`, `value`) are base64, attributes that a resource does not have are left out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Annotated, Final
 import msgspec
 
 from headwater.catalog.interface import Metadata, Page, Recorded, Resource, Segment, SetState
+from headwater.catalog.state import StateRow
 from headwater.spec.records import Change, Link
 
 FORMAT: Final = "headwater-catalog"
-VERSION: Final = 1
+VERSION: Final = 2
 
 Moment = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 
@@ -58,6 +59,7 @@ class SetLine(_Line, frozen=True, kw_only=True, tag="set"):
     count: int
     page_count: int
     notes: bytes = b""
+    state_version: int = 0
 
 
 class PageLine(_Line, frozen=True, kw_only=True, tag="page"):
@@ -125,6 +127,15 @@ class ChangeLine(_Described, frozen=True, kw_only=True, tag="change"):
     change: Change
 
 
+class RowLine(_Line, frozen=True, kw_only=True, tag="row"):
+    """One row of the set's state; `of` is its kind."""
+
+    of: str
+    key: str
+    rank: int = 0
+    value: bytes = b""
+
+
 class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
     """A set ends: how much of it there was, and the SHA-256 of every octet of the dump before this line."""
 
@@ -133,6 +144,7 @@ class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
     segments: int
     resources: int
     changes: int
+    rows: int = 0
     sha256: str
 
 
@@ -143,7 +155,7 @@ class DoneLine(_Line, frozen=True, kw_only=True, tag="done"):
     sha256: str
 
 
-Line = Header | SetLine | PageLine | SegmentLine | ResourceLine | ChangeLine | EndLine | DoneLine
+Line = Header | SetLine | PageLine | SegmentLine | ResourceLine | ChangeLine | RowLine | EndLine | DoneLine
 
 
 def set_line(state: SetState) -> SetLine:
@@ -156,6 +168,7 @@ def set_line(state: SetState) -> SetLine:
         count=state.count,
         page_count=state.page_count,
         notes=state.notes,
+        state_version=state.state_version,
     )
 
 
@@ -228,3 +241,13 @@ def change_line(change: Recorded) -> ChangeLine:
 def change_of(line: ChangeLine) -> Recorded:
     """A change."""
     return Recorded(line.seq, line.at, line.uri, line.change, line.metadata)
+
+
+def row_line(row: StateRow) -> RowLine:
+    """From a row."""
+    return RowLine(of=row.kind, key=row.key, rank=row.rank, value=row.value)
+
+
+def row_of(line: RowLine) -> StateRow:
+    """A row."""
+    return StateRow(line.of, line.key, line.value, line.rank)

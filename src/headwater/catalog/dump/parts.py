@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from headwater.catalog.interface import Books, Catalog, Part, Portable, SetMoved, SetState
+from headwater.catalog.state import StateRow
 
 _BATCH = 10_000
+_ROWS = 1_000
 
 
 def read_parts(catalog: Catalog, name: str) -> Iterator[Part]:
@@ -36,8 +38,18 @@ def _read(catalog: Catalog, books: Books) -> Iterator[Part]:
         changes = catalog.changes(name, seq, min(_BATCH, books.state.last_seq - seq))
         yield from changes
         seq = changes[-1].seq if changes else books.state.last_seq
+    for kind in sorted(catalog.row_counts(name), key=str.encode):
+        yield from every_row(catalog, name, kind)
     if _books(catalog, name) != books:
         raise SetMoved("the set changed while it was dumped", where=name)
+
+
+def every_row(catalog: Catalog, name: str, kind: str) -> Iterator[StateRow]:
+    """All rows of a kind in their order."""
+    rows = catalog.rows_of(name, kind, limit=_ROWS)
+    while rows:
+        yield from rows
+        rows = catalog.rows_of(name, kind, after=rows[-1], limit=_ROWS)
 
 
 def _state(catalog: Catalog, name: str) -> SetState:

@@ -26,7 +26,6 @@ from headwater.catalog.interface import (
     SetState,
     Unacceptable,
     WrongPhase,
-    check_after,
 )
 from headwater.catalog.ledger import Run
 from headwater.catalog.moments import to_microseconds
@@ -56,6 +55,14 @@ from headwater.catalog.sqlite.rows import (
     state_of,
 )
 from headwater.catalog.sqlite.schema import SCHEMA
+from headwater.catalog.sqlite.state import (
+    count_rows,
+    read_rows,
+    read_rows_of,
+    sets_with_rows,
+    write_rows,
+)
+from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.spec.moments import from_microseconds
 from headwater.storage.database import Database, Transaction
 from headwater.storage.database_faults import SchemaTooNew
@@ -117,12 +124,18 @@ class SqliteCatalog:
             transaction.run('INSERT INTO "set" (name) VALUES (?) ON CONFLICT DO NOTHING', (name,))
             return read_state(transaction, name)
 
-    def load(self, name: str, events: Sequence[Event]) -> int:
+    def load(
+        self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
+    ) -> int:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
+        writes = ledger.row_writes(state)
         with self._database.write() as transaction:
             head = head_of(transaction, name)
             if head.opened:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
+            if after is not None:
+                ledger.check_after(read_state(transaction, name), after)
+            write_rows(transaction, head, writes)
             places = read_places(transaction, head, events, self.limits)
             arrivals = ledger.arrivals(places, events)
             if arrivals is None:
@@ -151,14 +164,22 @@ class SqliteCatalog:
             return read_state(transaction, name)
 
     def record(
-        self, name: str, events: Sequence[Event], now: dt.datetime, *, after: SetState | None = None
+        self,
+        name: str,
+        events: Sequence[Event],
+        now: dt.datetime,
+        *,
+        after: SetState | None = None,
+        state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
-        now_us = to_microseconds(now)
+        now_us, writes = to_microseconds(now), ledger.row_writes(state)
         with self._database.write() as transaction:
             head = head_of(transaction, name)
             log = read_log(transaction, head, self.limits)
-            check_after(name, log.last_seq, after)
+            if after is not None:
+                ledger.check_after(read_state(transaction, name), after)
+            write_rows(transaction, head, writes)
             places = read_places(transaction, head, events, self.limits)
             ignored = ledger.record(places, log, events, now_us)
             if log.changes:
@@ -181,14 +202,37 @@ class SqliteCatalog:
             transaction.run('UPDATE "set" SET last_us = ? WHERE id = ?', (last_us, head.id))
         return from_microseconds(last_us)
 
-    def remember(self, name: str, memos: Sequence[tuple[str, bytes]]) -> None:
+    def remember(self, name: str, memos: Sequence[tuple[str, bytes]], *, newest: int | None = None) -> None:
         """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
         with self._database.write() as transaction:
             head = head_of(transaction, name)
+            until = head.last_seq if newest is None else newest
             transaction.many(
-                "UPDATE resource SET memo = ? WHERE set_id = ? AND uri = ?",
-                [(memo or None, head.id, uri) for uri, memo in memos if is_text(uri)],
+                "UPDATE resource SET memo = ? WHERE set_id = ? AND uri = ? AND seq <= ?",
+                [(memo or None, head.id, uri, until) for uri, memo in memos if is_text(uri)],
             )
+
+    def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
+        """Those of the rows of the set's state that are there."""
+        with self._database.read() as transaction:
+            return read_rows(transaction, head_of(transaction, name), keys)
+
+    def rows_of(
+        self, name: str, kind: str, *, after: StateRow | None = None, until: int | None = None, limit: int = 10_000
+    ) -> list[StateRow]:
+        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`."""
+        with self._database.read() as transaction:
+            return read_rows_of(transaction, head_of(transaction, name), kind, after, until, limit)
+
+    def row_counts(self, name: str) -> dict[str, int]:
+        """How many rows the set has of each kind of which it has any."""
+        with self._database.read() as transaction:
+            return count_rows(transaction, head_of(transaction, name))
+
+    def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
+        """The sets that have rows of a kind, of a rank up to `until`, and how many."""
+        with self._database.read() as transaction:
+            return sets_with_rows(transaction, kind, until)
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
         """The live resources among `uris`."""

@@ -21,6 +21,7 @@ from headwater.catalog.sqlite.rows import (
     resource_of,
     segment_of,
 )
+from headwater.catalog.sqlite.state import every_row, insert_rows
 from headwater.storage.database import Row, Transaction
 
 
@@ -45,6 +46,7 @@ def read_parts(transaction: Transaction, name: str) -> Iterator[Part]:
     )
     for row in rows:
         yield recorded_of(row, head.base)
+    yield from every_row(transaction, head)
 
 
 def write_parts(transaction: Transaction, parts: Iterable[Part]) -> SetState:
@@ -56,7 +58,8 @@ def write_parts(transaction: Transaction, parts: Iterable[Part]) -> SetState:
     if transaction.value('SELECT 1 FROM "set" WHERE name = ?', (state.name,)):
         raise SetExists("the set is in the catalog already", where=state.name)
     transaction.run(
-        'INSERT INTO "set" (name, opened_us, last_seq, last_us, count, next_slot, notes) VALUES (?, ?, ?, ?, ?, ?, ?)',
+        'INSERT INTO "set" (name, opened_us, last_seq, last_us, count, next_slot, notes, state_version)'
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             state.name,
             to_optional(state.opened_at),
@@ -65,6 +68,7 @@ def write_parts(transaction: Transaction, parts: Iterable[Part]) -> SetState:
             state.count,
             restoring.next_slot,
             state.notes,
+            state.state_version,
         ),
     )
     head = head_of(transaction, state.name)
@@ -81,6 +85,11 @@ def write_parts(transaction: Transaction, parts: Iterable[Part]) -> SetState:
         "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (change_row(head.base, logged) for logged in restoring.changes()),
     )
+    insert_rows(transaction, head, restoring.rows())
+    rows = transaction.value("SELECT count(*) FROM state WHERE set_id = ?", (head.id,))
+    if rows != restoring.row_count:
+        what = f"{restoring.row_count - rows} of {restoring.row_count} rows have a kind and key that came before"
+        raise Contradiction(what, where=state.name)
     transaction.many(
         "INSERT INTO page VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_page_row(head.id, one) for one in restoring.pages()],

@@ -23,7 +23,7 @@ RESOURCE_COLUMNS = "lastmod_us, hash, length, type, more, uri, memo, page, seq"
 CHANGE_COLUMNS = "lastmod_us, hash, length, type, more, id, at_us, uri, change"
 PAGE_COLUMNS = "number, count, weight, touched, rendered, at_us, completed_us, stale_us"
 SEGMENT_COLUMNS = "number, first, last, from_us, until_us, weight"
-SET_COLUMNS = "name, opened_us, last_seq, last_us, count, notes"
+SET_COLUMNS = "name, opened_us, last_seq, last_us, count, notes, state_version"
 
 
 class More(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -205,7 +205,7 @@ def run_of(row: Row) -> Run:
 
 def state_of(row: Row, page_count: int) -> SetState:
     """From SET_COLUMNS."""
-    name, opened_us, last_seq, last_us, count, notes = row
+    name, opened_us, last_seq, last_us, count, notes, state_version = row
     return SetState(
         name=name,
         opened_at=from_optional(opened_us),
@@ -214,4 +214,5 @@ def state_of(row: Row, page_count: int) -> SetState:
         count=count,
         page_count=page_count,
         notes=notes,
+        state_version=state_version,
     )

@@ -78,4 +78,17 @@ CREATE TABLE segment (
 ) STRICT, WITHOUT ROWID;
 """
 
-SCHEMA = Schema(application_id=0x48574361, migrations=(_VERSION_1,))
+_VERSION_2 = """
+CREATE TABLE state (
+  set_id INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  key TEXT NOT NULL,
+  rank INTEGER NOT NULL,
+  value BLOB NOT NULL,
+  PRIMARY KEY (set_id, kind, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX state_rank ON state (kind, set_id, rank, key);
+ALTER TABLE "set" ADD COLUMN state_version INTEGER NOT NULL DEFAULT 0;
+"""
+
+SCHEMA = Schema(application_id=0x48574361, migrations=(_VERSION_1, _VERSION_2))

@@ -1,0 +1,79 @@
+"""The rows of sets in SQLite: read and written within a transaction that is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headwater.catalog.ledger import is_row_key
+from headwater.catalog.sqlite.batch import Head
+from headwater.catalog.state import RowKey, StateRow
+from headwater.storage.database import Transaction
+
+_LARGEST = (1 << 63) - 1
+
+
+def read_rows(transaction: Transaction, head: Head, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
+    """Those of the rows that are there."""
+    found = transaction.rows_each(
+        "SELECT kind, key, value, rank FROM state WHERE set_id = ? AND kind = ? AND key = ?",
+        [(head.id, *key) for key in keys if is_row_key(key)],
+    )
+    return {(row[0], row[1]): StateRow(*row) for row in found}
+
+
+def read_rows_of(
+    transaction: Transaction, head: Head, kind: str, after: StateRow | None, until: int | None, limit: int
+) -> list[StateRow]:
+    """Up to `limit` rows of a kind by rank and key."""
+    if not is_row_key((kind, "-")):
+        return []
+    rank, key = (-_LARGEST - 1, "") if after is None else (after.rank, after.key)
+    rows = transaction.rows(
+        "SELECT kind, key, value, rank FROM state WHERE kind = ? AND set_id = ? AND (rank, key) > (?, ?) AND rank <= ?"
+        " ORDER BY rank, key LIMIT ?",
+        (kind, head.id, rank, key, _LARGEST if until is None else until, max(limit, 0)),
+    )
+    return [StateRow(*row) for row in rows]
+
+
+def every_row(transaction: Transaction, head: Head) -> Iterator[StateRow]:
+    """All rows by kind, rank and key."""
+    sql = "SELECT kind, key, value, rank FROM state WHERE set_id = ? ORDER BY kind, rank, key"
+    for row in transaction.rows(sql, (head.id,)):
+        yield StateRow(*row)
+
+
+def count_rows(transaction: Transaction, head: Head) -> dict[str, int]:
+    """How many rows the set has of each kind."""
+    return dict(transaction.rows("SELECT kind, count(*) FROM state WHERE set_id = ? GROUP BY kind", (head.id,)))
+
+
+def sets_with_rows(transaction: Transaction, kind: str, until: int | None) -> dict[str, int]:
+    """How many rows of a kind each set has, of a rank up to `until`."""
+    if not is_row_key((kind, "-")):
+        return {}
+    sql = (
+        'SELECT name, count(*) FROM state JOIN "set" ON set_id = id WHERE kind = ? AND rank <= ?'
+        " GROUP BY set_id ORDER BY name"
+    )
+    return dict(transaction.rows(sql, (kind, _LARGEST if until is None else until)))
+
+
+def write_rows(transaction: Transaction, head: Head, writes: dict[RowKey, StateRow | None]) -> None:
+    """Write what becomes of rows."""
+    if not writes:
+        return
+    transaction.many(
+        "DELETE FROM state WHERE set_id = ? AND kind = ? AND key = ?",
+        [(head.id, *key) for key, row in writes.items() if row is None],
+    )
+    insert_rows(transaction, head, (row for row in writes.values() if row is not None))
+    transaction.run('UPDATE "set" SET state_version = state_version + 1 WHERE id = ?', (head.id,))
+
+
+def insert_rows(transaction: Transaction, head: Head, rows: Iterable[StateRow]) -> None:
+    """Put rows over their older ones."""
+    transaction.many(
+        "INSERT OR REPLACE INTO state (set_id, kind, key, rank, value) VALUES (?, ?, ?, ?, ?)",
+        ((head.id, row.kind, row.key, row.rank, row.value) for row in rows),
+    )

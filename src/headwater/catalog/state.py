@@ -1,0 +1,71 @@
+"""Rows that are stored with a set and in its transactions: bytes under a kind and a key, never published.
+
+Whatever has to agree with the set's resources and changes, and is neither, is kept here: what an intake has taken, how
+far something was read, who has subscribed to what. The catalog knows kinds and keys as texts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+RowKey = tuple[str, str]
+"""Kind and key of a row: a set has one row of both at most."""
+
+LONGEST_KIND = 100
+LONGEST_KEY = 8_192
+"""Octets of a key, so that any URI can be one."""
+LARGEST_VALUE = 4 << 20
+"""Octets of a value: on a cluster all rows of a batch lie in one document until they are in their places."""
+
+
+class StateRow(msgspec.Struct, frozen=True, gc=False):
+    """One row. The rows of a kind are ordered by `rank` (a time, a number; 0 where no order is needed), then by key."""
+
+    kind: str
+    key: str
+    value: bytes = b""
+    rank: int = 0
+
+
+class StateUpdate(msgspec.Struct, frozen=True):
+    """What a batch does to the rows of its set: deletions first, then rows in the order given, each over its older one.
+
+    To delete a row that is not there is no error.
+    """
+
+    put: Sequence[StateRow] = ()
+    delete: Sequence[RowKey] = ()
+
+
+NO_UPDATE = StateUpdate()
+
+
+class StateRows(Protocol):
+    """The rows of a catalog's sets. Each read is of one committed state; `record` and `load` write them."""
+
+    def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
+        """Those of the rows that are there. Raises UnknownSet."""
+        ...
+
+    def rows_of(
+        self, name: str, kind: str, *, after: StateRow | None = None, until: int | None = None, limit: int = 10_000
+    ) -> list[StateRow]:
+        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
+
+        Raises UnknownSet.
+        """
+        ...
+
+    def row_counts(self, name: str) -> dict[str, int]:
+        """How many rows the set has of each kind of which it has any. Raises UnknownSet."""
+        ...
+
+    def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
+        """The sets that have rows of a kind, of a rank up to `until`, and how many.
+
+        Cheap enough to ask for every second; a catalog on a cluster may answer as of a second ago.
+        """
+        ...

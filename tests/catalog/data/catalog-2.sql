@@ -1,0 +1,102 @@
+PRAGMA application_id = 1213678433;
+PRAGMA user_version = 2;
+BEGIN TRANSACTION;
+CREATE TABLE change (
+  id INTEGER PRIMARY KEY,                 -- set_id << 40 | seq
+  at_us INTEGER NOT NULL,
+  uri TEXT NOT NULL,
+  change INTEGER NOT NULL,                -- 1 created, 2 updated, 3 deleted
+  lastmod_us INTEGER,
+  hash TEXT,
+  length INTEGER,
+  type TEXT,
+  more BLOB
+) STRICT;
+INSERT INTO "change" VALUES(1099511627777,1767225600000010,'r1',2,NULL,NULL,NULL,'t/tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt',NULL);
+INSERT INTO "change" VALUES(1099511627778,1767225600000011,'r2',3,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "change" VALUES(1099511627779,1767225600000012,'new',1,NULL,NULL,NULL,'t/tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt',NULL);
+INSERT INTO "change" VALUES(1099511627780,1767225600000013,'new',2,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "change" VALUES(1099511627781,1767225600000015,'é',1,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "change" VALUES(1099511627782,1767225600000016,'r3',2,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "change" VALUES(1099511627783,1767225600000017,'r3',2,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "change" VALUES(1099511627784,1767225600000018,'last',1,NULL,NULL,NULL,NULL,X'7B226C696E6B73223A5B7B2272656C223A227570222C2268726566223A22687474703A2F2F6578616D706C652E6F72672F78227D5D7D');
+CREATE TABLE page (
+  set_id INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  first_slot INTEGER NOT NULL,            -- its slots end where those of the next page begin
+  count INTEGER NOT NULL,
+  weight INTEGER NOT NULL,
+  touched INTEGER NOT NULL,
+  rendered INTEGER NOT NULL DEFAULT 0,
+  at_us INTEGER,
+  completed_us INTEGER,
+  stale_us INTEGER,
+  PRIMARY KEY (set_id, number)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "page" VALUES(1,0,0,3,5171,8,4,1767225600000001,1767225600000002,1767225600000010);
+INSERT INTO "page" VALUES(1,1,4,4,2112,4,0,NULL,NULL,1767225600000000);
+INSERT INTO "page" VALUES(1,2,8,4,2586,5,0,NULL,NULL,1767225600000000);
+INSERT INTO "page" VALUES(2,0,0,2,1044,2,0,NULL,NULL,NULL);
+CREATE TABLE resource (
+  id INTEGER PRIMARY KEY,                 -- set_id << 40 | slot
+  set_id INTEGER NOT NULL,
+  uri TEXT NOT NULL,
+  page INTEGER NOT NULL,
+  weight INTEGER NOT NULL,
+  seq INTEGER NOT NULL,                   -- of the last change; 0: as loaded
+  lastmod_us INTEGER,
+  hash TEXT,
+  length INTEGER,
+  type TEXT,
+  more BLOB,                              -- JSON of the rare attributes, NULL when there are none
+  memo BLOB
+) STRICT;
+INSERT INTO "resource" VALUES(1099511627776,1,'r0',0,523,0,NULL,NULL,NULL,NULL,NULL,X'6D656D6F');
+INSERT INTO "resource" VALUES(1099511627777,1,'r1',0,4125,1,NULL,NULL,NULL,'t/tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt',NULL,NULL);
+INSERT INTO "resource" VALUES(1099511627779,1,'r3',0,523,7,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "resource" VALUES(1099511627780,1,'r4',1,523,0,-62135596800000000,NULL,NULL,NULL,NULL,X'6D656D6F');
+INSERT INTO "resource" VALUES(1099511627781,1,'r5',1,523,0,253402300799999999,NULL,NULL,NULL,NULL,X'6D656D6F');
+INSERT INTO "resource" VALUES(1099511627782,1,'r6',1,523,0,1767294000000000,NULL,NULL,NULL,NULL,X'6D656D6F');
+INSERT INTO "resource" VALUES(1099511627783,1,'r7',1,543,0,NULL,'crc32:0',NULL,'Text/HTML; charset="ü"',X'7B22656E636F64696E67223A22475A4950227D',X'6D656D6F');
+INSERT INTO "resource" VALUES(1099511627784,1,'r8',2,940,0,NULL,NULL,NULL,NULL,X'7B226C696E6B73223A5B7B2272656C223A226465736372696265646279222C2268726566223A22687474703A2F2F6578616D706C652E6F72672F783F613D3126623D3C323E222C226C656E677468223A332C226D6F646966696564223A22323032362D30312D30315430303A30303A30302E3030303030335A222C2274797065223A22612F62227D2C7B2272656C223A226475706C6963617465222C2268726566223A22687474703A2F2F6578616D706C652E6F72672F78222C22656E636F64696E67223A226272222C2268617368223A226D64353A3030303030303030303030303030303030303030303030303030303030303030222C22707269223A312C2270726F66696C65223A22687474703A2F2F6578616D706C652E6F72672F78227D2C7B2272656C223A226475706C6963617465222C2268726566223A22687474703A2F2F6578616D706C652E6F72672F78222C22707269223A322C226578747261223A5B5B227B75726E3A787D79222C22C3A4225D5D7D5D7D',X'6D656D6F');
+INSERT INTO "resource" VALUES(1099511627785,1,'new',2,524,4,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "resource" VALUES(1099511627786,1,'é',2,536,5,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "resource" VALUES(1099511627787,1,'last',2,586,8,NULL,NULL,NULL,NULL,X'7B226C696E6B73223A5B7B2272656C223A227570222C2268726566223A22687474703A2F2F6578616D706C652E6F72672F78227D5D7D',NULL);
+INSERT INTO "resource" VALUES(2199023255552,2,'a',0,522,0,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "resource" VALUES(2199023255553,2,'b',0,522,0,NULL,NULL,NULL,NULL,NULL,NULL);
+CREATE TABLE segment (
+  set_id INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  first INTEGER NOT NULL,
+  last INTEGER NOT NULL,
+  from_us INTEGER NOT NULL,
+  until_us INTEGER,                       -- NULL: open
+  weight INTEGER NOT NULL,
+  PRIMARY KEY (set_id, number)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "segment" VALUES(1,0,1,4,1767225600000000,1767225600000014,6898);
+INSERT INTO "segment" VALUES(1,1,5,8,1767225600000014,1767225600000050,2168);
+INSERT INTO "segment" VALUES(1,2,9,8,1767225600000050,NULL,0);
+CREATE TABLE "set" (
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  opened_us INTEGER,                      -- NULL while it is loading
+  last_seq INTEGER NOT NULL DEFAULT 0,
+  last_us INTEGER,                        -- time of the newest change or mark
+  count INTEGER NOT NULL DEFAULT 0,
+  next_slot INTEGER NOT NULL DEFAULT 0,
+  notes BLOB NOT NULL DEFAULT x''
+, state_version INTEGER NOT NULL DEFAULT 0) STRICT;
+INSERT INTO "set" VALUES(1,'s',1767225600000000,8,1767225600000070,11,12,X'7075626C6973686564',0);
+INSERT INTO "set" VALUES(2,'loading',NULL,0,NULL,2,2,X'',0);
+CREATE TABLE state (
+  set_id INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  key TEXT NOT NULL,
+  rank INTEGER NOT NULL,
+  value BLOB NOT NULL,
+  PRIMARY KEY (set_id, kind, key)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX resource_uri ON resource (set_id, uri);
+CREATE INDEX state_rank ON state (kind, set_id, rank, key);
+COMMIT;
