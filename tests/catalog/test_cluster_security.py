@@ -26,9 +26,9 @@ from tools.engines.launch import free_port
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.places import NOBODY, Credentials, is_there, open_catalog
+from headwater.catalog.state import StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.errors import Exit
-from headwater.ingest.fed.cluster_memory import ClusterMemory
 from headwater.progress import Notice, Progress
 from headwater.storage.cluster import Access, Cluster, Node
 from headwater.storage.cluster_faults import ClusterFault, ClusterRefused, ClusterUnsafe
@@ -143,9 +143,10 @@ def live(catalog: ClusterCatalog, name: str) -> None:
     claim = catalog.claim("publish", "us")
     assert claim.take()
     claim.release()
-    memory = ClusterMemory(catalog, "us", lambda: START)
-    with memory.turn(name):
-        pass
+    catalog.record(name, [], START + SECOND, state=StateUpdate([StateRow("k", "a")]))
+    assert catalog.rows_of(name, "k") == [StateRow("k", "a")]
+    assert catalog.sets_with_rows("k").keys() <= {name, "s"}
+    assert not catalog.has_old_memory()
     assert len(catalog.resources(name)) == len(list(catalog.page(name, 0))) == 301
     assert catalog.newest()[name] == len(catalog.changes(name)) == 1
     assert verify(catalog, name) == []

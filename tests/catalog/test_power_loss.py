@@ -12,7 +12,6 @@ from headwater.catalog.interface import Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.catalog.verify import verify
-from headwater.ingest.fed.memory import SqliteMemory
 from headwater.spec.records import Change
 from headwater.storage.database import Database
 from tests.catalog.recorder import START, batch, check_rows, logged, rows
@@ -91,11 +90,11 @@ def test_a_power_loss_at_any_moment_costs_no_batch_that_was_acknowledged(
 
 @pytest.mark.parametrize(
     "make",
-    [SqliteCatalog, SqliteMemory, Plain],
-    ids=["catalog", "memory of used keys", "any database"],
+    [SqliteCatalog, Plain],
+    ids=["catalog", "any database"],
 )
 def test_a_database_is_fully_durable_unless_it_is_told_otherwise(
-    tmp_path: Path, make: type[SqliteCatalog | SqliteMemory | Plain]
+    tmp_path: Path, make: type[SqliteCatalog | Plain]
 ) -> None:
     """An answer 200 to a provider is worth what the disk is (decision 003)."""
     database = make(tmp_path / "data.db")._database

@@ -17,9 +17,7 @@ from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
 from headwater.http.metrics.shared_counters import SharedCounters
 from headwater.ingest.fed.account import Account
-from headwater.ingest.fed.memory import SqliteMemory
 from headwater.ingest.fed.submission import SubmissionLimits
-from headwater.source.push.push_sets import MEMORY
 from tests.bars import Late, in_time, within
 from tests.http.announcing import OTHER, PREFIX, TOKEN, Fed, said, serving
 from tests.http.serving import DEADLINE, drain, request, until
@@ -273,12 +271,11 @@ def test_dit_21_a_provider_that_dawdles_keeps_no_other_one_waiting(tmp_path: Pat
 
 
 def test_dit_21_a_set_that_is_busy_elsewhere_keeps_no_other_one_waiting(tmp_path: Path) -> None:
-    """Another process has the turn of a set, or was killed in it: who announces to that set waits, and nobody else."""
+    """Somebody records in a set, however long it takes: who announces to that set waits, and nobody else."""
     with serving(tmp_path) as fed:
         assert fed.post("/s/changes", [{"path": "a"}]).status == 200
-        memory = SqliteMemory(tmp_path / MEMORY)
         threads = [threading.Thread(target=fed.post, args=("/s/changes", [{"path": f"{n}"}])) for n in range(6)]
-        with memory.turn("s"):
+        with fed.source.push_sets.by_set["s"].lock:
             for thread in threads:
                 thread.start()
             until(lambda: fed.ingest._seats["s"] == 6, what="six requests that wait")
@@ -288,7 +285,6 @@ def test_dit_21_a_set_that_is_busy_elsewhere_keeps_no_other_one_waiting(tmp_path
             assert time.monotonic() - began < DEADLINE / 4
         for thread in threads:
             thread.join()
-        memory.close()
         assert {uri for _, uri in fed.log()} == {"a", *"012345"}
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.ingest.cluster_taker PLACE KEY [STEP ...]
 
-`STEP` is `begin` or `commit` of the memory, `record` of the catalog, or `put` by which that commits: there the process
+`STEP` is `record` of the catalog, `put` or `commit` by which that commits, or `apply`, which follows: there the process
 says `held` and goes on when it is told a line. It ends with `done`, or with the code of what it was refused by.
 """
 
@@ -12,27 +12,25 @@ import datetime as dt
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.turn import Turn
 from headwater.catalog.places import open_catalog
 from headwater.errors import HeadwaterError
-from headwater.ingest.fed.cluster_memory import ClusterMemory
 from headwater.ingest.fed.feed import Feed
 from headwater.ingest.fed.locations import Locations
-from headwater.ingest.fed.memories import open_memory
 from headwater.ingest.fed.submission import Submission
 
 COUNT = 3
 MANY = 30
 """More than a head says at once: such a batch is recorded under the lease."""
 WHERE: dict[str, tuple[type, str]] = {
-    "begin": (ClusterMemory, "begin"),
     "record": (ClusterCatalog, "record"),
-    "put": (Turn, "commit"),
-    "commit": (ClusterMemory, "commit"),
+    "put": (Turn, "put"),
+    "commit": (Turn, "commit"),
+    "apply": (Indices, "apply"),
 }
 
 
@@ -41,8 +39,7 @@ def fed(place: str) -> Iterator[Feed]:
     """The set `s` as one process has it."""
     catalog = open_catalog(place)
     try:
-        memory = open_memory(catalog, Path(), now)
-        yield Feed(catalog, memory, "s", Locations("http://example.org/", None), now)
+        yield Feed(catalog, "s", Locations("http://example.org/", None), now)
     finally:
         catalog.close()
 

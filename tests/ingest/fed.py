@@ -1,4 +1,4 @@
-"""A fed set for tests: catalog and memory in a folder, a clock that only tests move."""
+"""A fed set for tests: its catalog in a folder, a clock that only tests move."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from headwater.ingest.fed.feed import Feed, Outcome
 from headwater.ingest.fed.intake import take_lines
 from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.locations import Locations
-from headwater.ingest.fed.memory import SqliteMemory
 
 PREFIX = "http://example.org/data/"
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -27,14 +26,12 @@ class Fed:
         self.folder = folder
         self.now = START
         self.catalog = SqliteCatalog(folder / "catalog.sqlite")
-        self.memory = SqliteMemory(folder / "ingest.sqlite")
-        self.feed = Feed(self.catalog, self.memory, "s", Locations(PREFIX, "/srv/data"), lambda: self.now)
+        self.feed = Feed(self.catalog, "s", Locations(PREFIX, "/srv/data"), lambda: self.now)
         if not loading:
             self.feed.open()
 
     def close(self) -> None:
         self.catalog.close()
-        self.memory.close()
 
     def later(self, seconds: float) -> None:
         self.now += dt.timedelta(seconds=seconds)

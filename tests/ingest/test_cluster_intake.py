@@ -78,7 +78,7 @@ def persistently(feed: Feed, key: str) -> list[int]:
 
 
 def look(feed: Feed) -> None:
-    """Enter a turn, and end what others have left."""
+    """See how the set is, and record nothing."""
     feed.request("another")
 
 
@@ -92,20 +92,23 @@ def take_same(feed: Feed) -> None:
 
 CASES = [
     # A paused process is found by the others at one step, goes on, and is killed at a later one.
-    ("record", look, "commit"),
-    ("begin", look, "commit"),
-    ("record", take_same, "commit"),
+    ("record", look, "put"),
+    ("record", look, "apply"),
+    ("record", take_same, ""),
+    ("record", take_other, "apply"),
     ("record", take_other, ""),
-    ("commit", take_other, ""),
-    ("begin", take_same, "record"),
+    ("put", look, "apply"),
+    ("put", take_same, ""),
+    ("put", take_other, "apply"),
+    ("apply", look, ""),
+    ("apply", take_same, ""),
+    ("apply", take_other, ""),
 ]
 
 
 @pytest.mark.parametrize(("step", "rival", "last"), CASES)
-def test_what_a_process_does_that_was_paused_in_its_turn_happens_once(
-    ground: Ground, step: str, rival: object, last: str
-) -> None:
-    """Its turn is over, others have had it, and it does not know (`SIGSTOP`); then it goes on, or ends (`SIGKILL`)."""
+def test_what_a_process_does_that_was_paused_happens_once(ground: Ground, step: str, rival: object, last: str) -> None:
+    """Others have gone first, and it does not know (`SIGSTOP`); then it goes on, or ends (`SIGKILL`)."""
     assert callable(rival)
     with ExitStack() as stack:
         feed = stack.enter_context(fed(ground.place))
@@ -127,7 +130,7 @@ def test_what_a_process_does_that_was_paused_in_its_turn_happens_once(
 
 
 def test_what_a_killed_process_held_is_waited_for_once(opensearch: Engine) -> None:
-    """It had the turn to feed the set and the lease to write to it: others wait for both at the same time."""
+    """It had the lease to write to the set: others wait for that, and take the whole."""
 
     def attempt(_number: int) -> None:
         ground = Ground(opensearch)
@@ -144,7 +147,7 @@ def _waited_for_once(ground: Ground) -> None:
     with ExitStack() as stack:
         feed = stack.enter_context(fed(place))
         feed.open()
-        taker = Taker(place, "many", ["put"])
+        taker = Taker(place, "many", ["commit"])
         assert taker.word() == "held"
         taker.close()
         with within(7.5, "to wait for a lease of 4 s"):

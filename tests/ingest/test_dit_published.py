@@ -14,7 +14,6 @@ from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import Taken, take_documents
 from headwater.ingest.fed.feed import Feed
 from headwater.ingest.fed.locations import Locations
-from headwater.ingest.fed.memory import SqliteMemory
 from headwater.publish.site import SetSettings, change_list_name, resource_list_name, resource_page_name
 from headwater.spec.records import Change, Document, Entry
 from tests.ingest.fed import change, resource
@@ -31,10 +30,8 @@ class Harvested(World):
     def __init__(self, folder: Path, *names: str, loading: bool = False, **options: Any) -> None:
         settings = tuple(SetSettings(name=name, refresh_seconds=60.0, rotation_seconds=DAY) for name in names)
         super().__init__(folder, sets=settings, **options)
-        self.memory = SqliteMemory(folder / "ingest.sqlite")
         self.feeds = {
-            name: Feed(self.catalog, self.memory, name, Locations(self.site.resource_prefix(name)), self.now)
-            for name in names
+            name: Feed(self.catalog, name, Locations(self.site.resource_prefix(name)), self.now) for name in names
         }
         for feed in self.feeds.values():
             if not loading:
@@ -58,7 +55,6 @@ class Harvested(World):
         return document, list(entries)
 
     def close(self) -> None:
-        self.memory.close()
         self.catalog.close()
 
 

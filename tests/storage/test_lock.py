@@ -1,13 +1,12 @@
 """A lock on a file: one alone or several together, across descriptors, and by its name."""
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headwater.storage.lock import FileMutex, LockHeld, lock_exclusive, lock_shared
+from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared
 
 
 @pytest.mark.parametrize(
@@ -68,33 +67,3 @@ def test_a_file_that_was_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(LockHeld):
         lock_exclusive(path)
     os.close(held)
-
-
-def test_a_turn_is_had_by_one_at_a_time_and_again_by_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "turn"
-    one, other = FileMutex(path), FileMutex(path)
-    happened: list[str] = []
-
-    def wait() -> None:
-        with other:
-            happened.append("other")
-
-    with one, one:
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join(0.2)
-        happened.append("one")
-    thread.join(60)
-    assert happened == ["one", "other"]
-    with one:
-        happened.append("again")
-    assert happened[-1] == "again"
-
-
-def test_thousands_of_turns_keep_no_files_open(tmp_path: Path) -> None:
-    before = len(os.listdir("/dev/fd"))
-    turns = [FileMutex(tmp_path / f"{number}") for number in range(50)]
-    for turn in turns:
-        with turn, turn:
-            assert len(os.listdir("/dev/fd")) == before + 1
-    assert len(os.listdir("/dev/fd")) == before

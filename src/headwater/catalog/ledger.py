@@ -329,14 +329,9 @@ def row_writes(update: StateUpdate) -> dict[RowKey, StateRow | None]:
 def is_row_key(key: RowKey) -> bool:
     """Whether a row may have this kind and key."""
     kind, text = key
-    return (
-        0 < len(kind) <= LONGEST_KIND
-        and "\0" not in kind
-        and is_text(kind)
-        and 0 < len(text) <= LONGEST_KEY
-        and is_text(text)
-        and len(text.encode()) <= LONGEST_KEY
-    )
+    if not 0 < len(kind) <= LONGEST_KIND or "\0" in kind or not is_text(kind) or not 0 < len(text) <= LONGEST_KEY:
+        return False
+    return text.isascii() or (is_text(text) and len(text.encode()) <= LONGEST_KEY)
 
 
 def check_after(now: SetState, after: SetState | None) -> None:

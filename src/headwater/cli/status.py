@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,13 +125,9 @@ def _unpaired(
     catalog: Catalog, where: CatalogArgument, names: tuple[str, ...], now: dt.datetime
 ) -> list[dict[str, object]]:
     """The sets in which documents wait for their partners: how many, and how long the oldest has waited."""
-    from headwater.ingest.fed.memories import open_memory
+    from headwater.ingest.fed.ingest_state import unpaired
 
-    file = where.memory
-    if file is None and not catalog.is_remote:
-        return []
-    with closing(open_memory(catalog, file or Path(), lambda: now)) as memory:
-        found = memory.unpaired()
+    found = unpaired(catalog)
     return [
         {
             "set": name,

@@ -96,5 +96,4 @@ class ConfiguredSource:
 
     def close(self) -> None:
         """Give up the files."""
-        self.push_sets.close()
         self.catalog.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 from pathlib import Path
 
 
@@ -32,45 +31,6 @@ def lock_exclusive(path: Path) -> int:
 def lock_shared(path: Path) -> int:
     """Hold a file that is there with others who do the same, so that nobody can hold it alone. As `lock_exclusive`."""
     return _locked(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), fcntl.LOCK_SH)
-
-
-class FileMutex:
-    """A mutex between threads and processes; others wait, for as long as it takes.
-
-    A context manager, which the thread that is in it may enter again. The file is made when it is not there, and
-    stays; it is open only meanwhile, because there may be thousands. Entering raises OSError.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._thread_lock = threading.RLock()
-        self._descriptor = -1
-        self._depth = 0
-
-    def __enter__(self) -> None:
-        self._thread_lock.acquire()
-        try:
-            if self._depth == 0:
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                self._descriptor = os.open(self._path, flags, 0o600)
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            self._depth += 1
-        except BaseException:
-            self._give_up()
-            self._thread_lock.release()
-            raise
-
-    def __exit__(self, *_error: object) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._give_up()
-        self._thread_lock.release()
-
-    def _give_up(self) -> None:
-        """Close the file, and the lock goes with it."""
-        if self._depth == 0 and self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
 
 def _locked(descriptor: int, kind: int) -> int:

@@ -89,14 +89,15 @@ CREATE TABLE "set" (
 , state_version INTEGER NOT NULL DEFAULT 0) STRICT;
 INSERT INTO "set" VALUES(1,'s',1767225600000000,8,1767225600000070,11,12,X'7075626C6973686564',0);
 INSERT INTO "set" VALUES(2,'loading',NULL,0,NULL,2,2,X'',0);
-CREATE TABLE state (
+CREATE TABLE state (                      -- not without rowid: a look-up would read every large value on its way
+  id INTEGER PRIMARY KEY,
   set_id INTEGER NOT NULL,
   kind TEXT NOT NULL,
   key TEXT NOT NULL,
   rank INTEGER NOT NULL,
   value BLOB NOT NULL,
-  PRIMARY KEY (set_id, kind, key)
-) STRICT, WITHOUT ROWID;
+  UNIQUE (set_id, kind, key)
+) STRICT;
 CREATE UNIQUE INDEX resource_uri ON resource (set_id, uri);
 CREATE INDEX state_rank ON state (kind, set_id, rank, key);
 COMMIT;

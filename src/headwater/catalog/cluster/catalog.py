@@ -27,7 +27,7 @@ from headwater.catalog.cluster.indices import Indices, Mark
 from headwater.catalog.cluster.reads import Reads
 from headwater.catalog.cluster.row_reads import RowReads
 from headwater.catalog.cluster.rows import writes_in_order
-from headwater.catalog.cluster.schema import Layout, prepare
+from headwater.catalog.cluster.schema import Layout, has_memory, prepare
 from headwater.catalog.cluster.turn import Turn, Writer
 from headwater.catalog.dump.parts import read_parts
 from headwater.catalog.interface import (
@@ -97,6 +97,10 @@ class ClusterCatalog:
         self._newest: tuple[Mark | None, dict[str, int]] = (None, {})
         self._locks: dict[str, threading.Lock] = {}
         self._locks_lock = threading.Lock()
+
+    def has_old_memory(self) -> bool:
+        """Whether an older Headwater has left what fed sets remembered, in an index that is no longer used."""
+        return has_memory(self._cluster, self.prefix)
 
     @property
     def cluster(self) -> Cluster:
@@ -183,10 +187,6 @@ class ClusterCatalog:
             if accepted is not None:
                 return accepted
         return self._turn(name, lambda turn: cluster_batch.record(turn, self._extents, batch))
-
-    def look(self, name: str) -> None:
-        """See whether somebody writes to the set: when he is gone, a later call waits for less. Raises UnknownSet."""
-        Turn(self._writer, name).look()
 
     def fence(self, name: str) -> int:
         """Shut out whoever has seen the set before and has not recorded yet: its `record` raises Moved (`after`)."""

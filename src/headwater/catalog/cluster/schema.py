@@ -1,6 +1,6 @@
 """The indices of a catalog on a search cluster: mappings, templates, versions.
 
-Aliases `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-memory`, each onto one index of this version. Names
+Aliases `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-state`, each onto one index of this version. Names
 of fields are those of the DIT-ES protocol where it has them. Only what is searched, sorted or useful to an operator is
 indexed; everything is in the document's source, exactly.
 """
@@ -18,10 +18,10 @@ from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
 
 VERSION = 1
-SET, RESOURCE, CHANGE, STATE, MEMORY = "set", "resource", "change", "state", "memory"
-KINDS = (SET, RESOURCE, CHANGE, STATE, MEMORY)
+SET, RESOURCE, CHANGE, STATE = "set", "resource", "change", "state"
+KINDS = (SET, RESOURCE, CHANGE, STATE)
 _MOST_LINKS = 1_000_000
-_ALREADY, _NOT_FOUND = 400, 404
+_ALREADY, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
 _PRIORITY, _PRIORITIES = 500, 20
 
 _KEYWORD = {"type": "keyword", "ignore_above": 8191}
@@ -65,17 +65,6 @@ _MAPPINGS: dict[str, dict[str, Any]] = {
             "rank": _NUMBER,
             "rev": _NUMBER,
             "value": {"type": "binary"},
-        },
-    },
-    # What the intake of announced records remembers (`ingest/fed/cluster_memory.py`).
-    MEMORY: {
-        "dynamic": False,
-        "properties": {
-            "set": _KEYWORD,
-            "kind": _KEYWORD,
-            "due": _NUMBER,
-            "noted": _NUMBER,
-            "pending": {"type": "boolean"},
         },
     },
     CHANGE: {
@@ -125,12 +114,12 @@ def template(prefix: str, kind: str, layout: Layout, priority: int = _PRIORITY) 
         "_meta": {"headwater": {"schema": VERSION}},
         "template": {
             "settings": {
-                "index.number_of_shards": layout.shards if kind not in (SET, STATE, MEMORY) else 1,
+                "index.number_of_shards": layout.shards if kind not in (SET, STATE) else 1,
                 "index.number_of_replicas": layout.replicas,
                 # What must be seen is refreshed by name; this bounds only what is held in memory for it.
-                "index.refresh_interval": "60s" if kind not in (STATE, MEMORY) else "1s",
+                "index.refresh_interval": "60s" if kind != STATE else "1s",
                 # What a crash has left undone is done later, and must not bring back what was removed meanwhile.
-                **({"index.gc_deletes": "1h"} if kind in (STATE, MEMORY) else {}),
+                **({"index.gc_deletes": "1h"} if kind == STATE else {}),
                 "index.mapping.nested_objects.limit": _MOST_LINKS,
                 # Nothing that others have set for all indices may change our documents.
                 "index.default_pipeline": "_none",
@@ -173,6 +162,16 @@ def _put_template(cluster: Cluster, prefix: str, kind: str, layout: Layout) -> N
 def is_prepared(cluster: Cluster, prefix: str) -> bool:
     """Whether there is anything of a catalog under this prefix. Raises NewerSchema, ClusterFault."""
     return len(_missing(cluster, prefix)) < len(KINDS)
+
+
+class _Count(msgspec.Struct, frozen=True):
+    count: int = 0
+
+
+def has_memory(cluster: Cluster, prefix: str) -> bool:
+    """Whether an older Headwater has left what fed sets remembered, in an index that is no longer used."""
+    answer = cluster.ask("GET", f"/{prefix}-memory-v1/_count", accept=(_FORBIDDEN, _NOT_FOUND))
+    return answer.status < _ALREADY and msgspec.json.decode(answer.body, type=_Count).count > 0
 
 
 def remove(cluster: Cluster, prefix: str) -> None:

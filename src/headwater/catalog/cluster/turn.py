@@ -249,11 +249,6 @@ class Turn:
         if due(self.writer.lease_seconds, self._beat, time.monotonic()):
             self.put(self.head)
 
-    def look(self) -> None:
-        """See whether somebody holds the lease: a later wait for that one has begun now. Raises UnknownSet."""
-        self._look()
-        self.writer.judge(self.name, self.head, self._version, time.monotonic())
-
     def _take(self, started: float) -> None:
         is_free = self._recall()
         while True:

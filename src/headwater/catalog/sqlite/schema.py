@@ -79,14 +79,15 @@ CREATE TABLE segment (
 """
 
 _VERSION_2 = """
-CREATE TABLE state (
+CREATE TABLE state (                      -- not without rowid: a look-up would read every large value on its way
+  id INTEGER PRIMARY KEY,
   set_id INTEGER NOT NULL,
   kind TEXT NOT NULL,
   key TEXT NOT NULL,
   rank INTEGER NOT NULL,
   value BLOB NOT NULL,
-  PRIMARY KEY (set_id, kind, key)
-) STRICT, WITHOUT ROWID;
+  UNIQUE (set_id, kind, key)
+) STRICT;
 CREATE INDEX state_rank ON state (kind, set_id, rank, key);
 ALTER TABLE "set" ADD COLUMN state_version INTEGER NOT NULL DEFAULT 0;
 """

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from headwater.catalog.ledger import is_row_key
 from headwater.catalog.sqlite.batch import Head
 from headwater.catalog.state import RowKey, StateRow
+from headwater.catalog.text import is_text
 from headwater.storage.database import Transaction
 
 _LARGEST = (1 << 63) - 1
@@ -14,9 +15,12 @@ _LARGEST = (1 << 63) - 1
 
 def read_rows(transaction: Transaction, head: Head, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
     """Those of the rows that are there."""
+    asked = list(keys)
+    if not is_text("".join(text for key in asked for text in key)):
+        asked = [key for key in asked if is_row_key(key)]
     found = transaction.rows_each(
         "SELECT kind, key, value, rank FROM state WHERE set_id = ? AND kind = ? AND key = ?",
-        [(head.id, *key) for key in keys if is_row_key(key)],
+        [(head.id, *key) for key in asked],
     )
     return {(row[0], row[1]): StateRow(*row) for row in found}
 
@@ -53,7 +57,7 @@ def sets_with_rows(transaction: Transaction, kind: str, until: int | None) -> di
     if not is_row_key((kind, "-")):
         return {}
     sql = (
-        'SELECT name, count(*) FROM state JOIN "set" ON set_id = id WHERE kind = ? AND rank <= ?'
+        'SELECT name, count(*) FROM state JOIN "set" ON set_id = "set".id WHERE kind = ? AND rank <= ?'
         " GROUP BY set_id ORDER BY name"
     )
     return dict(transaction.rows(sql, (kind, _LARGEST if until is None else until)))

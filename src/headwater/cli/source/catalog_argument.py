@@ -88,14 +88,6 @@ class CatalogArgument:
         return folder if self._is_of_a_source or is_state(bytes(folder)) else None
 
     @property
-    def memory(self) -> Path | None:
-        """The file by which fed sets are remembered, where there is one; on a cluster that is in the cluster."""
-        from headwater.source.push.push_sets import MEMORY
-
-        folder = self._state or (self.file.parent if self.file is not None else None)
-        return folder / MEMORY if folder is not None and (folder / MEMORY).is_file() else None
-
-    @property
     def octets(self) -> int | None:
         """What the catalog takes on disk, with what is not in the file yet; None for a cluster."""
         if self.file is None:

@@ -40,7 +40,7 @@ def push_target_options(function: Command) -> Command:
             "--state",
             type=click.Path(file_okay=False, path_type=Path),
             metavar="DIR",
-            help="Where positions, keys and what waits are kept.",
+            help="The state folder: of its catalog, and locked meanwhile.",
         ),
         click.option(
             "--config",
@@ -61,8 +61,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
 
     from headwater.ingest.fed.feed import Feed
     from headwater.ingest.fed.locations import Locations
-    from headwater.ingest.fed.memories import open_memory
-    from headwater.source.push.push_sets import MEMORY
+    from headwater.ingest.fed.old_memory import refuse_old_memory
 
     name = options["set_name"]
     if name is None:
@@ -74,10 +73,9 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
         stack.callback(_locked(state).release)
         catalog = _catalog(options, state, listener)
         stack.callback(catalog.close)
-        memory = open_memory(catalog, state / MEMORY, lambda: dt.datetime.now(dt.UTC))
-        stack.callback(memory.close)
+        refuse_old_memory(catalog, state)
         locations = Locations(options["url_prefix"] or prefix, root)
-        feed = Feed(catalog, memory, name, locations, lambda: dt.datetime.now(dt.UTC))
+        feed = Feed(catalog, name, locations, lambda: dt.datetime.now(dt.UTC))
         if not options["dry_run"]:
             _begin(feed, options)
         yield feed

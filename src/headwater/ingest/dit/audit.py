@@ -21,8 +21,8 @@ from headwater.ingest.dit.follower import DitFollower
 from headwater.ingest.dit.intake import settle, take_documents
 from headwater.ingest.dit.positions import ShardPosition
 from headwater.ingest.fed.feed import BATCH, Feed
+from headwater.ingest.fed.ingest_state import Effects
 from headwater.ingest.fed.locations import BadLocation
-from headwater.ingest.fed.memory import Effects
 from headwater.ingest.fed.reciprocity import Draft
 from headwater.spec.moments import to_microseconds
 
@@ -39,7 +39,7 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit(follower: DitFollower, max_delete: float) -> Audited:
-    """Bring the set to what the index says now. Raises what the search server, the catalog and the memory raise.
+    """Bring the set to what the index says now. Raises what the search server and the catalog raise.
 
     More deletions than the share `max_delete` are held back. Eight octets of memory for each resource.
     """
@@ -103,8 +103,10 @@ def _uris_until(feed: Feed, seq: int) -> Iterator[str]:
 def _delete(feed: Feed, uris: Sequence[str], seq: int) -> None:
     """Delete those that have not changed since; others may announce meanwhile what was found missing."""
     now_us = to_microseconds(feed.clock())
-    with feed.turn:
-        feed.recover()
+
+    def delete() -> None:
         held = feed.held(uris)
         drafts = [Draft(uri=uri, metadata=None, statements=()) for uri in uris if uri in held and held[uri].seq <= seq]
         feed.write(drafts, Effects(gone={one.uri: now_us for one in drafts}))
+
+    feed.attempt(delete)

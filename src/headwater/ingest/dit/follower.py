@@ -67,7 +67,7 @@ class DitFollower:
 
         Once the set is open, a poll takes some pages of each shard at most, so that what is recorded can be published
         in between: poll until nothing is found. May be ended at any moment and called again. Raises what the search
-        server, the catalog and the memory raise.
+        server and the catalog raise.
         """
         shards = self.index.shards()
         before = self.tally.documents
@@ -96,7 +96,7 @@ class DitFollower:
     @property
     def waits(self) -> bool:
         """Whether a document waits for its partner, from this run or one before."""
-        return bool(self.feed.memory.due(self.feed.name, self.feed.clock() + self._patience, 1))
+        return bool(self.feed.state.due(self.feed.clock() + self._patience, 1))
 
     def _load(self, shards: Sequence[Shard]) -> None:
         """The resources as of now. What is written meanwhile has higher numbers and is followed afterwards (DIT-03)."""

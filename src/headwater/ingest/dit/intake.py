@@ -14,9 +14,9 @@ from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
 from headwater.ingest.dit.joining import DOUBT, join, key_of
 from headwater.ingest.fed.feed import BATCH, Feed, Outcome
+from headwater.ingest.fed.ingest_state import Effects
 from headwater.ingest.fed.intake import refusal
 from headwater.ingest.fed.locations import BadLocation
-from headwater.ingest.fed.memory import Effects
 from headwater.ingest.fed.notes import Note, read_note
 from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
 from headwater.ingest.fed.reciprocity import Draft, statements_of, with_links
@@ -53,7 +53,7 @@ def take_documents(
     Lines count from 1. `positions` of feeds are kept together with the batch. While the set is loading, `resource`
     documents are its snapshot (DIT-03), and `change` documents are history; with `snapshot` they are that in an open
     set, too, and nothing waits. Documents that are not `in_order`, of several shards, are as an index shows them:
-    resources are as the last of the changes has left them. Raises what catalog and memory raise; then nothing was
+    resources are as the last of the changes has left them. Raises what the catalog raises; then nothing was
     recorded, and the same may be taken again.
     """
     taken = Taken()
@@ -65,15 +65,17 @@ def take_documents(
             items.append(_resolved(feed, document, line, place, taken))
         except UsageFault as fault:
             taken.outcomes.append(refusal(line, fault))
-    effects = Effects(positions=dict(positions or {}))
-    with feed.turn:
-        feed.recover()
+
+    def take() -> None:
+        effects = Effects(positions=dict(positions or {}))
         if feed.next_seq() is None:
             _load(feed, items, effects, taken)
         else:
             known, now = _known(feed, items), feed.clock()
             joined = join(items, known, now, patience=patience, final=snapshot, snapshot=snapshot)
             _record(feed, joined, effects, taken)
+
+    feed.attempt(take)
     taken.outcomes.sort(key=lambda one: one.line)
     said: dict[int, tuple[str, ...]] = {}
     for line, remark in taken.remarks:
@@ -99,17 +101,20 @@ def resolvable(feed: Feed, documents: Iterable[tuple[int, DitDocument]]) -> list
 
 def settle(feed: Feed, until: dt.datetime | None) -> int:
     """Let go alone what has waited for its partner until then, with None all that waits; returns how many that were."""
-    count = 0
-    while True:
-        with feed.turn:
-            feed.recover()
-            halves = feed.memory.due(feed.name, until, BATCH)
-            if not halves or feed.next_seq() is None:
-                return count
-            known = _known(feed, [], halves)
-            doubt = DOUBT if until is not None else dt.timedelta()
-            _record(feed, join([], known, feed.clock(), doubt=doubt, final=True), Effects(), Taken())
-        count += len(halves)
+
+    def let_go() -> int:
+        halves = feed.state.due(until, BATCH)
+        if not halves or feed.next_seq() is None:
+            return 0
+        known = _known(feed, [], halves)
+        doubt = DOUBT if until is not None else dt.timedelta()
+        _record(feed, join([], known, feed.clock(), doubt=doubt, final=True), Effects(), Taken())
+        return len(halves)
+
+    total = 0
+    while count := feed.attempt(let_go):
+        total += count
+    return total
 
 
 def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: Taken) -> State | Happening:
@@ -151,17 +156,17 @@ def _link(feed: Feed, document: LinkDocument, line: int, taken: Taken) -> Link |
 
 
 def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, Half] | None = None) -> Known:
-    memory, name = feed.memory, feed.name
     uris = list(dict.fromkeys(one.uri for one in items)) if halves is None else list(halves)
     deleted = {one.uri for one in items if isinstance(one, Happening) and one.change is Change.DELETED}
     keys = [key for one in items if isinstance(one, Happening) and (key := key_of(one)) is not None]
+    remembered = feed.state.remembered(uris, seen=keys, statements=deleted)
     return Known(
         present={uri: _present(resource) for uri, resource in feed.held(uris).items()},
-        halves=memory.halves(name, uris) if halves is None else halves,
-        seen=memory.seen(name, keys),
-        gone=memory.gone(name, uris),
-        said=memory.statements(name, deleted) if deleted else {},
-        implied=feed.implied(uris),
+        halves=remembered.halves if halves is None else halves,
+        seen=remembered.seen,
+        gone=remembered.gone,
+        said=remembered.statements,
+        implied=feed.implied_by(remembered.about),
     )
 
 
@@ -176,9 +181,10 @@ def _record(feed: Feed, joined: Joined, effects: Effects, taken: Taken) -> None:
     effects.halves |= joined.halves
     first = feed.next_seq()
     assert first is not None
-    feed.write([_draft(one) for one in joined.actions], effects)
+    newest = feed.write([_draft(one) for one in joined.actions], effects)
     if joined.notes:
-        feed.catalog.remember(feed.name, [(uri, note.memo()) for uri, note in joined.notes.items()])
+        notes = [(uri, note.memo()) for uri, note in joined.notes.items()]
+        feed.catalog.remember(feed.name, notes, newest=newest)
     for line, (fate, action) in joined.fates.items():
         seq = None if action is None else first + action
         reason = None if fate is Fate.RECORDED else fate.value
@@ -193,16 +199,17 @@ def _draft(action: Action) -> Draft:
 
 def _load(feed: Feed, items: Sequence[State | Happening], effects: Effects, taken: Taken) -> None:
     """Take the states as the snapshot; changes of before are known again when they are sent once more."""
-    drafts = []
+    drafts, outcomes = [], []
     implied = feed.implied(one.uri for one in items if isinstance(one, State))
     for one in items:
         if isinstance(one, Happening):
             if (key := key_of(one)) is not None and one.at is not None:
                 effects.seen[key] = to_microseconds(one.at)
-            taken.outcomes.append(Outcome(line=one.line, status=200, reason=HISTORY))
+            outcomes.append(Outcome(line=one.line, status=200, reason=HISTORY))
             continue
         memo = Note(ahead=True, kept=one.kept).memo()
         metadata = with_links(one.metadata, implied.get(one.uri, ()))
         drafts.append(Draft(uri=one.uri, metadata=metadata, memo=memo, statements=one.statements))
-        taken.outcomes.append(Outcome(line=one.line, status=200))
+        outcomes.append(Outcome(line=one.line, status=200))
     feed.write(drafts, effects)
+    taken.outcomes += outcomes

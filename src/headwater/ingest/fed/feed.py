@@ -1,10 +1,20 @@
-"""One set that is fed with announced records: writes them into catalog and memory so that each happens exactly once."""
+"""One set that is fed with announced records: writes them into the catalog so that each happens exactly once.
+
+What is remembered of a batch is written in its transaction, and only over the state of the set by which it was decided
+(optimistic concurrency control): when another process has written meanwhile, it is decided anew.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import random
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from enum import StrEnum
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -17,16 +27,35 @@ from headwater.catalog.interface import (
     Resource,
     SetState,
     Unacceptable,
+    UnknownSet,
     Upsert,
 )
 from headwater.catalog.weights import weight
+from headwater.errors import StoreFault
+from headwater.ingest.fed.ingest_state import Effects, IngestState, Request, sweep
 from headwater.ingest.fed.locations import Locations
-from headwater.ingest.fed.memory import Effects, Intent, Memory, Request
+from headwater.ingest.fed.pairs import Statement
 from headwater.ingest.fed.reciprocity import Draft, differences, implied_by, reciprocate
 from headwater.spec.records import Link
 
 BATCH = 1_000
 """Records of one transaction."""
+BUSY_SECONDS: Final = 60.0
+"""How long a batch is tried while others go first …"""
+_LONGEST_PAUSE: Final = 0.1
+"""… with pauses up to this in between."""
+SWEEP_EVERY = 64
+"""In one of so many batches, of all sets, what is too old to matter is taken away."""
+
+_batches = itertools.count(1)
+T = TypeVar("T")
+
+
+class IntakeBusy(StoreFault):
+    """Other processes record in the set, again and again, for longer than we wait."""
+
+    code: ClassVar[str] = "HW-ING-52"
+    advice: ClassVar[str] = "Send it again: what was recorded is not recorded twice."
 
 
 class OutcomeKind(StrEnum):
@@ -64,30 +93,49 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Feed:
-    """The set `name`. Its methods may be called from several threads and processes; each batch has its turn."""
+    """The set `name`. Its methods may be called from several threads and processes."""
 
-    def __init__(
-        self, catalog: Catalog, memory: Memory, name: str, locations: Locations, clock: Callable[[], dt.datetime]
-    ) -> None:
+    def __init__(self, catalog: Catalog, name: str, locations: Locations, clock: Callable[[], dt.datetime]) -> None:
         self.name = name
         self.catalog = catalog
-        self.memory = memory
+        self.state = IngestState(catalog, name)
         self.locations = locations
         self.clock = clock
-        self.turn = memory.turn(name)
-        self._created = False
+        self.lock = threading.RLock()
+        """Threads of one process take turns instead of overtaking each other."""
+        self._seen: SetState | None = None
+        """The set as it is while a batch is decided."""
         self._opened = False
 
     @property
     def is_open(self) -> bool:
         """Whether the first load is complete: what comes now is logged as changes."""
-        return self._opened or self._state().opened_at is not None
+        return self._opened or self._look().opened_at is not None
 
     def open(self) -> None:
         """End the load. No effect on a set that is open."""
-        with self.turn:
+        with self.lock:
             self.catalog.create(self.name)
             self.catalog.open(self.name, self.clock())
+
+    def attempt(self, work: Callable[[], T]) -> T:
+        """Let `work` decide and `write` by one state of the set; again, when another process has written meanwhile.
+
+        Raises what `work` raises; IntakeBusy when others have gone first for longer than we wait.
+        """
+        with self.lock:
+            until, pause = time.monotonic() + BUSY_SECONDS, 0.001
+            while True:
+                self._seen = self._look()
+                try:
+                    return work()
+                except Moved as fault:
+                    if time.monotonic() > until:
+                        raise IntakeBusy(fault.what, where=self.name) from fault
+                finally:
+                    self._seen = None
+                time.sleep(pause * random.random())
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     def held(self, uris: Iterable[str]) -> dict[str, Resource]:
         """The live resources among these."""
@@ -95,7 +143,10 @@ class Feed:
 
     def implied(self, uris: Iterable[str]) -> dict[str, tuple[Link, ...]]:
         """The links that follow from what others say of these resources (DIT-24), where there are any."""
-        about = self.memory.about(self.name, dict.fromkeys(uris))
+        return self.implied_by(self.state.about(dict.fromkeys(uris)))
+
+    def implied_by(self, about: dict[str, tuple[Statement, ...]]) -> dict[str, tuple[Link, ...]]:
+        """The links that follow from what is said of resources."""
         address = self.locations.absolute
         return {uri: implied_by((one for one in said if one[1] != uri), address) for uri, said in about.items()}
 
@@ -108,73 +159,59 @@ class Feed:
 
     def next_seq(self) -> int | None:
         """The number that the next draft's change will get; the others follow. None while the set is loading."""
-        state = self._state()
+        state = self._seen or self._look()
         return None if state.opened_at is None else state.last_seq + 1
 
-    def write(self, drafts: Sequence[Draft], effects: Effects) -> None:
-        """Record the drafts and keep the effects in mind, all or nothing; call it in `turn`, after `recover`.
+    def write(self, drafts: Sequence[Draft], effects: Effects) -> int:
+        """Record the drafts and remember the effects, all or nothing; call it in `attempt`, once. The newest change.
 
         The changes are numbered as `next_seq` says. What the links of these resources imply for others is recorded
-        after them.
+        after them. Without either, it makes sure that what was seen stays: a node of a cluster may show what it loses.
         """
+        seen = self._seen or self._look()
         extra = self._reciprocal(drafts, effects)
-        events = [_event(one) for one in (*drafts, *extra)]
-        state = self._state()
-        if not events:
-            self.memory.commit(self.name, effects, self.clock())
-            return
-        if state.opened_at is None:  # to load is idempotent: a batch that is repeated does no harm
-            self.catalog.load(self.name, events)
-            self.memory.commit(self.name, effects, self.clock())
-            return
-        self.memory.begin(self.name, Intent(state.last_seq, len(events), effects))
-        try:
-            self.catalog.record(self.name, events, self.clock(), after=state)
-        except Moved:  # somebody has had the turn while we were silent
-            self.memory.abandon(self.name)
-            raise
-        self.memory.commit(self.name, effects, self.clock())
+        events, update = [_event(one) for one in (*drafts, *extra)], self.state.update(effects, self.clock())
+        if seen.opened_at is None:
+            self.catalog.load(self.name, events, after=seen, state=update)
+            newest = 0
+        else:
+            accepted = self.catalog.record(self.name, events, self.clock(), after=seen, state=update)
+            newest = accepted.last or seen.last_seq
+        if next(_batches) % SWEEP_EVERY == 0:
+            with suppress(StoreFault):  # the batch is recorded, and the next sweep will do
+                sweep(self.catalog, self.clock())
+        return newest
 
     def request(self, key: str) -> Request | None:
-        """What became of the request with this idempotency key, a batch that was cut in two included."""
-        with self.turn:
-            self.recover()
-            return self.memory.request(self.name, key)
+        """What became of the request with this idempotency key."""
+
+        def look() -> Request | None:
+            found = self.state.request(key)
+            if found is not None:
+                self.write([], Effects())
+            return found
+
+        return self.attempt(look)
 
     def position(self, feed: str) -> bytes | None:
-        """How far a feed was read, a batch that was cut in two included."""
-        with self.turn:
-            self.recover()
-            return self.memory.position(self.name, feed)
+        """How far a feed was read."""
+        self._look()
+        return self.state.position(feed)
 
-    def recover(self) -> None:
-        """Finish what a crash has cut in two, here or in another process: call it first in a `turn`.
-
-        The catalog tells whether the batch under way was recorded. One that was not will not be: who began it may only
-        have been paused. And what is seen of one that was stays: a node of a cluster may show what it then loses.
-        """
-        if not self._created:
-            self._state()
-        intent = self.memory.intent(self.name)
-        if intent is None:
-            return
-        self.memory.shut_out(self.name)
-        if self._state().last_seq > intent.before:
-            self.memory.commit(self.name, intent.effects, self.clock())
-        else:
-            self.memory.abandon(self.name)
-
-    def _state(self) -> SetState:
+    def _look(self) -> SetState:
         """The set as it is, made when it is new. What is open stays open."""
-        state = self.catalog.state(self.name) if self._created else self.catalog.create(self.name)
-        self._created, self._opened = True, state.opened_at is not None
-        return state
+        try:
+            seen = self.catalog.state(self.name)
+        except UnknownSet:
+            seen = self.catalog.create(self.name)
+        self._opened = seen.opened_at is not None
+        return seen
 
     def _reciprocal(self, drafts: Sequence[Draft], effects: Effects) -> list[Draft]:
         making = dict.fromkeys(one.uri for one in drafts if one.statements is not None)
         if not making:
             return []
-        before = self.memory.statements(self.name, making)
+        before = self.state.statements(making)
         changed, anew, no_longer = differences(drafts, before)
         if not changed:
             return []
@@ -182,7 +219,7 @@ class Feed:
         others = dict.fromkeys(other for _, _, other in (*anew, *no_longer))
         mine = {one.uri for one in drafts}
         held = self.held(uri for uri in others if uri not in mine)
-        own = self.memory.statements(self.name, others) | changed
+        own = self.state.statements(others) | changed
         return reciprocate(drafts, anew, no_longer, held, own, self.locations.absolute)
 
 

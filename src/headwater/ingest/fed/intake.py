@@ -11,8 +11,8 @@ from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
 from headwater.ingest.fed.announcements import Announced, BadEvent, read_announcement
 from headwater.ingest.fed.feed import Feed, Outcome, OutcomeKind
+from headwater.ingest.fed.ingest_state import Effects, Progress
 from headwater.ingest.fed.lines import Line
-from headwater.ingest.fed.memory import Effects, Progress
 from headwater.ingest.fed.reciprocity import Draft, with_links
 
 NO_NEWS = "the set says so already"
@@ -32,14 +32,14 @@ def take_lines(
 ) -> list[Outcome]:
     """Record what the lines announce as one batch and say of each, in order, what became of it.
 
-    What `progress` makes of the outcomes is kept together with the batch. Raises what catalog and memory raise; then
+    What `progress` makes of the outcomes is kept together with the batch. Raises what the catalog raises; then
     nothing was recorded.
     """
-    announced, outcomes = read_lines(feed, lines)
-    with feed.turn:
-        feed.recover()
+    announced, refused = read_lines(feed, lines)
+
+    def take() -> list[Outcome]:
         drafts, judged = judge(feed, announced)
-        first = feed.next_seq()
+        first, outcomes = feed.next_seq(), refused[:]
         for line, place, told in judged:
             seq = first + place if first is not None and place is not None else None
             outcomes.append(Outcome(line=line, status=200, seq=seq, reason=told))
@@ -47,7 +47,9 @@ def take_lines(
         effects = Effects(progress=progress(outcomes) if progress is not None else None)
         if drafts or progress is not None:
             feed.write(drafts, effects)
-    return outcomes
+        return outcomes
+
+    return feed.attempt(take)
 
 
 def read_lines(feed: Feed, lines: Sequence[Line]) -> tuple[list[tuple[int, Announced]], list[Outcome]]:

@@ -17,9 +17,9 @@ import msgspec
 from headwater.errors import UsageFault
 from headwater.ingest.fed.account import Account
 from headwater.ingest.fed.feed import BATCH, Feed, Outcome
+from headwater.ingest.fed.ingest_state import Progress
 from headwater.ingest.fed.intake import Summary, take_lines
 from headwater.ingest.fed.lines import Line, Lines
-from headwater.ingest.fed.memory import Progress
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}\Z")
 
@@ -94,7 +94,7 @@ class Submission:
     def push(self, data: bytes) -> None:
         """Take octets.
 
-        Raises what stops the whole: bounds, damaged gzip, another body for the same key, a fault of catalog or memory.
+        Raises what stops the whole: bounds, damaged gzip, another body for the same key, a fault of the catalog.
         What was taken before stays taken, and stands in `body`.
         """
         for line in self._lines.push(data):
@@ -146,11 +146,19 @@ class Submission:
         batch, self._batch, self._octets = self._batch, [], 0
 
         def progress(outcomes: list[Outcome]) -> Progress:
-            if self._feed.memory.lines_taken(self._feed.name, self._key or "") != self._kept_lines:
+            before = self._feed.state.taken(self._key or "")
+            if (None if before is None else before.lines) != self._kept_lines:
                 raise KeyUnderWay("a request with this Idempotency-Key is under way")
             digest = self._digest.digest()
             encoded = msgspec.json.encode(outcomes) if outcomes else b""
-            return Progress(key=self._key or "", lines=self._count, digest=digest, part=encoded, complete=complete)
+            return Progress(
+                key=self._key or "",
+                lines=self._count,
+                digest=digest,
+                part=encoded,
+                complete=complete,
+                before=before,
+            )
 
         outcomes = take_lines(self._feed, batch, None if self._key is None else progress)
         self.account.count(outcomes)

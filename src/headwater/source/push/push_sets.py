@@ -20,13 +20,8 @@ if TYPE_CHECKING:  # what folders alone do not need is imported where it is used
     from headwater.catalog.places import Credentials
     from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.fed.feed import Feed
-    from headwater.ingest.fed.memory import Memory
     from headwater.source.push.scheduler import PushScheduler
     from headwater.source.push.target import PushTarget
-
-MEMORY = "ingest.sqlite"
-"""The file in the state folder that keeps positions, keys and what waits, unless a cluster does."""
-
 
 INDEX_PATIENCE_SECONDS = 3.0
 """How long one look at an index is tried: the next one comes soon enough, and publishing waits meanwhile."""
@@ -50,17 +45,16 @@ class PushSets:
         self._clock = clock
         self._configs = {one.name: one for one in sets if one.feed is not None}
         self._tokens = {name: _tokens_of(one) for name, one in self._configs.items()}
-        self._memory: Memory | None = None
         self._scheduler: PushScheduler | None = None
         self.by_set: dict[str, Feed] = {}
         if self._configs:
             from headwater.ingest.fed.feed import Feed
-            from headwater.ingest.fed.memories import open_memory
+            from headwater.ingest.fed.old_memory import refuse_old_memory
 
-            self._memory = open_memory(catalog, state / MEMORY, clock)
+            refuse_old_memory(catalog, state)
             for name, one in self._configs.items():
                 locations = one.locations(site.resource_prefix(name))
-                self.by_set[name] = Feed(catalog, self._memory, name, locations, clock)
+                self.by_set[name] = Feed(catalog, name, locations, clock)
 
     @property
     def closed(self) -> list[str]:
@@ -75,7 +69,7 @@ class PushSets:
         name_others: Callable[[], None] = lambda: None,
     ) -> PushScheduler | None:
         """What keeps the fed sets current, not started yet; None when there are none."""
-        if self._memory is None:
+        if not self.by_set:
             return None
         from headwater.ingest.dit.place import index_credentials
         from headwater.source.push.push_set import PushSet
@@ -91,7 +85,6 @@ class PushSets:
         self._scheduler = PushScheduler(
             self._catalog,
             publisher,
-            self._memory,
             sets,
             clock=self._clock,
             listener=listener,
@@ -135,8 +128,3 @@ class PushSets:
             patience=dt.timedelta(seconds=config.pair_seconds),
             news=news,
         )
-
-    def close(self) -> None:
-        """Give up the memory."""
-        if self._memory is not None:
-            self._memory.close()

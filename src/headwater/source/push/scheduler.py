@@ -19,7 +19,7 @@ from typing import Final
 from headwater.catalog.books import books_of_set
 from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.ingest.dit.intake import settle
-from headwater.ingest.fed.memory import Memory
+from headwater.ingest.fed.ingest_state import unsettled
 from headwater.progress import Listener, Notice, silent
 from headwater.publish.publisher import Publisher
 from headwater.source.publication import Publication
@@ -58,7 +58,6 @@ class PushScheduler:
         self,
         catalog: Catalog,
         publisher: Publisher,
-        memory: Memory,
         sets: Sequence[PushSet],
         *,
         clock: Callable[[], dt.datetime],
@@ -68,7 +67,6 @@ class PushScheduler:
     ) -> None:
         self._catalog = catalog
         self._publisher = publisher
-        self._memory = memory
         self._sets = {one.name: one for one in sets}
         self._indexed = [one for one in sets if one.index is not None]
         self._clock = clock
@@ -151,7 +149,7 @@ class PushScheduler:
         began = time.thread_time()
         try:
             newest = self._catalog.newest()
-            unsettled = self._memory.unsettled(self._clock())
+            waited = unsettled(self._catalog, self._clock())
         except Exception as fault:  # noqa: BLE001 - shown with every set: none can be brought up to date
             self._is_blind = True
             for number, one in enumerate(self._sets.values()):
@@ -172,7 +170,7 @@ class PushScheduler:
                 self._want(one, Priority.SOON if is_news else Priority.LATER, now)
             one.seen_seq = seq
         # What waits in a set that follows an index is let go when the index has been read, and not by the clock alone.
-        for one in [self._sets[name] for name in unsettled if name in self._sets and self._sets[name].index is None]:
+        for one in [self._sets[name] for name in waited if name in self._sets and self._sets[name].index is None]:
             one.is_unsettled = True
             self._want(one, Priority.SOON, now)
         took = time.thread_time() - began

@@ -1,0 +1,281 @@
+"""What a fed set remembers between batches: rows of its state in the catalog, written in the transaction of changes.
+
+Kinds of rows: keys of change documents that were taken (`seen`), times of deletions (`gone`), documents that wait for
+their partner (`half`, ranked by the time they wait until), what resources say of others (`statement`, and by whom they
+are said of, `about`), how far an index was read (`position`), requests with an idempotency key and their answers in
+parts (`request`, `answer`). What is kept for a time is ranked by the time it was noted.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, Moved, SetState
+from headwater.catalog.state import RowKey, StateRow, StateUpdate
+from headwater.ingest.fed.pairs import Half, Statement, Unpaired
+from headwater.spec.moments import to_microseconds
+
+SEEN_SECONDS: Final = 14 * 86_400
+"""How long a change document is known again when it is sent once more."""
+REQUEST_SECONDS: Final = 2 * 86_400
+"""How long an idempotency key is remembered …"""
+MOST_REQUESTS: Final = 100_000
+"""… and how many of them, for each set."""
+SWEEP: Final = 5_000
+"""Rows that are too old and taken away at once, at most …"""
+MOST_SWEEPS: Final = 10
+"""… and how often in a row."""
+
+SEEN, GONE, HALF, POSITION = "seen", "gone", "half", "position"
+STATEMENT, ABOUT, REQUEST, ANSWER = "statement", "about", "request", "answer"
+
+T = TypeVar("T")
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the request with an idempotency key has got: so many lines with this digest, the part of its answer.
+
+    `before` is what was known of it.
+    """
+
+    key: str
+    lines: int
+    digest: bytes
+    part: bytes = b""
+    complete: bool = False
+    before: TakenRequest | None = None
+
+
+class TakenRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A request as far as it was taken; its answer is in so many parts. `noted_us`: when it was first seen."""
+
+    lines: int
+    digest: bytes
+    complete: bool
+    parts: int
+    noted_us: int
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that was seen before: how far it got, and what it was answered."""
+
+    lines: int
+    digest: bytes
+    complete: bool
+    parts: tuple[bytes, ...]
+
+
+class Effects(msgspec.Struct, kw_only=True):
+    """What is remembered of a batch. Times are microseconds; `halves` None: waits no longer."""
+
+    seen: dict[bytes, int] = msgspec.field(default_factory=dict)
+    gone: dict[str, int] = msgspec.field(default_factory=dict)
+    halves: dict[str, Half | None] = msgspec.field(default_factory=dict)
+    statements: dict[str, tuple[Statement, ...]] = msgspec.field(default_factory=dict)
+    positions: dict[str, bytes] = msgspec.field(default_factory=dict)
+    progress: Progress | None = None
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of some resources and change documents, as of one state."""
+
+    seen: frozenset[bytes] = frozenset()
+    gone: dict[str, int] = {}
+    halves: dict[str, Half] = {}
+    statements: dict[str, tuple[Statement, ...]] = {}
+    about: dict[str, tuple[Statement, ...]] = {}
+
+
+class IngestState:
+    """The ingest state of one set. Methods raise what the catalog raises."""
+
+    def __init__(self, catalog: Catalog, name: str) -> None:
+        self._catalog = catalog
+        self._name = name
+
+    def remembered(
+        self, uris: Iterable[str] = (), *, seen: Iterable[bytes] = (), statements: Iterable[str] = ()
+    ) -> Remembered:
+        """Deletions, halves and what others say of these resources; which keys were taken; what `statements` say."""
+        resources = list(uris)
+        keys: list[RowKey] = [(kind, uri) for uri in resources for kind in (GONE, HALF, ABOUT)]
+        keys += [(STATEMENT, uri) for uri in statements]
+        taken = {key.hex(): key for key in seen}
+        rows = self._catalog.rows(self._name, [*keys, *((SEEN, key) for key in taken)])
+        return Remembered(
+            seen=frozenset(key for text, key in taken.items() if (SEEN, text) in rows),
+            gone=_values(rows, GONE, int),
+            halves=_values(rows, HALF, Half),
+            statements=_values(rows, STATEMENT, tuple[Statement, ...]),
+            about=_values(rows, ABOUT, tuple[Statement, ...]),
+        )
+
+    def statements(self, uris: Iterable[str]) -> dict[str, tuple[Statement, ...]]:
+        """What these resources say of others."""
+        return self._read(STATEMENT, uris, tuple[Statement, ...])
+
+    def about(self, uris: Iterable[str]) -> dict[str, tuple[Statement, ...]]:
+        """What others say of these resources: (relation, who says it)."""
+        return self._read(ABOUT, uris, tuple[Statement, ...])
+
+    def due(self, until: dt.datetime | None, limit: int) -> dict[str, Half]:
+        """What has waited until then; with None all that waits. Oldest first."""
+        until_us = None if until is None else to_microseconds(until)
+        rows = self._catalog.rows_of(self._name, HALF, until=until_us, limit=limit)
+        return {row.key: msgspec.msgpack.decode(row.value, type=Half) for row in rows}
+
+    def position(self, feed: str) -> bytes | None:
+        """How far a feed was read."""
+        row = self._catalog.rows(self._name, [(POSITION, feed)]).get((POSITION, feed))
+        return None if row is None else row.value
+
+    def taken(self, key: str) -> TakenRequest | None:
+        """How far the request with this key was taken; None for one that is new."""
+        return self._read(REQUEST, [key], TakenRequest).get(key)
+
+    def request(self, key: str) -> Request | None:
+        """What became of the request with this key."""
+        taken = self.taken(key)
+        if taken is None:
+            return None
+        keys = [(ANSWER, _part(key, number)) for number in range(taken.parts)]
+        rows = self._catalog.rows(self._name, keys)
+        parts = tuple(rows[one].value for one in keys)
+        return Request(lines=taken.lines, digest=taken.digest, complete=taken.complete, parts=parts)
+
+    def update(self, effects: Effects, now: dt.datetime) -> StateUpdate:
+        """The rows by which a batch is remembered."""
+        now_us = to_microseconds(now)
+        put = [StateRow(SEEN, key.hex(), rank=now_us) for key in effects.seen]
+        put += [StateRow(GONE, uri, _pack(at_us), now_us) for uri, at_us in effects.gone.items()]
+        put += [StateRow(POSITION, feed, position) for feed, position in effects.positions.items()]
+        delete: list[RowKey] = []
+        for uri, half in effects.halves.items():
+            if half is None:
+                delete.append((HALF, uri))
+            else:
+                put.append(StateRow(HALF, uri, _pack(half), to_microseconds(half.due)))
+        for row in self._said(effects.statements):
+            if row.value:
+                put.append(row)
+            else:
+                delete.append((row.kind, row.key))
+        if effects.progress is not None:
+            put += _request_rows(effects.progress, now_us)
+        return StateUpdate(put, delete)
+
+    def _said(self, made: dict[str, tuple[Statement, ...]]) -> Iterator[StateRow]:
+        """The statements of resources, and the same by whom they are about; no value where nothing is said."""
+        if not made:
+            return
+        before = self.statements(made)
+        targets = {target for said in (*made.values(), *before.values()) for _, target in said}
+        about = {target: dict.fromkeys(said) for target, said in self.about(targets).items()}
+        for uri, said in made.items():
+            for rel, target in before.get(uri, ()):
+                about.get(target, {}).pop((rel, uri), None)
+            for rel, target in said:
+                about.setdefault(target, {})[rel, uri] = None
+            yield StateRow(STATEMENT, uri, _pack(tuple(dict.fromkeys(said))) if said else b"")
+        for target in sorted(targets):
+            others = tuple(about.get(target, ()))
+            yield StateRow(ABOUT, target, _pack(others) if others else b"")
+
+    def _read(self, kind: str, keys: Iterable[str], type_: type[T]) -> dict[str, T]:
+        return _values(self._catalog.rows(self._name, [(kind, key) for key in keys]), kind, type_)
+
+
+def unsettled(catalog: Catalog, until: dt.datetime) -> frozenset[str]:
+    """The sets in which something has waited until then; on a cluster as of a second ago."""
+    return frozenset(catalog.sets_with_rows(HALF, to_microseconds(until)))
+
+
+def unpaired(catalog: Catalog) -> dict[str, Unpaired]:
+    """What waits for a partner, of each set in which something does."""
+    found: dict[str, Unpaired] = {}
+    for name in catalog.sets_with_rows(HALF):
+        count, oldest = 0, None
+        for row in _every(catalog, name, HALF):
+            count += 1
+            since = msgspec.msgpack.decode(row.value, type=_Since).since
+            oldest = min((one for one in (since, oldest) if one is not None), default=None)
+        if count:
+            found[name] = Unpaired(count, oldest)
+    return found
+
+
+def sweep(catalog: Catalog, now: dt.datetime) -> None:
+    """Take away some of what is too old to matter, of all sets; never more than a batch can bear at once."""
+    for kind, seconds in ((SEEN, SEEN_SECONDS), (GONE, SEEN_SECONDS), (REQUEST, REQUEST_SECONDS)):
+        old_us = to_microseconds(now - dt.timedelta(seconds=seconds)) - 1
+        for name in catalog.sets_with_rows(kind, old_us):
+            _remove(catalog, name, kind, now, old_us)
+    for name, count in catalog.sets_with_rows(REQUEST).items():
+        if count > MOST_REQUESTS:
+            _remove(catalog, name, REQUEST, now, None, min(count - MOST_REQUESTS, SWEEP))
+
+
+def _remove(
+    catalog: Catalog, name: str, kind: str, now: dt.datetime, until: int | None, most: int = SWEEP * MOST_SWEEPS
+) -> None:
+    """Delete the oldest rows of a kind; whoever writes to the set meanwhile goes first."""
+    with suppress(Moved):
+        while most > 0:
+            seen = catalog.state(name)
+            rows = catalog.rows_of(name, kind, until=until, limit=min(most, SWEEP))
+            if not rows:
+                return
+            _write(catalog, seen, StateUpdate(delete=[key for row in rows for key in _keys_of(row)]), now)
+            most -= len(rows)
+
+
+def _write(catalog: Catalog, seen: SetState, update: StateUpdate, now: dt.datetime) -> None:
+    if seen.opened_at is None:
+        catalog.load(seen.name, [], after=seen, state=update)
+    else:
+        catalog.record(seen.name, [], now, after=seen, state=update)
+
+
+def _keys_of(row: StateRow) -> Iterator[RowKey]:
+    """The row, and what belongs to it: the answer of a request."""
+    yield row.kind, row.key
+    if row.kind == REQUEST:
+        for number in range(msgspec.msgpack.decode(row.value, type=TakenRequest).parts):
+            yield ANSWER, _part(row.key, number)
+
+
+def _every(catalog: Catalog, name: str, kind: str) -> Iterator[StateRow]:
+    rows = catalog.rows_of(name, kind)
+    while rows:
+        yield from rows
+        rows = catalog.rows_of(name, kind, after=rows[-1])
+
+
+def _request_rows(made: Progress, now_us: int) -> Iterator[StateRow]:
+    parts, noted_us = (0, now_us) if made.before is None else (made.before.parts, made.before.noted_us)
+    if made.part:
+        yield StateRow(ANSWER, _part(made.key, parts), made.part, noted_us)
+        parts += 1
+    taken = TakenRequest(made.lines, made.digest, made.complete, parts, noted_us)
+    yield StateRow(REQUEST, made.key, _pack(taken), noted_us)
+
+
+def _part(key: str, number: int) -> str:
+    """The key of a part of an answer: no idempotency key has a space."""
+    return f"{key} {number}"
+
+
+class _Since(msgspec.Struct, frozen=True):
+    """Of a half no more than since when it waits."""
+
+    since: dt.datetime | None = None
+
+
+def _values(rows: dict[RowKey, StateRow], kind: str, type_: type[T]) -> dict[str, T]:
+    return {key: msgspec.msgpack.decode(row.value, type=type_) for (of, key), row in rows.items() if of == kind}
