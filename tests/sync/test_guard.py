@@ -8,7 +8,7 @@ import pytest
 
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.state.facts import measure
-from headwater.sync.update.plan import consent_for, guard
+from headwater.sync.update.deletion_guard import consent_for, guard
 from headwater.sync.update.retry_and_forget import forget, held_back
 from tests.sync.copying import DONE, FAILED, go, tree
 from tests.sync.torture import Reply, Site, Source

@@ -29,7 +29,7 @@ from headwater.sync.transfer.verification import (
     judge,
     strongest_of,
 )
-from headwater.sync.update.plan import guard
+from headwater.sync.update.deletion_guard import guard
 
 A, B = "a" * 64, "b" * 64
 MD5 = "c" * 32

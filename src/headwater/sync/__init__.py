@@ -1,1 +1,1 @@
-"""The destination: discover, plan, transfer, verify, apply, position, audit."""
+"""The destination: copies the sets of a source into a folder, keeps them in step, and audits them."""

@@ -1,4 +1,4 @@
-"""The address of a source as a user gives it, and where its documents lie by custom."""
+"""How the source is reached: its address as a user gives it, credentials (options, netrc) and the proxy."""
 
 from __future__ import annotations
 

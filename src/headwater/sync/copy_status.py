@@ -1,4 +1,4 @@
-"""How a copy stands: what it holds, how far it has come, what failed and what is held back. Read, and nothing else."""
+"""The status of a copy: what it holds, how far it has come, what failed, what is held back; read-only."""
 
 from __future__ import annotations
 

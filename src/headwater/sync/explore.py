@@ -1,4 +1,4 @@
-"""Shows what a source offers, as a tree: sets, capabilities, documents, with their times, counts and oddities."""
+"""`headwater explore`: what a source offers, as a tree of sets, capabilities and documents with times and counts."""
 
 from __future__ import annotations
 

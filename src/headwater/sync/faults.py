@@ -1,4 +1,4 @@
-"""What stops a destination, said to the person who must act: code, what happened, what to do."""
+"""The errors of a destination, each for the person who must act: code, what happened, what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a destination lets in: the scope of hosts, and the user's choice of resources."""
+"""Filters: the scope of hosts that are trusted, and the user's choice of resources."""
 
 from __future__ import annotations
 

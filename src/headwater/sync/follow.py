@@ -1,4 +1,6 @@
-"""A service that follows a source: runs again and again, as often as asked, as seldom as the source wishes (DST-C6)."""
+"""The service loop of `headwater sync --follow`: one run after another, as often as asked, as seldom as the source asks
+by its headers (DST-C6).
+"""
 
 from __future__ import annotations
 

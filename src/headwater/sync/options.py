@@ -1,4 +1,4 @@
-"""What a caller asks of a destination, and what it is told at the end."""
+"""Options and reports: what a caller asks of a destination, checked, and what it is told at the end."""
 
 from __future__ import annotations
 

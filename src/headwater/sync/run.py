@@ -1,4 +1,4 @@
-"""A whole run: find the sets, lock the copy, bring each set up to date, tell what happened."""
+"""One run: finds the sets, locks the folder, brings each set up to date, and reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sets of one run share: the source, the copy and its state, and what the caller wants."""
+"""The run context: what the sets of one run share (source, folder, state, options, listeners)."""
 
 from __future__ import annotations
 

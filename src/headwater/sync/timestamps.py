@@ -1,4 +1,4 @@
-"""The source's times as numbers, where there may be none and where one may mean a whole period (AMB-06)."""
+"""Timestamps: the source's times as microseconds since 1970, from the standard's datetimes (AMB-06) and HTTP dates."""
 
 from __future__ import annotations
 

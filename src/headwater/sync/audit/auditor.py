@@ -1,4 +1,4 @@
-"""Proves whether a copy is in sync: every file by its hash against what the source lists, nothing modified (DST-Q).
+"""The audit of a whole copy: every file is compared by hash with what the source lists; nothing is modified (DST-Q).
 
 What is expected is the Resource List as of its `at`, with all later changes applied. Only documents are fetched, never
 content. The state is read from a private copy; without one, as for a copy that another tool has made, names follow the

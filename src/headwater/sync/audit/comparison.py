@@ -1,4 +1,4 @@
-"""One set compared: what is expected with what is there, and what changed meanwhile set apart; judged (DST-Q)."""
+"""The comparison of one set: expected files with files on disk, apart from what has changed meanwhile (DST-Q)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a set should hold: its Resource List as of `at` with all later changes applied, and the path of each (DST-Q).
+"""The expected files of one set: its Resource List as of `at` with all later changes, and the path of each (DST-Q).
 
 Only documents are fetched, never content.
 """
@@ -22,9 +22,8 @@ from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListRe
 from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.state.set_rows import Offer, SetRow, one_set
 from headwater.sync.timestamps import format_micros
-from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch
+from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
 from headwater.sync.update.path_conflicts import PathConflicts
-from headwater.sync.update.plan import clear
 
 TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS expected(
@@ -149,7 +148,7 @@ class ExpectedFiles:
     def name(self) -> None:
         """The path of everything expected: as recorded, else by the rule."""
         with self._database.write() as t:
-            clear(t)
+            clear_plan(t)
             paths = self._paths
             t.run(
                 "UPDATE temp.expected SET (path, newer) = (SELECT r.path, r.newer FROM resources r"

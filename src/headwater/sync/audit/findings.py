@@ -1,4 +1,4 @@
-"""What an audit finds, and how it judges: one file, one set, the whole copy (DST-Q)."""
+"""The findings and the verdicts of an audit: of one file, of one set, of the whole copy (DST-Q)."""
 
 from __future__ import annotations
 

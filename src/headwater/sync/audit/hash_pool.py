@@ -1,4 +1,4 @@
-"""Hashes many local files, in parallel processes where it pays: threads would wait for the interpreter's lock.
+"""A pool of processes that hash local files; threads would wait for the interpreter's lock.
 
 The processes are programs of their own. They are not forked: a program that uses us may have threads, and the locks
 that these hold at that moment would be held in a fork for ever.

@@ -1,4 +1,4 @@
-"""Which files a copy holds and what their hashes are, found out on the disk alone; changes nothing."""
+"""The inventory of a copy: its files and their hashes, from the disk alone; changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps what a run replaces or deletes: in a folder of the user's, by its relative name; nothing there is overwritten.
+"""The backup folder: keeps what a run replaces or deletes by its relative name; nothing in it is overwritten.
 
 Each file is kept before it loses its place: by a hard link, or across file systems as a copy that is on the disk. A run
 that is killed in between leaves the file in both places.

@@ -1,4 +1,4 @@
-"""What is known of the disk: which runs have been flushed, and what a killed one or a power loss has left behind.
+"""Crash recovery: which runs were flushed to disk, and what to hash again after a kill or a power loss.
 
 Files are not synced one by one (docs/destination.md).
 """

@@ -1,4 +1,4 @@
-"""The folder of a copy and its `.headwater`: made, held against a second run, opened, withdrawn when all was vain."""
+"""The destination folder and its `.headwater`: created, locked, its state opened, removed after a vain first run."""
 
 from __future__ import annotations
 

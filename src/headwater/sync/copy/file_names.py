@@ -1,4 +1,4 @@
-"""Which file a URI becomes: every URI its own, inside the copy, by a rule that can be read backwards.
+"""File names: the relative path of a URI, unique, inside the folder, by a rule that can be reversed.
 
 The rule (docs/destination.md). A URI below the set's *base* takes the rest of its path, percent-decoded to octets, so
 that a served folder comes back under its own names. A URI elsewhere takes a folder named after its host (and port).

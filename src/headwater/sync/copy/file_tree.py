@@ -1,4 +1,4 @@
-"""Where verified bytes go: into the copy by atomic rename, never through a symbolic link, never outside the folder.
+"""Files of the destination folder: written aside and renamed atomically, never through a symbolic link.
 
 Folders are opened one by one, each relative to the one before and refusing links, so that whatever lies in the copy,
 a name leads nowhere else. Durability (docs/destination.md): files are not synced one by one; `settle` makes everything

@@ -1,4 +1,4 @@
-"""The program of a process that hashes files: blocks of paths on its standard input, their digests on its output.
+"""The worker process of the hash pool: reads blocks of paths from standard input, writes their digests to its output.
 
 It imports four modules of the standard library and nothing else, so that it is started in a few milliseconds. Both
 directions carry values of `marshal` behind their length; both ends are the same interpreter.

@@ -1,4 +1,4 @@
-"""Digests of local files, one at a time."""
+"""Local files: their digests, whether they are as recorded, and how damage is recorded."""
 
 from __future__ import annotations
 

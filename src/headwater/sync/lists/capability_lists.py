@@ -1,4 +1,4 @@
-"""What Capability Lists offer: read many at a time, and conditionally where it is known what they offered before."""
+"""Capability Lists: read many at a time, conditionally where their offer is remembered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far one Change List brings a destination, and which of its entries are still to be done (5.2): values only."""
+"""The evaluation of one Change List: which entries are still to be done, and the position after it (5.2)."""
 
 from __future__ import annotations
 

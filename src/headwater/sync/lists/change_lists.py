@@ -1,4 +1,4 @@
-"""Reads the Change Lists that can hold changes after the position, into the staging table, oldest first (DST-C).
+"""The reader of Change Lists: stages the changes after the position, oldest first (DST-C).
 
 What is to be done of a list, and how far it brings us, `evaluate` decides. Lists are read in document order; the first
 one that cannot be read ends the reading there, so that the position never moves past what was not seen. Lists may

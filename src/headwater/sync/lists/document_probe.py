@@ -1,4 +1,4 @@
-"""What an answer is: a document with its first entries, a page with links, or something that broke off (DST-A1)."""
+"""The probe of an address: a document with its first entries, a page with links, or what went wrong (DST-A1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the source's documents: conditionally, as a stream, a bounded number of times, with clear ends.
+"""The reader of documents: conditional requests, streamed, with bounded retries.
 
 A document that breaks off or is torn is an ordinary race (DST-F4): it is read again before it counts as broken.
 """

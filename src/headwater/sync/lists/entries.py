@@ -1,4 +1,4 @@
-"""From an entry to a staged row: the URI as it is compared, what is listed of it, and whether it may be fetched."""
+"""Staged rows from entries: the normalised URI, the metadata listed, and whether the scope lets it in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a Resource List, an index or a component is still what it was when it was read (DST-B1, DST-F13)."""
+"""Fingerprints of a Resource List, its index and its components: whether they have changed (DST-B1, DST-F13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a set's lists could not be let in: entries outside the scope, and entries that name no resource (DST-S12).
+"""Refused entries: those outside the scope, and those that name no resource; remembered until settled (DST-S12).
 
 They are remembered until a list or a change settles them, because they are no deletions: as long as there are any, the
 list is not whole, nothing is deleted for being absent from it, and a run does not end as done. What the user leaves out

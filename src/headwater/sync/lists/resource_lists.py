@@ -1,4 +1,4 @@
-"""Reads a Resource List, or its index with all components, into the staging table (4.2, DST-F13).
+"""The reader of Resource Lists: stages a list, or an index with all components (DST-F13).
 
 The set is the union of the components. What cannot be read makes the snapshot incomplete; what changes while it is read
 is read again, and what then still does not fit together makes it unsettled. That index and components are of one moment

@@ -1,4 +1,4 @@
-"""What a person is told when a source wants to know who asks, or does not accept who we say that we are (DST-F2)."""
+"""The error for an answer 401, 403 or 407: what was sent to sign in, and what the source asks for (DST-F2)."""
 
 from __future__ import annotations
 

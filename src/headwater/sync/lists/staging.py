@@ -1,4 +1,4 @@
-"""What one Change List tells, staged entry by entry while it is read, or which lists an index names (DST-C)."""
+"""The staging of Change Lists: entries become rows, of which the last one of each resource stays (DST-C, 5.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks: what is sent to one origin to sign in, and what became of it there (RFC 9110, 11; RFC 7617; RFC 6750).
+"""HTTP authentication: credentials for one origin, and whether they were sent (RFC 9110, 11; RFC 7617; RFC 6750).
 
 Whatever is secret goes to the origin it was given for, and to no other: not where that redirects, not to mirrors.
 """

@@ -1,4 +1,4 @@
-"""Where this machine keeps the certificate authorities it trusts: a libcurl that comes in a wheel cannot know."""
+"""The CA bundle of this machine: a libcurl that comes in a wheel does not know where it is."""
 
 from __future__ import annotations
 

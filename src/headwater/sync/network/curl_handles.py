@@ -1,4 +1,4 @@
-"""libcurl: its easy handles, one a transfer, and the multi handle that works on all of them at once.
+"""The binding to libcurl: an easy handle for each transfer, and the multi handle that drives all of them.
 
 The only module that imports pycurl. Options that never change are set when a handle is made, those of one request when
 it starts; what is asked for, of whom and in which order is decided elsewhere.

@@ -1,4 +1,4 @@
-"""What a destination asks a source for, and what came of it: the values that go into the transport and come out."""
+"""Requests and results of the transport as values: `Fetch`, `Fetched`, failures, options."""
 
 from __future__ import annotations
 

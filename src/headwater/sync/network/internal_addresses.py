@@ -1,4 +1,4 @@
-"""Which addresses may be connected to: none that lies further inside a network than the source itself (DST-S12).
+"""Protection against requests to internal addresses (SSRF): none further inside than the source itself (DST-S12).
 
 What a source lists, links to or redirects to must not make a destination ask services that only the destination can
 reach. Names are no protection, because whoever owns one says where it leads; so it is the address that counts, asked

@@ -1,4 +1,4 @@
-"""Bodies that have come in part: what is kept of them, how the rest is asked for, and whether an answer fits to it.
+"""Range requests: the rest of a body that broke off, and whether an answer continues it.
 
 Decisions over values, and the file of a part (RFC 9110, 13.1.5 and 14). Only octets without a content coding are kept,
 and only by a validator that is strong: a strong entity tag, or a `Last-Modified` that the answer's own `Date` makes one

@@ -1,4 +1,4 @@
-"""The header lines of one request: what was asked for, the rest of a part, and what is secret, to its origin alone."""
+"""Request headers: those of the request, `Range`, and credentials for their origin alone."""
 
 from __future__ import annotations
 

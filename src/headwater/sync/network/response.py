@@ -1,4 +1,4 @@
-"""One answer as it comes in: header lines, then a body that is counted, bounded, hashed and written on the way.
+"""A response as it comes in: headers, then a body that is counted, bounded, hashed and written.
 
 The transport lends its methods to libcurl as callbacks. They run once for each request at the least, so the way of a
 small body is kept short: one list append when it comes, one hash and one write when it is complete.

@@ -1,4 +1,4 @@
-"""Which request goes next: a queue for each host, its limit, the rate, rests before another try, and redirects.
+"""The scheduler of requests: a queue for each host with its limit, the rate, waits before retries, redirects.
 
 Decisions only; the transport asks it what may start and tells it what came of it. A job goes through here once for
 every try and every redirect:

@@ -1,4 +1,4 @@
-"""One answer read chunk by chunk while it comes in: bounded memory, back-pressure, digests at the end."""
+"""A streamed response: read chunk by chunk with bounded memory, back-pressure, and digests at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a destination may ask of a host, and when it may ask again: decisions over values, without a clock.
+"""Throttling: limits of requests per host and of bandwidth, backoff and `Retry-After`; values, without a clock.
 
 Sources complain of harvesters that hammer them and harvesters of sources that answer slowly; both are met by starting
 wide where a host is quick, giving way at the first sign of overload, and waiting as long as the host says (DST-F1).

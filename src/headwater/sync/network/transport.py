@@ -1,4 +1,4 @@
-"""The one way to the network: many requests in flight over kept-alive connections, bounded, each answered once.
+"""The HTTP client: many requests at a time over kept-alive connections, bounded, each answered once.
 
 libcurl (`handles`) does the waiting. What may start, be followed or be tried again is decided in `dispatch`, the bytes
 are taken in `reception`, and this module carries requests from the one to the other. A transport belongs to one thread.

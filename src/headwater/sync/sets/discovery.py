@@ -1,4 +1,4 @@
-"""Finds the sets of a source from any address: a host, a page, or any of its documents (DST-A1…A7, RS-DISC).
+"""Discovery: the sets of a source from any address, be it a host, a page or one of its documents (DST-A1…A7, RS-DISC).
 
 What is at an address is decided by looking, not by what led there (DST-A7). Every way is bounded and remembered, so
 that no loop of links keeps a destination busy (DST-A4). The Capability Lists that a Source Description names are read

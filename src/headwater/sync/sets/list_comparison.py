@@ -1,4 +1,4 @@
-"""Whether what an offer lists is what is held of a set: told by the beginning of its Resource List (DST-F10)."""
+"""The comparison of an offered Resource List with what is held, by its beginning: is it a moved set? (DST-F10)."""
 
 from __future__ import annotations
 

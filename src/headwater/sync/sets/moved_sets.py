@@ -1,4 +1,4 @@
-"""Which remembered set is which offered one, also after its Capability List has moved (DST-F10)."""
+"""Moved sets: which remembered set an offered one is, also after its Capability List has moved (DST-F10)."""
 
 from __future__ import annotations
 

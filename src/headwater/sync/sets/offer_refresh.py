@@ -1,4 +1,4 @@
-"""What the Capability List of one set offers just now, where no Source Description and no Change List tells of it."""
+"""The refresh of an offer by the Capability List of the set, where no other document tells of it."""
 
 from __future__ import annotations
 

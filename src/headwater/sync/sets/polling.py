@@ -1,4 +1,4 @@
-"""What the sets of a run poll: the documents that say first whether there is something new (DST-C1, RS-DST-09).
+"""Polling: the documents that tell first of something new, and how long the source asks to wait (DST-C1, DST-C6).
 
 Thousands of sets that have not changed cost a conditional request each; these are sent many at a time, before the sets
 have their turn one after another.

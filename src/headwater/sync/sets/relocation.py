@@ -1,4 +1,4 @@
-"""Takes what is held of a set along when its source has moved: same relative path, same octets, same file (DST-F10).
+"""The relocation of a set: what is held goes along when its source has moved; same path, same bytes (DST-F10).
 
 Everything is done over what was listed at the new place and before anything is planned. URIs are renamed in one
 transaction, together with the base of the names and where the documents are; no file is touched. How much has to agree:

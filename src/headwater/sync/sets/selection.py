@@ -1,4 +1,4 @@
-"""Which sets a user means, where the Source Description alone tells: then no other Capability List need be read.
+"""The selection of sets by the user: by name or URI, and early where the Source Description alone decides it.
 
 A set is said by its Capability List's URI, or by its name. A name decides only when no other address that is listed
 could come by it, whichever of them turn out to be sets: what is chosen early is what reading everything would give.

@@ -1,4 +1,4 @@
-"""What the sets of a source are called: names made of the addresses of their Capability Lists, unique among them."""
+"""Set names: made of the addresses of Capability Lists, unique in one source."""
 
 from __future__ import annotations
 

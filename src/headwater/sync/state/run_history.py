@@ -1,4 +1,4 @@
-"""What came of the last run, as a whole and for each set: written by every run, read by `headwater status`."""
+"""The run history: the result of the last run and of each set, for `headwater status`."""
 
 from __future__ import annotations
 

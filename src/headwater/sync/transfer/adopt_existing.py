@@ -1,4 +1,4 @@
-"""Takes a file that lies there already, if it is what is listed (4.3): left by a killed run or by another tool."""
+"""The adoption of files that are there already and are what is listed: of a killed run, or of another tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes a content coding off a file, in bounded memory and with a bounded result (AMB-16)."""
+"""Content codings: decodes a file (gzip, deflate) in bounded memory, with a bounded result (AMB-16)."""
 
 from __future__ import annotations
 

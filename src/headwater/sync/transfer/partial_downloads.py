@@ -1,4 +1,4 @@
-"""Beginnings of long bodies kept over runs: `tmp/part-…`, listed in the state, bounded in number, size and age.
+"""Partial downloads kept over runs: `tmp/part-…`, listed in the state, bounded in number, size and age.
 
 What is kept is trusted for nothing: the whole is hashed when the rest has come (`network/partial`). It is used only
 where the list still says what it said when the body began; where it gives no hash, only by a strong entity tag, and

@@ -1,4 +1,4 @@
-"""Carries out what is planned: fetch, verify, place, record; every failure is remembered and stops nothing else.
+"""The transfer of resources: fetch, verify, place, record; every failure is remembered and stops nothing else.
 
 Rounds. The first asks every `loc`; what came differently is asked again past all caches, then at the mirrors by their
 `pri` (5.3, DST-S2).

@@ -1,4 +1,4 @@
-"""Writes down what came of each resource, some hundred at a time: a killed run finds the rest on disk and adopts it."""
+"""The result log: records in batches what came of each resource; after a kill the rest is found on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Octets that are newer than what was listed, kept aside until a list of the same run confirms them (5.3).
+"""Unconfirmed content: bytes newer than listed, kept until a list of the same run confirms them (5.3).
 
 Nobody can tell from one answer whether a resource has changed since it was listed or its octets are wrong. So they get
 no place among the copies yet: a later entry whose hash fits places them without another transfer, and what no entry

@@ -1,4 +1,4 @@
-"""Whether what came over the wire is what the source listed, and what to do when it is not (DST-V, 5.3, AMB-16).
+"""Verification: whether the bytes received are what the source lists, by hash, length and time (DST-V, 5.3, AMB-16).
 
 Pure rules over values; nothing is read here. A check is never silently weakened: the strongest digest that was listed
 and can be computed decides; only where none was listed do length and time stand in.

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
+from headwater.storage.database import Transaction
 from headwater.sync.state.validators import Validators
 
 
@@ -203,3 +204,9 @@ class PlanCounts(msgspec.Struct):
     held_back: int = 0
     adopted: int = 0
     octets: int = 0
+
+
+def clear_plan(t: Transaction) -> None:
+    """Empty what an earlier plan of this run has left."""
+    for table in ("work", "doomed", "folders"):
+        t.run(f"DELETE FROM temp.{table}")  # noqa: S608

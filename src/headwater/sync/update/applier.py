@@ -1,4 +1,4 @@
-"""What was planned for one set, carried out: names settled, resources transferred, files deleted, or only shown."""
+"""The applier of a plan: settles paths, transfers resources, deletes files; in a dry run only shows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headwater.sync.state.set_rows import one_set
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
-from headwater.sync.transfer.work_queue import PlanCounts
+from headwater.sync.transfer.work_queue import PlanCounts, clear_plan
 from headwater.sync.update.base_detection import fitting_base
+from headwater.sync.update.deletion_guard import consent_for, guard
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
-from headwater.sync.update.plan import clear, consent_for, guard
 from headwater.sync.update.retry_queue import RetryQueue
 from headwater.sync.update.set_context import SetContext
 
@@ -69,7 +69,7 @@ class Applier:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""
         context, now = self._run, self._run.now()
         with context.database.write() as t:
-            clear(t)
+            clear_plan(t)
             if not self._begun:
                 t.run("DELETE FROM temp.tried")  # those of the set before
                 self._begun = True

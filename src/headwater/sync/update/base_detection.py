@@ -1,4 +1,4 @@
-"""Looks for the base under which files that lie in DEST already have the names of what is listed (DST-B5).
+"""The detection of a base: under which base files already in DEST have the names of what is listed (DST-B5).
 
 A mirror that another tool has made follows its own rule. Some hundred listed URIs are tried with every folder of
 theirs as the base, and with none (names that begin with the host); a base counts where files of the listed length lie

@@ -1,4 +1,4 @@
-"""The baseline of one set: its Resource List, read, judged, carried out, and the position after it (4, DST-B)."""
+"""The baseline of one set: reads its Resource List, applies it, and sets the position (DST-B)."""
 
 from __future__ import annotations
 

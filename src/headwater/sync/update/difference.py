@@ -1,4 +1,4 @@
-"""The difference between a copy and what was listed or changed, as queries: what is new, what differs, what is gone.
+"""The difference between a copy and its staged list or changes, as queries: new, different, gone.
 
 The rules for single resources are in `verify`. What is to be transferred goes to `work`, what is to be deleted to
 `doomed`; what turns out to be the same is confirmed in place.

@@ -1,4 +1,4 @@
-"""An increment of one set: its changes after the position, read, carried out, and the position moved over them (5)."""
+"""The increment of one set: reads its Change Lists after the position, applies them, and moves the position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which path each resource of a set gets beside all others that claim it: files held, and files to come.
+"""Path conflicts: which path each resource gets where several, or a file that is held, claim it.
 
 The rule for a single URI is in `naming`; here `work`, `doomed` and what is held are weighed against each other.
 """

@@ -1,4 +1,4 @@
-"""What a copy remembers of its failures and of deletions held back: tried again at once, or forgotten."""
+"""`headwater retry` and `headwater forget`: failures and held-back deletions made due, or dropped from the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What earlier runs have left undone of one set: transfers that failed, and deletions that were held back."""
+"""The retry queue of one set: failed transfers and held-back deletions of earlier runs, added to the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one set stands while a run works on it: what is remembered of it, what is offered, and what is to be told."""
+"""The set context: one set in a run, its remembered row, its offer, its scope and its report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.sync.state.set_rows import Move, SetRow, keep_offer, keep_positio
 from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
 
 
-class SetMoved(Exception):
+class SetRelocated(Exception):
     """A set was found to have moved while its lists were read; nothing was done of what they said."""
 
 
@@ -102,7 +102,7 @@ class SetContext:
         position = self.row.position
         lists = {self.offer.resource_list, self.offer.change_list, position.list_uri if position else None}
         if not self._probed and not self.run.documents.redirected.isdisjoint(lists) and self.has_moved():
-            raise SetMoved
+            raise SetRelocated
 
     def has_moved(self) -> bool:
         """Whether the set has moved for good: to a host in no scope yet, or with its lists (DST-F10)."""

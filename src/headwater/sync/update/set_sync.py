@@ -1,4 +1,4 @@
-"""One set, brought up to date: a baseline or an increment, whichever is needed, and the position last (4, 5).
+"""The sync of one set as a state machine: a baseline or an increment, whichever is needed, and the position last.
 
 The order of every step: read, plan, transfer, delete, and only then move the position. Whatever is killed in between is
 found by the next run and done again without harm (DST-F7).
@@ -22,7 +22,7 @@ from headwater.sync.timestamps import format_micros
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import Baseline
 from headwater.sync.update.increment import Increment
-from headwater.sync.update.set_context import SetContext, SetMoved
+from headwater.sync.update.set_context import SetContext, SetRelocated
 
 _MOST_FAILURES = 100
 _ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
@@ -98,7 +98,7 @@ class SetSync:
         """Synchronise; where a list is redirected to another host, the Capability List may have moved there too."""
         try:
             self._synchronise()
-        except SetMoved:
+        except SetRelocated:
             self._synchronise()
         except RedirectRefused:
             if not self._set.has_moved():

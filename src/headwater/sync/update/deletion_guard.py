@@ -1,21 +1,13 @@
-"""What is to be done for one set: the rows of `work` and `doomed`, what they amount to, and the guard over deletions.
+"""The deletion guard: more deletions than a share of the copy need consent (DST-B4, DST-F9).
 
 Nothing here touches the network. `difference` and `retry_queue` fill the two tables, `paths` settles the names in them.
 """
 
 from __future__ import annotations
 
-from headwater.storage.database import Transaction
-
 GUARD_SHARE = 0.2
 GUARD_COUNT = 10
 """More deletions than this, and more than the share of what is held, need consent (DST-B4, DST-F9)."""
-
-
-def clear(t: Transaction) -> None:
-    """Empty what an earlier plan of this run has left."""
-    for table in ("work", "doomed", "folders"):
-        t.run(f"DELETE FROM temp.{table}")  # noqa: S608
 
 
 def consent_for(doomed: int, held: int) -> str:
