@@ -83,27 +83,27 @@ def _files(running: Face) -> FileHandler:
     return running.app.resources
 
 
-def test_many_clients_cost_few_journeys(remote: Face) -> None:
+def test_many_clients_cost_few_requests(remote: Face) -> None:
     with ThreadPoolExecutor(16) as clients:
         bodies = list(clients.map(lambda number: get(remote, number), range(COUNT)))
     assert bodies == [b"text %d" % number for number in range(COUNT)]
-    journeys = [what for what, _ in Remote.asked if what in ("get", "resources")]
-    assert len(journeys) < COUNT / 8
+    requests = [what for what, _ in Remote.asked if what in ("get", "resources")]
+    assert len(requests) < COUNT / 8
     asked = len(Remote.asked)
     with ThreadPoolExecutor(16) as clients:
         assert list(clients.map(lambda number: get(remote, number), range(COUNT))) == bodies
-    assert len(Remote.asked) == asked, "cards are kept"
+    assert len(Remote.asked) == asked, "headers are kept"
 
 
-def test_those_who_wait_go_along_with_the_next_journey(remote: Face) -> None:
+def test_those_who_wait_go_along_with_the_next_request(remote: Face) -> None:
     get(remote, 0)  # what is published is known
-    until(lambda: not _files(remote)._lookup._journeys, what="the end of its journey")
+    until(lambda: not _files(remote)._lookup._requests, what="the end of its request")
     Remote.asked.clear()
     Remote.gate.clear()
     apart = [200, 250, 300, 350, 400, 450]
     with ThreadPoolExecutor(len(apart) + 1) as clients:
         first = clients.submit(get, remote, 599)
-        until(lambda: Remote.asked == [("get", 1)], what="the first journey")
+        until(lambda: Remote.asked == [("get", 1)], what="the first request")
         others = [clients.submit(get, remote, number) for number in apart]
         waiting = _files(remote)._lookup._waiting
         until(lambda: len(waiting.get("files", ())) == len(apart), what="the others waiting")
@@ -150,11 +150,11 @@ def test_a_fault_is_told_and_passes(remote: Face) -> None:
     assert get(remote, 500) == b"text 500"
 
 
-def test_cards_that_are_asked_for_again_outlive_a_generation(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_that_are_asked_for_again_outlive_a_generation(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(header_cache, "KEPT", 4)
     for number in (10, 1, 20, 1, 30, 1, 40, 1, 50, 1, 60, 1, 70, 1):
         get(remote, number)
     held = _files(remote)._headers
-    assert ("files", "0001.txt") in {*held._cards, *held._older}
-    assert ("files", "0010.txt") not in {*held._cards, *held._older}
-    assert len(held._cards) + len(held._older) <= 8
+    assert ("files", "0001.txt") in {*held._headers, *held._older}
+    assert ("files", "0010.txt") not in {*held._headers, *held._older}
+    assert len(held._headers) + len(held._older) <= 8

@@ -1,6 +1,6 @@
-"""Look-ups of resources in a catalog that is reached by network: one journey for all who wait, and none in the loop.
+"""Batched look-ups in a catalog that is reached by network: one request for all who wait, none in the event loop.
 
-What is asked for while a journey is under way goes along with the next one, so that many clients cost as many journeys
+What is asked for while a request is under way goes along with the next one, so that many clients cost as many requests
 as one; and each may bring the resources that come next in the list.
 """
 
@@ -12,53 +12,56 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from headwater.catalog.interface import Catalog, Resource
-from headwater.http.resources.header_cache import AHEAD, ResourceHeaderCache
+from headwater.http.resources.header_cache import ResourceHeaderCache
+from headwater.http.resources.read_ahead import AHEAD
 
 T = TypeVar("T")
 Waiting = dict[str, "asyncio.Future[Resource | None]"]
 
 
 class BatchLookup:
-    """Asks the catalog in the threads of `pool`, for the thread that `cards` belong to."""
+    """Asks the catalog in the threads of `pool`, for the thread that `headers` belong to."""
 
-    def __init__(self, catalog: Catalog, cards: ResourceHeaderCache, pool: Executor) -> None:
+    def __init__(self, catalog: Catalog, headers: ResourceHeaderCache, pool: Executor) -> None:
         self._catalog = catalog
-        self._cards = cards
+        self._headers = headers
         self._pool = pool
         self._waiting: dict[str, Waiting] = {}
-        self._journeys: dict[str, asyncio.Task[None]] = {}
+        self._requests: dict[str, asyncio.Task[None]] = {}
 
     async def find(self, set_name: str, relative: str) -> Resource | None:
         """The resource as the catalog holds it after this call, or None. Raises what the catalog raises."""
         waiting = self._waiting.setdefault(set_name, {})
         if relative not in waiting:
             waiting[relative] = asyncio.get_running_loop().create_future()
-        if set_name not in self._journeys:
-            self._journeys[set_name] = asyncio.ensure_future(self._travel(set_name))
+        if set_name not in self._requests:
+            self._requests[set_name] = asyncio.ensure_future(self._request_all(set_name))
         return await asyncio.shield(waiting[relative])  # others may wait for the same
 
-    async def _travel(self, set_name: str) -> None:
-        """Journeys for one set, until nobody waits."""
+    async def _request_all(self, set_name: str) -> None:
+        """Requests for one set, until nobody waits."""
         try:
             while waiting := self._waiting.pop(set_name, None):
                 try:
-                    await self._journey(set_name, waiting)
+                    await self._request(set_name, waiting)
                 except Exception as fault:  # noqa: BLE001 - told to those who wait
                     _fail(waiting, fault)
         finally:
-            del self._journeys[set_name]
+            del self._requests[set_name]
 
-    async def _journey(self, set_name: str, waiting: Waiting) -> None:
+    async def _request(self, set_name: str, waiting: Waiting) -> None:
         found = await self._in_thread(lambda: self._catalog.get(set_name, list(waiting)))
         for relative, future in waiting.items():
             _tell(future, found.get(relative))
-        if not found or not self._cards.ahead_pays(len(waiting)):
+        if not found or not self._headers.read_ahead.pays(len(waiting)):
             return
         last = max(found)
-        self._cards.keep_ahead(set_name, await self._in_thread(lambda: self._catalog.resources(set_name, last, AHEAD)))
+        self._headers.keep_ahead(
+            set_name, await self._in_thread(lambda: self._catalog.resources(set_name, last, AHEAD))
+        )
         asked = self._waiting.get(set_name, {})
         for relative in list(asked):
-            resource = self._cards.taken_ahead(set_name, relative)
+            resource = self._headers.read_ahead.take(set_name, relative)
             if resource is not None:
                 _tell(asked.pop(relative), resource)
 

@@ -1,4 +1,4 @@
-"""Opens a file of a set's folder for sending: inside the folder whatever links say, regular, in its present state."""
+"""Opens files of a set's folder for sending: inside the folder whatever links say, regular, in their present state."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class FileHandler:
             return self._unreadable(fault)
         response = None
         try:
-            headers = self._headers.card(set_name, relative, known, file, result)
+            headers = self._headers.headers_of(set_name, relative, known, file, result)
             if headers is None:
                 return responses.text(404, "no such resource")
             response = _file_response(headers, file, fields, is_head=is_head)

@@ -1,8 +1,7 @@
-"""What is said of a resource before its octets: looked up once, and good for as long as the file stays as it was.
+"""The cache of response headers of files: looked up once, good for as long as the file stays as it was.
 
-A card is made for a file in one state (size, times, inode). Whoever asks again for the same file in the same state gets
-the same headers, whatever else the catalog has learnt since; a file in another state is looked up again. Destinations
-ask for resources in the order of the list, so a look-up brings the next ones along, as long as that pays.
+They are made for a file in one state (size, times, inode). Whoever asks again for the same file in the same state gets
+the same headers, whatever else the catalog has learnt since; a file in another state is looked up again.
 """
 
 from __future__ import annotations
@@ -17,18 +16,11 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Resource
 from headwater.http.resources.files import OpenFile
+from headwater.http.resources.read_ahead import AHEAD, ReadAhead
 from headwater.http.responses import Head, line
 
 KEPT = 32_768
-"""ResourceHeaderCache of one generation; there are two, and a card takes about 900 octets."""
-AHEAD = 128
-"""How many resources a look-up brings along …"""
-KEPT_AHEAD = 4_096
-"""… and how many of these wait to be asked for."""
-_TRIAL = 512
-"""How many of them are brought before it is judged whether they are asked for."""
-_PAYS = 8
-"""One in so many must be: reading a row ahead costs about a tenth of a look-up."""
+"""Entries of one generation; there are two, and an entry takes about 900 octets."""
 
 _UNCHANGED = b"etag: %s\r\nlast-modified: %s\r\ncache-control: public, max-age=60, must-revalidate\r\n%s"
 _AFTER = b"accept-ranges: bytes\r\nx-content-type-options: nosniff\r\n"
@@ -68,17 +60,14 @@ class LookupResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResourceHeaderCache:
-    """The cards of a source's resources. Belongs to one thread."""
+    """The headers of a source's resources. Belongs to one thread."""
 
     def __init__(self, catalog: Catalog, links: dict[str, Head]) -> None:
         self._catalog = catalog
         self._links = links
-        self._cards: dict[tuple[str, str], ResourceHeaders] = {}
+        self._headers: dict[tuple[str, str], ResourceHeaders] = {}
         self._older: dict[tuple[str, str], ResourceHeaders] = {}
-        self._ahead: dict[tuple[str, str], Resource] = {}
-        self._brought = 0
-        self._used = 0
-        self._misses = 0
+        self.read_ahead = ReadAhead()
 
     def find(
         self, set_name: str, relative: str, answer: LookupResult | None = None
@@ -87,16 +76,12 @@ class ResourceHeaderCache:
         if answer is not None:
             return answer.resource
         key = (set_name, relative)
-        card = self._cards.get(key) or self._from_older(key)
-        if card is not None:
-            return card
-        resource = self._ahead.pop(key, None)
-        if resource is not None:
-            self._used += 1
-            return resource
-        return self._look_up(set_name, relative)
+        headers = self._headers.get(key) or self._from_older(key)
+        if headers is not None:
+            return headers
+        return self.read_ahead.take(set_name, relative) or self._look_up(set_name, relative)
 
-    def card(
+    def headers_of(
         self,
         set_name: str,
         relative: str,
@@ -104,7 +89,7 @@ class ResourceHeaderCache:
         file: OpenFile,
         answer: LookupResult | None = None,
     ) -> ResourceHeaders | None:
-        """The card of an open file, given what `find` said; None when the set no longer holds the resource.
+        """The headers of an open file, given what `find` said; None when the set no longer holds the resource.
 
         Raises LookupNeeded without an answer.
         """
@@ -117,7 +102,7 @@ class ResourceHeaderCache:
             if not matches and answer is None:  # what was read ahead may be old
                 resource = self._get(set_name, relative)
         if resource is None:
-            self._cards.pop((set_name, relative), None)
+            self._headers.pop((set_name, relative), None)
             return None
         made = _made(resource, file, self._links[set_name], known=matches or file.matches(resource.memo))
         if made.is_strong:
@@ -126,15 +111,15 @@ class ResourceHeaderCache:
 
     def _from_older(self, key: tuple[str, str]) -> ResourceHeaders | None:
         """Whatever is asked for again lives on; what is not goes with its generation."""
-        card = self._older.pop(key, None)
-        if card is not None:
-            self._keep(key, card)
-        return card
+        headers = self._older.pop(key, None)
+        if headers is not None:
+            self._keep(key, headers)
+        return headers
 
-    def _keep(self, key: tuple[str, str], card: ResourceHeaders) -> None:
-        if len(self._cards) >= KEPT:
-            self._older, self._cards = self._cards, {}
-        self._cards[key] = card
+    def _keep(self, key: tuple[str, str], headers: ResourceHeaders) -> None:
+        if len(self._headers) >= KEPT:
+            self._older, self._headers = self._headers, {}
+        self._headers[key] = headers
 
     def _get(self, set_name: str, relative: str) -> Resource | None:
         if self._catalog.is_remote:
@@ -143,35 +128,17 @@ class ResourceHeaderCache:
 
     def _look_up(self, set_name: str, relative: str) -> Resource | None:
         resource = self._get(set_name, relative)
-        if resource is not None and self.ahead_pays(1):
+        if resource is not None and self.read_ahead.pays(1):
             self.keep_ahead(set_name, self._catalog.resources(set_name, relative, AHEAD))
         return resource
 
-    def keep_ahead(self, set_name: str, following: Sequence[Resource]) -> None:
-        """Keep what was read ahead until it is asked for."""
-        if len(self._ahead) >= KEPT_AHEAD:
-            self._ahead.clear()
-        self._ahead |= {(set_name, one.uri): one for one in following if (set_name, one.uri) not in self._cards}
-        self._brought += len(following)
-
-    def taken_ahead(self, set_name: str, relative: str) -> Resource | None:
-        """What was read ahead of a resource, which is asked for now."""
-        resource = self._ahead.pop((set_name, relative), None)
-        self._used += resource is not None
-        return resource
-
-    def ahead_pays(self, misses: int) -> bool:
-        """Whether to read ahead after so many look-ups, by experience."""
-        before = self._misses
-        self._misses += misses
-        if self._brought > 4 * _TRIAL:  # old experience fades
-            self._brought, self._used = self._brought // 2, self._used // 2
-        by_chance = before // 64 != self._misses // 64
-        return self._brought < _TRIAL or self._used * _PAYS >= self._brought or by_chance
+    def keep_ahead(self, set_name: str, rows: Sequence[Resource]) -> None:
+        """Keep what was read ahead until it is asked for, unless its headers are there."""
+        self.read_ahead.keep(set_name, rows, self._headers)
 
 
 def _made(resource: Resource, file: OpenFile, link: Head, *, known: bool) -> ResourceHeaders:
-    """The card of an open file; `known`: its octets are those that were hashed."""
+    """The headers of an open file; `known`: its octets are those that were hashed."""
     state, stated = file.state, resource.metadata
     # No date in the future (RFC 9110 8.8.2.1), which a file's time may well be.
     second = min(state.st_mtime_ns // 1_000_000_000, int(time.time()))
