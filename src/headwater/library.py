@@ -1,4 +1,4 @@
-"""What programs that `import headwater` call of a source: publish a folder, write one document as a file.
+"""The library functions of a source, for `import headwater`: publish a folder, write one document as a file.
 
 The destination's functions are in `sync`, reading and writing of documents in `spec`.
 """

@@ -33,9 +33,9 @@ class Bench:
 
 def test_news_overtake_what_can_wait() -> None:
     bench = Bench(4)
-    bench.put("page", Priority.LATER)
-    bench.put("first", Priority.SOON)
-    bench.put("second", Priority.SOON)
+    bench.put("page", Priority.LOW)
+    bench.put("first", Priority.HIGH)
+    bench.put("second", Priority.HIGH)
     for _ in range(3):
         bench.lines.done(bench.take())
     assert bench.said == ["first", "second", "page"]
@@ -44,9 +44,9 @@ def test_news_overtake_what_can_wait() -> None:
 
 def test_what_can_wait_has_its_turn_however_much_news_there_is() -> None:
     bench = Bench(2)
-    bench.put("page", Priority.LATER)
+    bench.put("page", Priority.LOW)
     for _ in range(10 * LOW_EVERY):
-        bench.put("news", Priority.SOON)
+        bench.put("news", Priority.HIGH)
     for _ in range(LOW_EVERY + 1):
         bench.lines.done(bench.take())
     assert bench.said.count("page") == 1
@@ -56,14 +56,14 @@ def test_what_can_wait_has_its_turn_however_much_news_there_is() -> None:
 def test_it_never_has_all_threads_and_one_alone_while_there_are_news(workers: int, most: int) -> None:
     bench = Bench(workers)
     for number in range(workers + 1):
-        bench.put(str(number), Priority.LATER)
-    assert [bench.take() for _ in range(most)] == [Priority.LATER] * most
-    bench.put("news", Priority.SOON)
-    assert bench.take() is Priority.SOON
-    bench.lines.done(Priority.LATER)
-    bench.put("news", Priority.SOON)
+        bench.put(str(number), Priority.LOW)
+    assert [bench.take() for _ in range(most)] == [Priority.LOW] * most
+    bench.put("news", Priority.HIGH)
+    assert bench.take() is Priority.HIGH
+    bench.lines.done(Priority.LOW)
+    bench.put("news", Priority.HIGH)
     if most > 1:  # the others still are at it
-        assert bench.take() is Priority.SOON
+        assert bench.take() is Priority.HIGH
         assert bench.lines._next() is None
         bench.now += BUSY_SECONDS
     assert bench.lines._next() is not None
@@ -76,5 +76,5 @@ def test_closing_ends_who_waits() -> None:
     bench.lines.close()
     waiting.join(timeout=30)
     assert bench.said == ["None"]
-    bench.put("too late", Priority.SOON)
+    bench.put("too late", Priority.HIGH)
     assert bench.lines.take() is None

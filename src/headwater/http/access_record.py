@@ -1,4 +1,4 @@
-"""One answered request, as the access log and the metrics hear of it."""
+"""The record of one answered request, for the access log and the metrics."""
 
 from __future__ import annotations
 

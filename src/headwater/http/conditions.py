@@ -1,4 +1,4 @@
-"""What a request's conditions come to: entity tags, dates, ranges, codings (RFC 9110 8.8, 12.5.3, 13, 14).
+"""Conditional requests, ranges and content codings, decided by header values (RFC 9110 8.8, 12.5.3, 13, 14).
 
 Pure functions over header values. Whatever is malformed counts as absent, as the RFC asks.
 """

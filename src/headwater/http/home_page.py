@@ -1,4 +1,4 @@
-"""The page for people: what this source offers, and where a program finds it.
+"""The home page in HTML: what this source offers, and where a program finds it.
 
 It carries no `rel="resourcesync"` link: that would say that the page itself is in a set (RS-DISC-04).
 """

@@ -1,4 +1,4 @@
-"""Simulated time: it begins when it is told and runs as many times as fast as ours, or only when it is moved on."""
+"""The simulated clock: it runs as many times as fast as ours as is told, or only when it is moved on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which resources of a set are alive, and which of them changes next: one octet a resource, and nothing else.
+"""The population of a set: which resources are alive, and which of them changes next; one octet a resource.
 
 The n-th change of a set follows from the seed, n, the mix and who is alive. A run that was killed goes on with exactly
 the changes that would have come.

@@ -1,4 +1,4 @@
-"""Sources as large and as busy as real ones: what is known of them, and what we take where nothing is known.
+"""Presets of a simulation: sources as large and as busy as real ones, as far as these are known.
 
 docs/simulate.md names where the numbers come from.
 """

@@ -1,4 +1,4 @@
-"""Numbers that look like chance and depend on a seed and a counter alone: nothing is remembered between two draws.
+"""A pseudorandom number generator without state: a number depends on a key and a counter alone.
 
 Who stops and goes on, in another process or another order, draws the same numbers. The mixing is that of SplitMix64
 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).

@@ -1,4 +1,4 @@
-"""What the catalog holds of a resource that is asked for, read ahead for those who ask in the order of the list.
+"""A read-ahead and write-through cache of the catalog's rows, for the content of resources that are asked for.
 
 A destination asks for tens of thousands in a row, and a catalog in a cluster takes milliseconds for an answer. What was
 known is never older than what is published: who has recorded changes says so before he publishes them.

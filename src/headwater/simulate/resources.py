@@ -1,4 +1,4 @@
-"""What a synthetic resource is: its name, octets and digests, all pure functions of seed, set, number and version.
+"""Synthetic resources: names, content and digests, all pure functions of seed, set, number and version.
 
 A content is a piece of one long filler and an end of its own, so that the state of a digest after the filler can be
 kept: the true digest of a resource of any length costs the hashing of at most 127 octets. Lengths are taken from at

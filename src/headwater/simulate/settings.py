@@ -1,4 +1,4 @@
-"""What a simulation is told: how many resources of which sizes in which sets, and how they change.
+"""The settings of a simulation: how many resources of which sizes in which sets, and how they change.
 
 The first record says what there is: who goes on with a simulation says the same again, or its octets would not be those
 that are listed. The second says what happens to it, and may be another one each time.

@@ -1,4 +1,4 @@
-"""Feeds one set of a catalog: what there is at the beginning, then change after change, and on from any point.
+"""Simulates one set of a catalog: loads what there is at the beginning, then records change after change.
 
 Nothing is kept besides the catalog. Who is alive follows from its log of changes, the version of a resource lies in its
 memo, and the number of the next change is the next sequence number.

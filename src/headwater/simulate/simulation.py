@@ -1,4 +1,4 @@
-"""A simulation at work on a catalog: what is due by simulated time happens, set after set, from wherever it stood.
+"""A simulation at work on a catalog: it records what is due by simulated time, set after set.
 
 What is due follows from the time, so that whatever takes long makes the next portion larger, and the rate holds.
 """

@@ -1,4 +1,4 @@
-"""What a source is told: one record for the command line and the TOML file alike (`docs/configuration.md`).
+"""The configuration of a source: one record for the command line and the TOML file (`docs/configuration.md`).
 
 Unknown keys are refused with their path, so that a misspelt key never passes for a default.
 """

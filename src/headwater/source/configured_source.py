@@ -43,8 +43,8 @@ def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
 def open_store(config: SourceConfig, tree: StaticTree | None = None) -> FolderStore:
     """Where the documents lie.
 
-    What a killed process left half-written stays for now: only whoever has the turn may sweep it away, because it may
-    be what the one that has it is writing.
+    What a killed process left half-written stays for now: only the leader may sweep it away, because it may be
+    what the leader is writing.
     """
     if tree is not None:
         return FolderStore(tree.folder, foreign=frozenset({"resources", Path(config.state).name}), clean=False)

@@ -1,7 +1,7 @@
-"""The turn to publish a source: one process has it, wherever the others run; they stand by.
+"""Leader election: one process has the right to publish a source, wherever the others run; they stand by.
 
 Where the catalog is a file, the lock of the state folder is enough. Where processes of several machines share one, the
-turn is a claim in the catalog. Whoever has lost it without knowing (paused, cut off) is stopped by `check` before it
+right is a claim in the catalog. Whoever has lost it without knowing (paused, cut off) is stopped by `check` before it
 puts a document in its place.
 """
 
@@ -29,7 +29,7 @@ class NotLeader(StoreFault):
 
 
 class Leadership:
-    """Takes the turn, keeps it in a thread, and tells when it is lost. Without a claim the turn is always ours."""
+    """Becomes the leader, renews the claim in a thread, and tells when it is lost. Without a claim we always lead."""
 
     def __init__(self, claim: Claim | None, listener: Listener = silent) -> None:
         self._claim = claim
@@ -45,7 +45,7 @@ class Leadership:
 
     @property
     def holder(self) -> str:
-        """Who had the turn when it was last asked for."""
+        """Who was the leader when it was last asked for."""
         return "" if self._claim is None else self._claim.holder
 
     def check(self) -> None:
@@ -54,7 +54,7 @@ class Leadership:
             raise NotLeader(f"{self.holder or 'another process'} publishes this source")
 
     def take(self) -> None:
-        """Take the turn and keep it. A holder that is gone is waited for, one that lives is not: raises NotLeader."""
+        """Become the leader and stay it. Waits for a holder that is gone; raises NotLeader when it lives."""
         claim = self._claim
         if claim is None:
             return
@@ -66,7 +66,7 @@ class Leadership:
         self._begin(lambda: None, lambda: None)
 
     def whenever(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        """Call `begin` each time the turn has become ours and `end` when it is lost, until `stop`."""
+        """Call `begin` each time we have become the leader and `end` when we no longer are, until `stop`."""
         if self._claim is None:
             begin()
         else:
@@ -81,7 +81,7 @@ class Leadership:
         return not self._thread.is_alive()
 
     def release(self) -> None:
-        """Let others have the turn; what it was for has ended."""
+        """Let others lead; what it was for has ended."""
         if self._claim is not None and self._claim.holds():
             try:
                 self._claim.release()

@@ -1,4 +1,4 @@
-"""What a set is told that is fed with announced records instead of having a folder (`docs/configuration.md`)."""
+"""The configuration of a set that is filled by push instead of having a folder (`docs/configuration.md`)."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class Source(ConfiguredSource):
         return self.catalog.claim(f"publish {self.site.base_url}", f"process {os.getpid()} on {socket.gethostname()}")
 
     def start(self) -> None:
-        """Follow all sets until `stop`: each folder in threads of its own, fed sets in a few for all, in our turn."""
+        """Follow all sets until `stop` while we lead: each folder in its own threads, push sets in a few for all."""
         if closed := self.push_sets.closed:
             more = f" and {len(closed) - _EXAMPLES:,} more" if len(closed) > _EXAMPLES else ""
             text = f"without a token nobody can announce to {', '.join(closed[:_EXAMPLES])}{more}"

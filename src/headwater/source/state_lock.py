@@ -1,4 +1,4 @@
-"""One process at a time works on a state folder."""
+"""The lock of a state folder: one process at a time works on it."""
 
 from __future__ import annotations
 

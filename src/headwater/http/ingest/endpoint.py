@@ -1,4 +1,4 @@
-"""The endpoints that take announcements: `POST /S/changes` and `POST /ingest/dit`.
+"""The ingest endpoints: `POST /S/changes` takes events, `POST /ingest/dit` takes DIT-ES documents.
 
 Bodies are read as they come and recorded in batches, in threads of their own, so that no announcement holds up a reader
 and none needs more memory than a batch. Whatever ends a request early, what was recorded is said.

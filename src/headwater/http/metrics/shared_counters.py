@@ -1,4 +1,4 @@
-"""What several processes on one socket have counted, each in a file of its own: whoever is asked adds them up.
+"""Counters of several processes on one socket, each in a file of its own; whoever is asked adds them up.
 
 A scrape reaches one of the processes by chance; without this, its figures would jump back and forth.
 """
@@ -18,7 +18,7 @@ WRITE_SECONDS: Final = 1.0
 
 
 class CounterSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """One process: for each kind and status the row that `metrics.Counts` keeps; lines by set and outcome."""
+    """One process: for each kind and status the row that `RequestCounters` keeps; lines by set and outcome."""
 
     requests: list[tuple[str, int, list[float]]] = []
     publications: dict[str, int] = {}

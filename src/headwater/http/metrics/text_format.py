@@ -1,4 +1,4 @@
-"""Figures as Prometheus reads them (text format 0.0.4): pure text, so that the server carries no client library.
+"""The text format of Prometheus (0.0.4), written without its client library.
 
 docs/decisions/016-own-metrics-text.md says what the library would have cost.
 """

@@ -1,4 +1,4 @@
-"""A parser of HTTP requests to which an offer of another protocol means nothing (RFC 9110 7.8).
+"""A parser of HTTP requests that ignores offers of another protocol (`Upgrade`, RFC 9110 7.8).
 
 Clients such as Java's offer HTTP/2 (`Upgrade: h2c`) with every request on a plain connection, also with those that have
 a body. httptools takes the offer for accepted: it gives no body and wants the rest of the connection taken elsewhere.

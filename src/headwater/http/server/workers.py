@@ -1,4 +1,4 @@
-"""More processes that serve the same socket: kept running while the first one runs, ended with it.
+"""Worker processes that serve the same socket: kept running while the first one runs, ended with it.
 
 Each child watches its parent, so that none is left over when that is killed; the parent watches its children, and
 starts one anew that has ended unasked, later each time it happens.

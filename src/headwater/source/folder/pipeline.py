@@ -1,4 +1,4 @@
-"""One set of a source at work: its folder scanned, its changes recorded, its documents published, in that order."""
+"""The pipeline of a set with a folder: scan the folder, record its changes, publish the documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps one set current: a thread that scans now and then, and at once where the system hints at a change.
+"""The worker of a set with a folder: a thread that scans now and then, and at once where the system hints at a change.
 
 Hints only say where to look first. The full scan is the truth; it comes every `rescan_seconds`, and later when it takes
 long, so that it never costs more than a tenth of the time. Whatever fails is shown by `health`, and tried again after a

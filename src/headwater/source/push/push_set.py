@@ -1,4 +1,4 @@
-"""One fed set as those see it who keep it current: what is known of it, what is under way, what has failed."""
+"""The state of one push set in the scheduler: what is published, what is under way, what has failed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class PushSet:
         self.health = SetHealth(name=feed.name, phase=WAITING)
         self.is_open = False
         self.is_unsettled = False
-        self.line: Priority | None = None
-        """Where the set waits for its publication."""
+        self.priority: Priority | None = None
+        """With which priority the set waits for its publication."""
         self.is_worked = False
         """Its publication is under way …"""
         self.wanted: Priority | None = None

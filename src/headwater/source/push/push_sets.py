@@ -1,4 +1,4 @@
-"""The fed sets of a source: what they share, and how their configuration becomes feeds, desks and threads."""
+"""The push sets of a source: makes feeds, targets and the scheduler from their configuration."""
 
 from __future__ import annotations
 
