@@ -259,6 +259,29 @@ def test_what_another_has_remembered_meanwhile_is_not_forgotten(ground: Ground) 
     assert found == [frozenset(), {b"k"}]
 
 
+def test_what_is_answered_again_is_made_sure_of(tmp_path: Path) -> None:
+    """A node of a cluster may show what it then loses: only who has written over what it shows can rely on it."""
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    keep(catalog, "s", Effects(progress=Progress(key="key", lines=1, digest=b"d", part=b"[]", complete=True)))
+    feed, record = feed_of(catalog), catalog.record
+    overtaken = [Moved("what was seen is gone")]
+    seen: list[object] = []
+
+    def recording(*arguments: Any, **named: Any) -> object:
+        if overtaken:
+            raise overtaken.pop()
+        seen.append(named["after"])
+        return record(*arguments, **named)
+
+    catalog.record = recording  # type: ignore[method-assign,assignment]
+    assert feed.request("new") is None
+    found = feed.request("key")
+    assert found is not None
+    assert (found.complete, seen) == (True, [catalog.state("s")])
+    assert not overtaken
+    catalog.close()
+
+
 def test_who_is_always_overtaken_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "BUSY_SECONDS", 0.2)
     feed = feed_of(SqliteCatalog(tmp_path / "catalog.sqlite"))
