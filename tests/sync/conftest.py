@@ -1,4 +1,4 @@
-"""A torture source for each test, and a folder to copy into."""
+"""A fake source for each test, and a folder to copy into."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sync.torture import Site, Source
+from tests.sync.fake_source import Site, Source
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the torture tests say: run, look at the tree, look at the status."""
+"""What tests of whole runs say: run, look at the tree, look at the status."""
 
 from __future__ import annotations
 

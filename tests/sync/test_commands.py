@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.program import run_here
-from tests.sync.torture import Reply, Site, Source
+from tests.sync.fake_source import Reply, Site, Source
 
 NAMES = [
     b"plain.txt",

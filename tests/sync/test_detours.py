@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sync.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.torture import Reply, Site, Source, ln, reset
+from tests.sync.fake_source import Reply, Site, Source, ln, reset
 
 DESCRIPTION = "/.well-known/resourcesync"
 CAPABILITIES = "/set/capabilitylist.xml"

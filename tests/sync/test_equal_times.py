@@ -26,7 +26,7 @@ from headwater.sync.state.set_rows import Offer
 from headwater.sync.state.validators import Validators
 from tests.examples import examples
 from tests.sync.copying import DONE, go, tree
-from tests.sync.torture import START, Reply, Site, Source, at, document, ln, sha, url
+from tests.sync.fake_source import START, Reply, Site, Source, at, document, ln, sha, url
 
 SECOND = 1_000_000
 

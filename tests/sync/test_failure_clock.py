@@ -14,7 +14,7 @@ from headwater.sync.options import SyncOptions, SyncReport
 from headwater.sync.run import sync
 from headwater.sync.transfer.result_log import backoff_seconds
 from tests.sync.copying import DONE, FAILED, IMPATIENT, go, tree
-from tests.sync.torture import START, Reply, Site, Source
+from tests.sync.fake_source import START, Reply, Site, Source
 
 PATH = "/set/resources/f2.txt"
 

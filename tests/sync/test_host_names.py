@@ -14,7 +14,7 @@ from headwater.sync.network.fetch import FailureKind, Fetch, TransportOptions
 from headwater.sync.network.scheduler import host_of, site_of, wire_uri
 from headwater.sync.network.transport import SignInCredentials, Transport
 from tests.sync.copying import DONE, check, go, tree
-from tests.sync.torture import Site, Source
+from tests.sync.fake_source import Site, Source
 
 NAME, WIRE = "bücher.localhost", "xn--bcher-kva.localhost"
 """Below `localhost` every name is this machine (RFC 6761)."""

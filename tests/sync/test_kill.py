@@ -1,6 +1,6 @@
 """Kill -9 of a real process in the middle of its work, again and again, then finish: the same tree (DST-F7).
 
-What a kill leaves at each single step is told by `test_cuts`; here processes die, as their kernel ends them.
+What a kill leaves at each step is told by `test_crash_at_any_step`; here processes die, as their kernel ends them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.sync.copying import DONE, check, go, is_clean, tree
-from tests.sync.torture import Handler, Reply, Site, Source
+from tests.sync.fake_source import Handler, Reply, Site, Source
 
 FILES = 150
 KILLS = int(os.environ.get("HEADWATER_KILLS", "6"))

@@ -31,7 +31,7 @@ from headwater.sync.run import sync
 from headwater.sync.sets.selection import SetSelection, choose_sets, unknown_set
 from headwater.sync.sets.set_names import NameCandidates, SetNames, names_of
 from tests.sync.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
-from tests.sync.torture import Handler, Reply, Site, Source, document, redirect, reset, url
+from tests.sync.fake_source import Handler, Reply, Site, Source, document, redirect, reset, url
 
 WELL_KNOWN = "/.well-known/resourcesync"
 COUNT = 16

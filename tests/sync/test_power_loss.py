@@ -14,7 +14,7 @@ from headwater.sync.copy import file_tree as flushing
 from headwater.sync.update import applier as applier
 from tests.disk import EVERYTHING, Disk, Loss
 from tests.sync.copying import DONE, check, go, is_clean, tree
-from tests.sync.torture import Site, Source, at, url
+from tests.sync.fake_source import Site, Source, at, url
 
 LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "120"))
 """Simulated ones; set the variable for a longer siege."""

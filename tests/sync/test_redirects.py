@@ -15,7 +15,7 @@ from headwater.sync.network.transport import FailureKind, Fetch, Transport, Tran
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport
 from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
-from tests.sync.torture import START, Reply, Site, Source, at, document, ln, redirect, sha, url
+from tests.sync.fake_source import START, Reply, Site, Source, at, document, ln, redirect, sha, url
 
 BODY = b"body 2\n"
 PATH = "/set/resources/f2.txt"

@@ -10,7 +10,7 @@ import pytest
 from headwater.sync.network.transport import Transport
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, IMPATIENT, check, go, tree
-from tests.sync.torture import START, Reply, Site, Source, at, document, ln, sha, url
+from tests.sync.fake_source import START, Reply, Site, Source, at, document, ln, sha, url
 
 LATER = "Thu, 01 Jan 2026 00:01:00 GMT"
 

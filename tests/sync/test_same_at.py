@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.sync.copying import DONE, SOURCE, go, tree
-from tests.sync.test_torture_documents import indexed, part
-from tests.sync.torture import Reply, Site, Source, at, document, url
+from tests.sync.fake_source import Reply, Site, Source, at, document, url
+from tests.sync.test_documents import indexed, part
 
 LIST = "/set/resourcelist.xml"
 COMPONENTS = ("/set/a.xml", "/set/z.xml")

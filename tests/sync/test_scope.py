@@ -10,7 +10,7 @@ import pytest
 
 from headwater.cli import run
 from tests.sync.copying import DONE, FAILED, UNDETERMINED, Ran, check, go, tree
-from tests.sync.torture import Reply, Site, Source, at, document, sha, url
+from tests.sync.fake_source import Reply, Site, Source, at, document, sha, url
 
 FILES = {f"f{number}.txt": b"body %d\n" % number for number in range(5)}
 FAR = b"elsewhere"

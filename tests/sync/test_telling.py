@@ -21,7 +21,7 @@ from headwater.sync.copy.destination_folder import DestinationFolder, writable_s
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, USAGE, go
-from tests.sync.torture import Reply, Site, Source
+from tests.sync.fake_source import Reply, Site, Source
 
 Said = pytest.CaptureFixture[str]
 

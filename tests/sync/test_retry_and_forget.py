@@ -17,7 +17,7 @@ from headwater.sync.copy.destination_folder import DestinationFolder, writable_s
 from headwater.sync.copy_status import copy_status
 from headwater.sync.state.schema import SCHEMA
 from tests.sync.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
-from tests.sync.torture import Reply, Site, Source, url
+from tests.sync.fake_source import Reply, Site, Source, url
 
 Asked = Callable[..., Any]
 

@@ -17,7 +17,7 @@ from headwater.sync.network.transport import SignInCredentials, Transport
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync
 from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
-from tests.sync.torture import Handler, Page, Reply, Site, Source, at, document, redirect, url
+from tests.sync.fake_source import Handler, Page, Reply, Site, Source, at, document, redirect, url
 
 BODIES = {f"d{n % 4}/f{n}.txt": b"body %d\n" % n for n in range(30)}
 

@@ -15,8 +15,8 @@ from headwater.sync.network.fetch import Fetch, TransportOptions
 from headwater.sync.network.throttling import BandwidthLimit
 from headwater.sync.network.transport import Transport
 from tests.sync.copying import DONE, tree
+from tests.sync.fake_source import Site, Source
 from tests.sync.scripted_server import answer, scripted
-from tests.sync.torture import Site, Source
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.sync.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.torture import Handler, Reply, Site, Source, at, document, url
+from tests.sync.fake_source import Handler, Reply, Site, Source, at, document, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 

@@ -12,7 +12,7 @@ import pytest
 from headwater.cli import run
 from headwater.errors import Exit
 from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
-from tests.sync.torture import START, Handler, Reply, Site, Source, at, coded, redirect, sha, sometimes, url
+from tests.sync.fake_source import START, Handler, Reply, Site, Source, at, coded, redirect, sha, sometimes, url
 
 PATH = "/set/resources/f2.txt"
 OLD, NEW, NEWEST = b"body 2\n", b"changed since", b"changed once more"

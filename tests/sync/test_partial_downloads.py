@@ -27,7 +27,7 @@ from headwater.sync.state.schema import SCHEMA
 from headwater.sync.transfer import partial_downloads as parts
 from tests.http.serving import face
 from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
-from tests.sync.torture import Handler, Reply, Site, Source, at, redirect
+from tests.sync.fake_source import Handler, Reply, Site, Source, at, redirect
 
 BIG = random.Random(11).randbytes(3_000_000)
 OTHER = random.Random(12).randbytes(3_000_000)

@@ -14,7 +14,7 @@ import pytest
 
 from headwater.sync.faults import AnotherSource, NoFolder, PlainSitemap
 from tests.sync.copying import DONE, FAILED, SOURCE, STORE, UNDETERMINED, USAGE, Ran, check, go, tree
-from tests.sync.torture import Reply, Site, Source, at, document, ln, redirect, sometimes, truncated, url
+from tests.sync.fake_source import Reply, Site, Source, at, document, ln, redirect, sometimes, truncated, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 

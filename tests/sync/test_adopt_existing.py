@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from headwater.cli.destination.sync import command
 from tests.sync.copying import DONE, check, go, tree
-from tests.sync.torture import START, Site, Source
+from tests.sync.fake_source import START, Site, Source
 
 BODIES = {f"d{n % 4}/f{n}.txt": b"body %d\n" % n for n in range(40)} | {"d0/ä b.txt": "ä\n".encode()}
 

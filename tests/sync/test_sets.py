@@ -14,7 +14,7 @@ from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync
 from headwater.sync.sets.polling import PollingHints, fresh_seconds
 from tests.sync.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.torture import Reply, Site, Source, document, redirect, url
+from tests.sync.fake_source import Reply, Site, Source, document, redirect, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 

@@ -16,7 +16,7 @@ import pytest
 
 from headwater.sync.transfer.attempts import mirror_base
 from tests.sync.copying import DONE, FAILED, go, is_clean, tree
-from tests.sync.torture import (
+from tests.sync.fake_source import (
     START,
     Page,
     Reply,

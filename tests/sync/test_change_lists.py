@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sync.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.torture import Reply, Site, Source, at, document, ln, md, sha, sometimes, truncated, url
+from tests.sync.fake_source import Reply, Site, Source, at, document, ln, md, sha, sometimes, truncated, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 

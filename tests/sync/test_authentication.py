@@ -19,8 +19,8 @@ from headwater.sync.connection import credentials_of
 from headwater.sync.network.authentication import challenged
 from headwater.sync.network.fetch import TransportOptions
 from tests.sync.copying import DONE, tree
+from tests.sync.fake_source import Reply, Site, Source, redirect
 from tests.sync.scripted_server import Behaviour, Request, answer, scripted
-from tests.sync.torture import Reply, Site, Source, redirect
 
 SECRET = "s3cr3t-pass"  # a word that must be found nowhere
 BASIC = "Basic " + base64.b64encode(f"anna:{SECRET}".encode()).decode()

@@ -13,8 +13,8 @@ from headwater.sync.network.streaming import StreamBroken
 from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.run import utcnow
 from tests.sync.copying import DONE, go, tree
-from tests.sync.test_torture_documents import ALL, indexed
-from tests.sync.torture import Handler, Reply, Site, Source, reset, sometimes, truncated
+from tests.sync.fake_source import Handler, Reply, Site, Source, reset, sometimes, truncated
+from tests.sync.test_documents import ALL, indexed
 
 
 def cut_gzip(body: bytes) -> Reply:

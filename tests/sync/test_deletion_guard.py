@@ -11,7 +11,7 @@ from headwater.sync.state.facts import measure
 from headwater.sync.update.deletion_guard import consent_for, guard
 from headwater.sync.update.retry_and_forget import forget, held_back
 from tests.sync.copying import DONE, FAILED, go, tree
-from tests.sync.torture import Reply, Site, Source
+from tests.sync.fake_source import Reply, Site, Source
 
 
 def test_the_share_that_is_named_lets_the_deletions_be_made() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.sync.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.torture import START, Handler, Reply, Site, Source, at, document, sha, url
+from tests.sync.fake_source import START, Handler, Reply, Site, Source, at, document, sha, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 WRONG = sha(b"wrong")
