@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from headwater.catalog.interface import Delete, Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site, change_list_name, resource_list_name
+from headwater.publish.store_writer import DocumentMark, decode_mark
 from headwater.spec.records import Document, Entry
+from headwater.storage.folder_store import MARK_OCTETS, FolderStore
 from tests.publish.world import BASE, START, World, put
 from tests.reading import read_bytes
 
@@ -215,3 +218,107 @@ def test_a_break_that_is_cut_off_is_made_all_the_same(world: World, steps: int) 
     assert not cut.site_documents.is_published("files"), "nothing is shown of what is in two shapes"
     Publisher(world.catalog, world.store, site, world.now).publish("files", START)
     assert _is_gap(world, position)
+
+
+def _without_marks(world: World) -> None:
+    """Leave the documents as a version that knew no marks has written them."""
+    for name in list(world.store.names("files/")):
+        data = (world.store.root / name).read_bytes()
+        world.store.remove(name)
+        world.store.write(name, [data])
+        assert world.store.mark(name) is None
+
+
+def _lose_compressed_forms(world: World) -> None:
+    for name in list(world.store.names("files/")):
+        (world.store.root / f"{name}.gz").unlink()
+
+
+def _since(world: World) -> dt.datetime:
+    since = _read(world, change_list_name("files"))[0].from_
+    assert since is not None
+    return since
+
+
+@pytest.mark.parametrize("harm", [_without_marks, _lose_compressed_forms])
+def test_documents_without_marks_that_are_the_noted_ones_go_on(world: World, harm: Callable[[World], None]) -> None:
+    since = _since(world)
+    harm(world)
+    world.store = FolderStore(world.store.root, durable=False)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    world.publish()
+    world.record(put("after", 1))
+    world.publish()
+    assert _since(world) == since
+    assert world.look().state == world.truth()
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["an older catalog", "a new catalog"])
+def test_documents_without_marks_that_the_catalog_does_not_know_are_a_gap(world: World, is_lost: bool) -> None:
+    """Of an older version: nothing proves that the catalog continues what they tell."""
+    older = world.folder / "older.sqlite"
+    world.catalog.close()
+    shutil.copy(world.folder / "catalog.sqlite", older)
+    world.catalog = SqliteCatalog(world.folder / "catalog.sqlite", limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    world.record(put("forgotten", 1))
+    world.publish()
+    position, closed = _last_stated(world), _closed(world)
+    _without_marks(world)
+    world.catalog = SqliteCatalog(world.folder / "new.sqlite" if is_lost else older, limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    if is_lost:
+        world.begin(3)
+    world.publish()
+    assert _is_gap(world, position)
+    assert closed.items() <= _closed(world).items()
+    assert _open(world) == _open_named(world), "who polls the list that was open is sent to the index"
+    assert world.look().state == world.truth()
+
+
+def test_another_catalog_that_was_opened_at_the_same_time_is_a_gap(world: World) -> None:
+    """Only the generation tells it from the one that was lost."""
+    position = _position(world)
+    opened = world.catalog.state("files").opened_at
+    assert opened is not None
+    world.catalog = SqliteCatalog(world.folder / "new.sqlite", limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    world.catalog.create("files")
+    world.catalog.load("files", [put("r0", 1)])
+    world.catalog.open("files", opened)
+    assert world.catalog.state("files").opened_at == opened
+    world.publish()
+    assert _is_gap(world, position)
+    assert world.look().state == world.truth()
+
+
+def test_an_older_catalog_that_has_as_many_changes_again_is_a_gap(world: World) -> None:
+    """The last published number is there, and stands for another change."""
+    world.catalog.close()
+    older = world.folder / "older.sqlite"
+    shutil.copy(world.folder / "catalog.sqlite", older)
+    world.catalog = SqliteCatalog(world.folder / "catalog.sqlite", limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    world.record(put("forgotten", 1))
+    world.publish()
+    position = _last_stated(world)
+    world.catalog = SqliteCatalog(older, limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    world.clock.sleep(5)
+    world.record(put("instead", 1), put("more", 1))
+    world.publish()
+    assert _is_gap(world, position)
+    assert world.look().state == world.truth()
+
+
+def test_a_mark_survives_writing_and_what_is_no_mark_is_none() -> None:
+    mark = DocumentMark(generation="0123456789abcdef", latest=START, number=7, from_=START, seq=9, is_closed=True)
+    widest = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
+    wide = DocumentMark(
+        generation="f" * 16, latest=widest, number=10**9, from_=widest, seq=10**15, changed=widest, head_octets=10**6
+    )
+    for one in (mark, wide):
+        assert decode_mark(one.encode()) == one
+        assert len(one.encode()) <= MARK_OCTETS
+    for junk in (None, "", "x", "a b c d e f g h", mark.encode() + " 1"):
+        assert decode_mark(junk) is None

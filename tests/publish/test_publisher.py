@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -422,8 +422,8 @@ class Mortal(FolderStore):
 
     left = 10**9
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> StoredDocument:
-        stored = super().write(name, self._chunks(chunks))
+    def write(self, name: str, chunks: Iterable[bytes], mark: Callable[[], str] | None = None) -> StoredDocument:
+        stored = super().write(name, self._chunks(chunks), mark)
         self._step()
         return stored
 
@@ -510,9 +510,9 @@ class Timed(Mortal):
 
     stated: dict[str, dt.datetime]
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> StoredDocument:
+    def write(self, name: str, chunks: Iterable[bytes], mark: Callable[[], str] | None = None) -> StoredDocument:
         octets: list[bytes] = []
-        stored = FolderStore.write(self, name, self._chunks(_kept(chunks, octets)))
+        stored = FolderStore.write(self, name, self._chunks(_kept(chunks, octets)), mark)
         if "/resourcelist" in name:
             document, entries, _ = read_bytes(b"".join(octets))
             times = {name: document.at} | {f"{name} {entry.loc}": entry.at for entry in entries if entry.at}

@@ -305,3 +305,25 @@ def test_a_killed_writer_leaves_whole_documents(tmp_path):
         if stored.gzip_path is not None:
             assert gzip.decompress(gzip_of(stored).read_bytes()) == content
         assert not [name for name in files(tmp_path) if TEMPORARY in name]
+
+
+def test_a_mark_changes_with_the_document_and_is_told_even_of_a_damaged_one(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path, durable=False)
+    assert store.mark("a.xml") is None
+    first = store.write("a.xml", [b"one"], lambda: "first 1")
+    assert store.mark("a.xml") == "first 1"
+    assert store.labelled_etag("a.xml") == first.etag
+    assert not store.write("a.xml", [b"one"], lambda: "again").written
+    assert store.mark("a.xml") == "first 1", "nothing is touched"
+    seen = []
+    store.write("a.xml", (seen.append(one) or one for one in [b"t", b"wo"]), lambda: f"after {len(seen)}")  # type: ignore[func-returns-value]
+    assert store.mark("a.xml") == "after 2", "it is asked for after the last chunk"
+    stored = store.get("a.xml")
+    assert stored is not None
+    assert stored.gzip_path is not None
+    assert gzip.decompress(stored.gzip_path.read_bytes()) == b"two"
+    (store.root / "a.xml").write_bytes(b"t")
+    assert not store.is_sound("a.xml")
+    assert store.mark("a.xml") == "after 2"
+    store.write("a.xml", [b"three"])
+    assert store.mark("a.xml") is None

@@ -7,6 +7,7 @@ while its digest is the one that was noted.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
@@ -19,7 +20,7 @@ from headwater.publish.plan import ChangePlan, plan_changes
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.rendering import documents
 from headwater.publish.site import Site, change_list_name, change_segment_name, open_change_list_name
-from headwater.publish.store_writer import StoreWriter, read_range, render_entries
+from headwater.publish.store_writer import DocumentMark, StoreWriter, read_range, render_entries
 
 _ROWS_AT_ONCE = 5_000
 
@@ -90,17 +91,38 @@ class ChangeLists:
         writer = self._store_writer.writer(documents.change_list(self._site, self._name, segment, indexed=plan.indexed))
         head, tail = writer.head(), writer.tail()
         before = self.open if self.open.number == segment.number else OpenList()
+        changed: dt.datetime | None = None
+
+        def rows(after: int) -> Iterator[Recorded]:
+            nonlocal changed
+            for row in self._rows(after, segment.last):
+                changed = row.at
+                yield row
 
         def blocks(taken: tuple[BinaryIO, int] | None) -> Iterator[bytes]:
+            nonlocal changed
             yield head
             if taken is not None:
+                changed = before.changed
                 yield from read_range(taken[0], before.head_octets, taken[1] - before.tail_octets)
-            rows = self._rows(segment.first - 1 if taken is None else before.seq, segment.last)
-            yield from render_entries(writer, documents.change_entries(rows, self._prefix, self._site.profile))
+            new = rows(segment.first - 1 if taken is None else before.seq)
+            yield from render_entries(writer, documents.change_entries(new, self._prefix, self._site.profile))
             yield tail
 
+        def mark() -> str:
+            return DocumentMark(
+                generation=self._store_writer.generation,
+                latest=segment.until or changed or segment.from_,
+                number=segment.number,
+                from_=segment.from_,
+                seq=segment.last,
+                changed=changed,
+                head_octets=len(head),
+                is_closed=segment.until is not None,
+            ).encode()
+
         with self._store_writer.version(before.name, before.etag) as taken:
-            stored = self._store_writer.blocks(name, blocks(taken))
+            stored = self._store_writer.blocks(name, blocks(taken), mark)
         if segment.until is None:
             self.open = OpenList(
                 number=segment.number,
@@ -110,6 +132,7 @@ class ChangeLists:
                 head_octets=len(head),
                 tail_octets=len(tail),
                 seq=segment.last,
+                changed=changed,
             )
 
     def _rows(self, after: int, last: int) -> Iterator[Recorded]:

@@ -3,8 +3,13 @@
 Destinations hold positions, and trust that every change after them will come. That fails, and would fail silently, when
 
 - the URIs of all resources become others (another base URL or resource base): nothing says that the old ones are gone;
-- the catalog is older than what was published (a copy was brought back): changes that were told are forgotten;
+- the catalog is older than what was published (a copy was brought back): changes that were published are forgotten;
 - the catalog is new, and its set was published before: numbers of closed lists, which caches keep, would come again.
+
+The generation id of the history, which the catalog keeps and every document carries in its mark, tells the last of
+these; the number and time of the last published change, which are in the mark of the Change List, tell the second. No
+document is read. Documents without marks (of an older version, or whose compressed forms are lost) are trusted only
+while their digest is the one that the catalog notes.
 
 Then the open Change List is closed later than every time that was stated, and the index names only what follows. So who
 comes back finds a gap and compares with the Resource List (AMB-23, DST-C2); no closed list changes (RS-TIME-09).
@@ -15,48 +20,48 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import re
+import secrets
 from collections.abc import Callable
 from itertools import chain
 
 import msgspec
 
 from headwater.catalog.books import Books, books_of_set
-from headwater.catalog.interface import Catalog, SetState
+from headwater.catalog.interface import Catalog, Segment, SetState
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
+from headwater.publish.rendering import documents
 from headwater.publish.site import Site, change_list_name, open_change_list_name, resource_list_name
-from headwater.publish.store_writer import Store, read_range
-from headwater.spec.datetimes import format_datetime, parse_datetime
+from headwater.publish.store_writer import DocumentMark, Store, decode_mark, read_range
+from headwater.spec.writer import DocumentWriter
 
-RESET = "broken off"
+RESET = "reset"
 """In place of a fingerprint: what is published is to be written again."""
 
 _TICK = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
-_ENDS_OCTETS = 16_384
-_ROWS_AT_ONCE = 5_000
-_TIME = re.compile(rb"""\s(at|from|until|datetime)=["']([^"']{10,40})["']""")
-_ROOT = re.compile(rb"(<rs:md\s[^>]*?)/?>")
 _NUMBER = re.compile(r"/changelist/([0-9]+)\.xml\Z")
 
 
-class StatedTimes(msgspec.Struct, frozen=True):
-    """What published documents say: since when and until when they tell, and the last change.
+class StoredHistory(msgspec.Struct, frozen=True):
+    """The history of a set as its stored documents tell it.
 
-    `newest` is the newest numbered Change List and `number` its number (-1: there is none), `begins` its `from`.
+    `number` and `newest` are number and name of the newest numbered Change List (-1, None: there is none), `last` is
+    the mark of the newest Change List that has one, `latest` the latest time that is stated (None: no documents).
+    `generations` are those of all marks; an empty one stands for a document without a mark. `change_lists` are the
+    names of the Change Lists that were looked at.
     """
 
-    since: dt.datetime
-    until: dt.datetime
-    changed: dt.datetime | None
-    begins: dt.datetime | None
     number: int
     newest: str | None
+    last: DocumentMark | None
+    latest: dt.datetime | None
+    generations: frozenset[str]
+    change_lists: tuple[str, ...]
 
 
-def uri_fingerprint(site: Site, name: str) -> str:
+def uri_fingerprint(base_url: str, resource_prefix: str) -> str:
     """A digest of what shapes the URIs of a set's documents and resources."""
-    shape = site.base_url, site.resource_prefix(name)
-    return hashlib.sha256(msgspec.json.encode(shape)).hexdigest()[:32]
+    return hashlib.sha256(msgspec.json.encode((base_url, resource_prefix))).hexdigest()[:32]
 
 
 class HistoryReset:
@@ -89,46 +94,52 @@ class HistoryReset:
         state = self._catalog.state(name)
         return self._is_newer(state, decode_publication(state.notes))
 
+    def with_generation(self, name: str, publication: PublicationState) -> PublicationState:
+        """The state with a generation id, which is noted before a document has it."""
+        if publication.generation:
+            return publication
+        publication = msgspec.structs.replace(publication, generation=secrets.token_hex(8))
+        self._may_write()
+        self._catalog.note(name, encode_publication(publication))
+        return publication
+
     def _is_due(self, state: SetState, publication: PublicationState) -> bool:
-        if publication.is_first:  # what a publication has left that was cut off begins when the set was opened
-            labelled_etag = stated_times(self._store, state.name)
-            return labelled_etag is not None and labelled_etag.since != state.opened_at
-        moved = bool(publication.open.name) and publication.uris not in ("", uri_fingerprint(self._site, state.name))
+        if publication.is_first:  # what a publication has left that was cut off has the generation that it noted
+            return bool(self._stored(state.name).generations - {publication.generation or "none"})
+        uris = uri_fingerprint(self._site.base_url, self._site.resource_prefix(state.name))
+        moved = bool(publication.open.name) and publication.uris not in ("", uris)
         return moved or self._is_newer(state, publication)
 
     def _is_newer(self, state: SetState, publication: PublicationState) -> bool:
         """After a crash the documents are other ones than was noted, too; but then the log has what they tell."""
-        if not publication.open.name or self._store.labelled_etag(publication.open.name) == publication.open.etag:
+        noted = publication.open
+        if not noted.name or self._store.labelled_etag(noted.name) == noted.etag:
             return False
-        labelled_etag = stated_times(self._store, state.name)
-        if labelled_etag is None or labelled_etag.begins is None:
-            return False
-        segments = self._catalog.segments(state.name)
-        if not any(one.from_ == labelled_etag.begins and labelled_etag.number in (-1, one.number) for one in segments):
-            return True
-        if labelled_etag.changed is None:
-            return False
-        known = self._catalog.changes(state.name, publication.open.seq - 1, 1) if publication.open.seq else []
-        if known and labelled_etag.changed <= known[0].at:
-            return False
-        return not self._is_logged(state.name, publication.open.seq, labelled_etag.changed)
+        stored = self._stored(state.name)
+        if stored.last is None:
+            found = [self._store.get(name) for name in stored.change_lists]
+            return bool(found) and not any(one is not None and one.etag == noted.etag for one in found)
+        return stored.last.generation != publication.generation or not self._is_logged(state, stored.last)
 
-    def _is_logged(self, name: str, after: int, moment: dt.datetime) -> bool:
-        while rows := self._catalog.changes(name, after, _ROWS_AT_ONCE):
-            if rows[-1].at >= moment:
-                return any(one.at == moment for one in rows)
-            after = rows[-1].seq
-        return False
+    def _is_logged(self, state: SetState, mark: DocumentMark) -> bool:
+        """Whether the catalog has the segment and the last change that a Change List shows."""
+        segments = self._catalog.segments(state.name)
+        if not any(one.number == mark.number and one.from_ == mark.from_ for one in segments):
+            return False
+        if mark.changed is None:
+            return mark.seq <= state.last_seq
+        changes = self._catalog.changes(state.name, mark.seq - 1, 1)
+        return bool(changes) and (changes[0].seq, changes[0].at) == (mark.seq, mark.changed)
 
     def _reset(self, name: str, publication: PublicationState) -> PublicationState:
-        """Close the open Change List, and empty ones after it while their numbers are taken; the note from then on."""
-        labelled_etag = stated_times(self._store, name)
-        late = _EPOCH if labelled_etag is None else labelled_etag.until + 2 * _TICK
+        """Close the open Change List, and empty ones after it while their numbers are taken; the state from then on."""
+        stored = self._stored(name)
+        late = _EPOCH if stored.latest is None else stored.latest + 2 * _TICK
         closed = self._catalog.close_segment(name, late)
-        while labelled_etag is not None and closed.number < labelled_etag.number:
+        while closed.number < stored.number:
             closed = self._catalog.close_segment(name, late)
-        if labelled_etag is not None and labelled_etag.newest is not None:
-            self._close(labelled_etag.newest, labelled_etag.until + _TICK)  # before the next begins: that is a gap, too
+        if stored.newest is not None and stored.latest is not None:
+            self._close(stored.newest, stored.latest + _TICK)  # before the next begins: that is a gap, too
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
             publication, fingerprint=RESET, open=OpenList(first=closed.number + 1), at=closed.until, shown=()
@@ -137,54 +148,48 @@ class HistoryReset:
     def _close(self, name: str, until: dt.datetime) -> None:
         """Say in the newest numbered Change List that it is closed: who polls it has to look for the next (RS-DST-09).
 
-        Its entries stay as they were told, so its octets are taken over.
+        Its entries stay as they were published, so their octets are taken over. One without a mark, or damaged, is
+        removed, which sends who polls it to the index as well.
         """
-        held = self._store.open(name)
-        if held is None:
+        mark = decode_mark(self._store.mark(name))
+        if mark is not None and mark.is_closed:
             return
+        is_known = mark is not None and mark.from_ is not None and self._store.is_sound(name)
+        held = self._store.open(name) if is_known else None
+        if mark is None or mark.from_ is None or held is None:
+            self._store.remove(name)
+            return
+        segment = Segment(number=mark.number, first=0, last=-1, from_=mark.from_, until=until, weight=0)
+        set_name = name.partition("/")[0]
+        writer = DocumentWriter(documents.change_list(self._site, set_name, segment, indexed=True), self._site.profile)
+        head = writer.head()
+        new = msgspec.structs.replace(mark, latest=until, head_octets=len(head), is_closed=True)
         with held[1] as file:
-            head = file.read(_ENDS_OCTETS)
-            root = _ROOT.search(head)
-            if root is None or b" until=" in root[0]:
-                return
-            stop = root.end(1)
-            said = head[:stop] + f' until="{format_datetime(until)}"'.encode() + head[stop:]
-            self._store.write(name, chain([said], read_range(file, len(head), held[0].octets)))
+            self._store.write(
+                name, chain([head], read_range(file, mark.head_octets, held[0].octets)), lambda: new.encode()
+            )
 
-
-def stated_times(store: Store, name: str) -> StatedTimes | None:
-    """What the documents of a set in the store say; None when there are none."""
-    numbers = {int(found[1]): one for one in store.names(f"{name}/changelist/") if (found := _NUMBER.search(one))}
-    ends = [numbers[number] for number in {min(numbers), max(numbers)}] if numbers else []
-    times: list[tuple[str, dt.datetime]] = []
-    for one in (change_list_name(name), open_change_list_name(name), resource_list_name(name), *ends):
-        times += _times(store, one)
-    if not times:
-        return None
-    moments = [moment for _kind, moment in times]
-    changed = max((moment for kind, moment in times if kind == "datetime"), default=None)
-    number = max(numbers, default=-1)
-    newest = numbers.get(number)
-    begins = next((moment for kind, moment in _times(store, newest or change_list_name(name)) if kind == "from"), None)
-    return StatedTimes(min(moments), max(moments), changed, begins, number, newest)
-
-
-def _times(store: Store, name: str) -> list[tuple[str, dt.datetime]]:
-    """The times at both ends of a document: what its head states, and its last change."""
-    held = store.open(name)
-    if held is None:
-        return []
-    with held[1] as file:
-        ends = file.read(_ENDS_OCTETS)
-        file.seek(max(0, held[0].octets - _ENDS_OCTETS))
-        ends += b" " + file.read()
-    found = ((kind.decode(), _moment(text)) for kind, text in _TIME.findall(ends))
-    return [(kind, moment) for kind, moment in found if moment is not None]
-
-
-def _moment(text: bytes) -> dt.datetime | None:
-    """A time that a document states; a damaged one says nothing."""
-    try:
-        return parse_datetime(text.decode("ascii", "replace"))[0]
-    except ValueError:
-        return None
+    def _stored(self, name: str) -> StoredHistory:
+        """The history that the documents of a set in the store tell."""
+        numbers = {
+            int(match[1]): one for one in self._store.names(f"{name}/changelist/") if (match := _NUMBER.search(one))
+        }
+        number = max(numbers, default=-1)
+        newest = numbers.get(number)
+        lists = (change_list_name(name), open_change_list_name(name), *([newest] if newest else []))
+        present = {one: stored for one in (*lists, resource_list_name(name)) if (stored := self._store.get(one))}
+        marks = {one: decode_mark(self._store.mark(one)) for one in present}
+        last = max(
+            (mark for mark in marks.values() if mark is not None and mark.number >= 0),
+            key=lambda mark: (mark.number, mark.seq),
+            default=None,
+        )
+        times = [stored.modified if (mark := marks[one]) is None else mark.latest for one, stored in present.items()]
+        return StoredHistory(
+            number=number,
+            newest=newest,
+            last=last,
+            latest=max(times, default=None),
+            generations=frozenset("" if mark is None else mark.generation for mark in marks.values()),
+            change_lists=tuple(one for one in lists if one in present),
+        )

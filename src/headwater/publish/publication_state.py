@@ -28,6 +28,8 @@ class OpenList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head_octets: int = 0
     tail_octets: int = 0
     seq: int = 0
+    changed: dt.datetime | None = None
+    """The time of its last change; None when it lists none."""
     first: int = 0
     """The first segment that the index beside it names; those before it have left by retention."""
 
@@ -36,6 +38,11 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """What was last published of one set. The default is the note of a set of which nothing was."""
 
     fingerprint: str = ""
+    generation: str = ""
+    """The id of the history that the documents tell; it is in their marks as well. Noted before the first is written,
+    so that documents with another id were written from a catalog that knows nothing of this one."""
+    base_url: str = ""
+    """Where the documents were published; empty where an older version has published."""
     uris: str = ""
     """The mark of what shapes the URIs; empty where an older version has published."""
     open: OpenList = OpenList()

@@ -173,12 +173,15 @@ class Publisher:
             raise NotReady(f"the set {name!r} is not loaded yet")
         books = self.history.reset_if_due(books) if check else books
         state, publication = books.state, decode_publication(books.state.notes)
+        publication = self.history.with_generation(name, publication)
         shape = fingerprint(self._site, settings)
         everything = publication.fingerprint != shape or (check and self._is_damaged(publication, books))
         if everything:
             self.site_documents.set_incomplete(name)  # until it is whole again
         now = self._clock()
-        store_writer = StoreWriter(self._store, self._site.profile, self._may_write, self._integrity.etags)
+        store_writer = StoreWriter(
+            self._store, self._site.profile, self._may_write, self._integrity.etags, publication.generation
+        )
         books = self._closed(books, settings, now)
         publication, first = plan.retained(books, publication, settings, now)
         changes = ChangeLists(
@@ -216,7 +219,8 @@ class Publisher:
             msgspec.structs.replace(
                 done.publication,
                 fingerprint=shape,
-                uris=uri_fingerprint(self._site, name),
+                base_url=self._site.base_url,
+                uris=uri_fingerprint(self._site.base_url, self._site.resource_prefix(name)),
                 open=changes.open,
                 retired=tuple(one for one in retired if one[0] not in removed),
             )

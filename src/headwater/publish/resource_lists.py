@@ -20,7 +20,7 @@ from headwater.publish.rendering.documents import PageTimes
 from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.rendering.worker import RenderJob, page
 from headwater.publish.site import SetSettings, Site, resource_list_name, resource_page_name
-from headwater.publish.store_writer import StoreWriter
+from headwater.publish.store_writer import DocumentMark, StoreWriter
 
 
 class ResourceListResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +127,8 @@ class ResourceLists:
             for number in plan.render:
                 completed, blocks = rendering.take() or page(self._catalog, order, number, self._clock)
                 name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
-                self._store_writer.blocks(name, _then(blocks, catch_up))
+                mark = DocumentMark(generation=self._store_writer.generation, latest=completed)
+                self._store_writer.blocks(name, _then(blocks, catch_up), mark.encode)
                 yield Rendered(number, known[number].touched, at, completed)
 
     def _top(self, pages: Sequence[Page], done: list[Rendered], plan: PagePlan, at: dt.datetime) -> None:

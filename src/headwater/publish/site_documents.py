@@ -10,8 +10,9 @@ from headwater import notices
 from headwater.catalog.interface import Catalog, SetState, UnknownSet
 from headwater.progress import Listener, Notice
 from headwater.publish import plan
+from headwater.publish.history_reset import uri_fingerprint
 from headwater.publish.integrity import IntegrityCheck
-from headwater.publish.publication_state import decode_publication, fingerprint
+from headwater.publish.publication_state import PublicationState, decode_publication, fingerprint
 from headwater.publish.rendering import documents
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
@@ -19,12 +20,11 @@ from headwater.publish.site import (
     SOURCE_DESCRIPTION,
     Site,
     capability_list_name,
-    resource_list_name,
+    resource_prefix,
     source_description_name,
     top_names,
 )
 from headwater.publish.store_writer import Store, StoreWriter
-from headwater.spec.writing.xml_text import escape
 
 
 class SiteDocuments:
@@ -183,23 +183,28 @@ class SiteDocuments:
         return tuple(sorted([*names, *self._others()])) if self._keep_others else tuple(names)
 
     def _others(self) -> Iterator[str]:
-        """Sets that earlier runs have published at the same base URL; its Capability List says which URL that was."""
+        """Sets that earlier runs have published at the same base URL."""
         mine = {one.name for one in self._site.sets}
         for state in self._catalog.sets():
-            if state.name in mine or decode_publication(state.notes).is_first:
+            publication = decode_publication(state.notes)
+            if state.name in mine or publication.is_first:
                 continue
-            held = self._store.open(capability_list_name(state.name))
-            if held is None:
-                continue
-            with held[1] as file:
-                if escape(self._site.url(resource_list_name(state.name))).encode() in file.read():
+            if self._is_here(state.name, publication):
+                if self._store.get(capability_list_name(state.name)) is not None:
                     yield state.name
-                else:
-                    text = f"the set {state.name!r} was published for another base URL: it is no longer named"
-                    self._listener(Notice(notices.OTHER_BASE, text))
+                continue
+            text = f"the set {state.name!r} was published for another base URL: it is no longer named"
+            self._listener(Notice(notices.OTHER_BASE, text))
 
     def _store_writer(self) -> StoreWriter:
         return StoreWriter(self._store, self._site.profile, self._may_write, self._integrity.etags)
+
+    def _is_here(self, name: str, publication: PublicationState) -> bool:
+        """Whether a set was published at the site's base URL; an older version has noted a digest alone."""
+        base_url = self._site.base_url
+        if publication.base_url:
+            return publication.base_url == base_url
+        return publication.uris == uri_fingerprint(base_url, resource_prefix(base_url, name))
 
     def _is_whole(self) -> bool:
         sets = self._site.sets

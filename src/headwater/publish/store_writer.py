@@ -1,12 +1,16 @@
-"""Writes documents into a store, and remembers which of them have changed."""
+"""Writes documents into a store, each with a mark of the history it belongs to, and remembers which have changed."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+import msgspec
+
+from headwater.spec.moments import from_microseconds, to_microseconds
 from headwater.spec.records import Document, Entry
 from headwater.spec.writer import DocumentWriter, Profile
 
@@ -22,8 +26,11 @@ _BLOCK = 1 << 18
 class Store(Protocol):
     """What publishing needs of a store (`headwater.storage.folder_store.FolderStore` is one)."""
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> StoredDocument:
-        """Replace a document as a whole; touch nothing when it says this already."""
+    def write(self, name: str, chunks: Iterable[bytes], mark: Callable[[], str] | None = None) -> StoredDocument:
+        """Replace a document as a whole, and its mark, which is asked for after the last chunk.
+
+        Nothing is touched when the document says this already.
+        """
         ...
 
     def get(self, name: str) -> StoredDocument | None:
@@ -36,6 +43,10 @@ class Store(Protocol):
 
     def labelled_etag(self, name: str) -> str | None:
         """The digest of a sound document, told without reading it; None when it is not sound."""
+        ...
+
+    def mark(self, name: str) -> str | None:
+        """The mark with which a document was written; None where it has none, or lost it."""
         ...
 
     def open(self, name: str, *, coded: bool = False) -> tuple[StoredDocument, BinaryIO] | None:
@@ -51,10 +62,54 @@ class Store(Protocol):
         ...
 
 
+class DocumentMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept beside a document of a set, so that nobody has to read it again to know what it states.
+
+    `generation` is the id of the history that the set's documents tell, `latest` the latest time that is stated.
+    A Change List has the number and the begin of its segment (`number` is -1 in all others), its last change (`seq`;
+    `changed` is None when it lists none), the size of what precedes its entries, and whether it is closed.
+    """
+
+    generation: str
+    latest: dt.datetime
+    number: int = -1
+    from_: dt.datetime | None = None
+    seq: int = 0
+    changed: dt.datetime | None = None
+    head_octets: int = 0
+    is_closed: bool = False
+
+    def encode(self) -> str:
+        """The mark as the store keeps it."""
+        times = (None if one is None else to_microseconds(one) for one in (self.latest, self.from_, self.changed))
+        fields = (self.generation, *times, self.number, self.seq, self.head_octets, int(self.is_closed))
+        return " ".join("-" if field is None else str(field) for field in fields)
+
+
+def decode_mark(text: str | None) -> DocumentMark | None:
+    """The mark that `text` holds; None when there is none, or one that cannot be read."""
+    try:
+        generation, *fields = (text or "").split(" ")
+        latest, from_, changed, number, seq, head_octets, closed = (None if one == "-" else int(one) for one in fields)
+        return DocumentMark(
+            generation=generation,
+            latest=from_microseconds(latest or 0),
+            from_=None if from_ is None else from_microseconds(from_),
+            changed=None if changed is None else from_microseconds(changed),
+            number=-1 if number is None else number,
+            seq=seq or 0,
+            head_octets=head_octets or 0,
+            is_closed=bool(closed),
+        )
+    except (ValueError, OverflowError):
+        return None
+
+
 class StoreWriter:
     """Writes documents of one profile into a store; `written` are the names of those whose octets changed.
 
-    `etags` is told the digests of all that were written or found to say this already.
+    `etags` is given the digests of all that were written or found to say this already. `generation` is the id of the
+    history that the documents tell, for their marks.
     """
 
     def __init__(
@@ -63,7 +118,9 @@ class StoreWriter:
         profile: Profile,
         may_write: Callable[[], None] = lambda: None,
         etags: dict[str, str] | None = None,
+        generation: str = "",
     ) -> None:
+        self.generation = generation
         self._may_write = may_write
         self._store = store
         self.profile = profile
@@ -76,15 +133,17 @@ class StoreWriter:
 
     def document(self, name: str, head: Document, entries: Iterable[Entry]) -> StoredDocument:
         """Write a document."""
-        return self.blocks(name, self.render(head, entries))
+        times = [one for one in (head.at, head.completed, head.from_, head.until) if one is not None]
+        mark = DocumentMark(generation=self.generation, latest=max(times)) if times else None
+        return self.blocks(name, self.render(head, entries), None if mark is None else mark.encode)
 
     def render(self, head: Document, entries: Iterable[Entry]) -> Iterator[bytes]:
         """A whole document as octets, in blocks."""
         return render_document(head, entries, self.profile)
 
-    def blocks(self, name: str, blocks: Iterable[bytes]) -> StoredDocument:
-        """Write a document that is octets already."""
-        stored = self._store.write(name, self._allowed(blocks))
+    def blocks(self, name: str, blocks: Iterable[bytes], mark: Callable[[], str] | None = None) -> StoredDocument:
+        """Write a document that is octets already; `mark` is asked for after the last of them."""
+        stored = self._store.write(name, self._allowed(blocks), mark)
         self._etags[name] = stored.etag
         if stored.written:
             self.written[name] = None
@@ -113,8 +172,9 @@ class StoreWriter:
         held = self._store.open(source)
         if held is None:
             raise FileNotFoundError(source)
+        mark = self._store.mark(source)
         with held[1] as file:
-            self.blocks(name, read_range(file, 0, held[0].octets))
+            self.blocks(name, read_range(file, 0, held[0].octets), None if mark is None else lambda: mark)
 
     @contextmanager
     def version(self, name: str, etag: str) -> Iterator[tuple[BinaryIO, int] | None]:

@@ -3,6 +3,7 @@
 A reader at any moment finds the old document or the new one, never half (AMB-63). Both forms are written aside,
 synced, and renamed: the gzip form first, then the document. The gzip form is labelled with the digest of the document
 that it was made from, so that `get` never pairs a document with the compressed form of another, wherever a crash fell.
+The label also has the document's mark, which is the writer's own: it changes with the document, at no further cost.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import os
+import re
 import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
@@ -28,9 +30,12 @@ TEMPORARY = ".headwater-tmp-"
 
 _GZIP = ".gz"
 _DIGEST_OCTETS = 16
+MARK_OCTETS = 120
+"""No mark is longer."""
 _CHUNK = 1 << 18
 _REMEMBERED = 20_000
 _Signature = tuple[int, int, int]
+_LABEL = re.compile(r"headwater (?P<etag>[0-9a-f]{32}) (?P<octets>[0-9]{20})(?P<mark> .+)?\Z")
 
 
 class BadName(UsageFault):
@@ -88,24 +93,22 @@ class FolderStore:
         self._lock = threading.Lock()
         self._safe_folders: set[Path] = set()
         with _faults(self.root):
-            if durable:
-                make_folders(self.root)
-            else:
-                self.root.mkdir(parents=True, exist_ok=True)
+            make_folders(self.root) if durable else self.root.mkdir(parents=True, exist_ok=True)
         if clean:
             self.clean()
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> StoredDocument:
+    def write(self, name: str, chunks: Iterable[bytes], mark: Callable[[], str] | None = None) -> StoredDocument:
         """Make `name` hold exactly these octets, and `name.gz` their gzip form.
 
-        When it already does, neither inode nor time changes. Raises CannotWrite (nothing is changed then), BadName.
+        `mark` is asked after the last chunk: ASCII, at most MARK_OCTETS. When the document already has these octets,
+        neither inode nor time nor mark changes. Raises CannotWrite (nothing is changed then), BadName.
         """
         path = self._path(name)
         with _faults(path):
             self._prepare_folder(path.parent)
             writing = _PendingWrite(path)
             try:
-                writing.fill(chunks)
+                writing.fill(chunks, mark)
                 return self._settle(name, path, writing)
             finally:
                 writing.discard()
@@ -134,15 +137,11 @@ class FolderStore:
         path = self._path(name)
         with self._lock:
             known = self._known.get(name)
-        try:
-            signature = _signature(path.stat())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as cause:
-            raise CannotRead(f"cannot read the document: {cause.strerror}", where=str(path)) from cause
-        if known and known.signature == signature:
-            return known
-        return self._inspect(name, path)
+        with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError):
+            if known and known.signature == _signature(path.stat()):
+                return known
+            return self._inspect(name, path)
+        return None
 
     def is_sound(self, name: str) -> bool:
         """Whether both forms are there and belong together, by the label and the sizes: no octets are hashed."""
@@ -151,33 +150,36 @@ class FolderStore:
     def labelled_etag(self, name: str) -> str | None:
         """The digest in the label of a sound document; None when it is not sound."""
         path = self._path(name)
-        try:
+        label, octets = None, -1
+        with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError):
             octets = path.stat().st_size
             with _gzip_path(path).open("rb") as file:
                 label = read_whole_label(file, octets)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as cause:
-            raise CannotRead(f"cannot read the document: {cause.strerror}", where=str(path)) from cause
         with self._lock:
             known = self._known.get(name)
-        if known is not None and known.octets == octets and label != _label(known.etag, octets):
+        if label is None or (match := _LABEL.match(label)) is None or int(match["octets"]) != octets:
             return None
-        if label is None or not label.startswith("headwater ") or not label.endswith(f" {octets:020d}"):
+        if known is not None and known.octets == octets and known.etag != match["etag"]:
             return None
-        return label.split(" ")[1]
+        return match["etag"]
 
-    def _inspect(self, name: str, path: Path) -> StoredDocument | None:
-        try:
-            with path.open("rb") as file:
-                signature = _signature(os.fstat(file.fileno()))
-                digest = hashlib.blake2b(digest_size=_DIGEST_OCTETS)
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as cause:
-            raise CannotRead(f"cannot read the document: {cause.strerror}", where=str(path)) from cause
+    def mark(self, name: str) -> str | None:
+        """The mark with which the document was written last; None where there is no compressed form, or no mark.
+
+        It is there even when the document itself is damaged.
+        """
+        path = _gzip_path(self._path(name))
+        with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
+            match = _LABEL.match(read_label(file.read(11 + LABEL_OCTETS)) or "")
+            return match["mark"].strip() if match and match["mark"] else None
+        return None
+
+    def _inspect(self, name: str, path: Path) -> StoredDocument:
+        with path.open("rb") as file:
+            signature = _signature(os.fstat(file.fileno()))
+            digest = hashlib.blake2b(digest_size=_DIGEST_OCTETS)
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
         stored = self._describe(name, path, signature, digest.hexdigest())
         self._remember(stored)
         return stored
@@ -303,12 +305,13 @@ class _PendingWrite:
         self.octets = 0
         self.etag = ""
 
-    def fill(self, chunks: Iterable[bytes]) -> None:
+    def fill(self, chunks: Iterable[bytes], mark: Callable[[], str] | None) -> None:
+        padding = "" if mark is None else " " * (MARK_OCTETS + 1)
         digest = hashlib.blake2b(digest_size=_DIGEST_OCTETS)
         coder = GzipCompressor()
         # The label stands before the body and is known after it: its length is fixed, so its place is kept.
         with self._plain.open("xb") as plain, self._gzip.open("xb") as coded:
-            coded.write(header("0" * len(_label("", 0))))
+            coded.write(header("0" * len(_label("", 0)) + padding))
             for chunk in chunks:
                 plain.write(chunk)
                 digest.update(chunk)
@@ -317,7 +320,8 @@ class _PendingWrite:
             coded.write(coder.finish())
             self.etag = digest.hexdigest()
             coded.seek(0)
-            coded.write(header(_label(self.etag, self.octets)))
+            text = "" if mark is None else f" {mark():<{MARK_OCTETS}}"
+            coded.write(header(_label(self.etag, self.octets) + text))
 
     def place_gzip(self, durable: bool) -> None:
         _place(self._gzip, _gzip_path(self._path), durable)
@@ -335,6 +339,10 @@ def _label(etag: str, octets: int) -> str:
     return f"headwater {etag:>32} {octets:020d}"
 
 
+def _is_label_of(label: str | None, etag: str, octets: int) -> bool:
+    return label is not None and label.startswith(_label(etag, octets))
+
+
 def _place(source: Path, target: Path, durable: bool) -> _Signature:
     if durable:
         sync_file(source)
@@ -347,7 +355,7 @@ def _matching_gzip(path: Path, etag: str, octets: int) -> tuple[Path, int] | Non
     beside = _gzip_path(path)
     try:
         with beside.open("rb") as file:
-            whole = read_whole_label(file, octets) == _label(etag, octets)
+            whole = _is_label_of(read_whole_label(file, octets), etag, octets)
             return (beside, os.fstat(file.fileno()).st_size) if whole else None
     except OSError:
         return None  # a missing or unreadable compressed form only means that it is not offered
@@ -361,7 +369,7 @@ def _opened(stored: StoredDocument, coded: bool) -> BinaryIO:
     else:
         file = stored.gzip_path.open("rb")
         label = read_label(file.read(11 + LABEL_OCTETS))
-        if label == _label(stored.etag, stored.octets) and os.fstat(file.fileno()).st_size == stored.gzip_octets:
+        if _is_label_of(label, stored.etag, stored.octets) and os.fstat(file.fileno()).st_size == stored.gzip_octets:
             file.seek(0)
             return file
     file.close()
@@ -382,3 +390,11 @@ def _faults(path: Path) -> Iterator[None]:
         yield
     except OSError as cause:
         raise CannotWrite(f"cannot write: {cause.strerror or cause}", where=str(path)) from cause
+
+
+@contextmanager
+def _read_faults(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as cause:
+        raise CannotRead(f"cannot read the document: {cause.strerror}", where=str(path)) from cause

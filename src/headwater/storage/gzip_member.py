@@ -19,7 +19,7 @@ MAGIC = b"\x1f\x8b\x08"
 _FCOMMENT = 0x10
 _UNKNOWN_SYSTEM = 0xFF
 _BLOCK = 1 << 18
-LABEL_OCTETS = 100
+LABEL_OCTETS = 200
 """No label is longer; a header longer than this is not ours."""
 
 
@@ -39,7 +39,7 @@ def header(label: str) -> bytes:
     """A gzip header without time and name (deterministic), with `label` as its comment."""
     text = label.encode("ascii")
     if len(text) > LABEL_OCTETS or b"\0" in text:
-        raise ValueError("a label is at most 100 ASCII characters")
+        raise ValueError("a label is at most 200 ASCII characters")
     return MAGIC + struct.pack("<BIBB", _FCOMMENT, 0, 0, _UNKNOWN_SYSTEM) + text + b"\0"
 
 
