@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.http.responses import Response
-from headwater.http.routes import LONGEST_TARGET, Match, NoMatch, Request, Route, RouteTable
+from headwater.http.routes import LONGEST_TARGET, HttpRequest, Match, NoMatch, Route, RouteTable
 from headwater.spec.uris import quote_path
 
 SETS = ("files", "s2")
@@ -24,7 +24,7 @@ DOCUMENTS = (
 )
 
 
-async def nothing(_request: Request) -> Response:
+async def nothing(_request: HttpRequest) -> Response:
     return Response(204, b"")
 
 

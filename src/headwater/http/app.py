@@ -21,7 +21,7 @@ from headwater.http.home_page import home_page
 from headwater.http.resources.files import OpenFile
 from headwater.http.resources.handler import ContentHandler, FileHandler
 from headwater.http.responses import Head, RequestFields, Response, fields, line
-from headwater.http.routes import NO_STORE, REVALIDATE, NoMatch, Receive, Request, Route, RouteTable, Scope
+from headwater.http.routes import NO_STORE, REVALIDATE, HttpRequest, NoMatch, Receive, Route, RouteTable, Scope
 from headwater.http.source_access import SourceAccess
 from headwater.source.health import report
 from headwater.source.protocol import ContentProvider, ServableSource
@@ -100,7 +100,7 @@ class Application:
             return _not_allowed(match.allowed)
         else:
             try:
-                response = await route.handler(Request(method, match, request_fields, scope, receive, self._access))
+                response = await route.handler(HttpRequest(method, match, request_fields, scope, receive, self._access))
             except HeadwaterError as fault:
                 if self._on_fault is not None:
                     self._on_fault(fault)
@@ -133,15 +133,15 @@ class Application:
         return await self._access.read(_read, response.file, position, octets)
 
 
-async def _home(request: Request) -> Response:
+async def _home(request: HttpRequest) -> Response:
     return request.respond(200, await request.access.ask(home_page, request.access.source))
 
 
-async def _health(request: Request) -> Response:
+async def _health(request: HttpRequest) -> Response:
     return request.respond(*await request.access.ask(report, request.access.source))
 
 
-async def _no_metrics(_request: Request) -> Response:
+async def _no_metrics(_request: HttpRequest) -> Response:
     return responses.text(404, "metrics are not switched on here")
 
 

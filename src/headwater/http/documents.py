@@ -9,7 +9,7 @@ from headwater.http import responses
 from headwater.http.conditions import accepts_gzip, is_fresh
 from headwater.http.document_cache import CachedDocument, DocumentCache, DocumentRule, Representation
 from headwater.http.responses import RequestFields, Response
-from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, Match, Request, Route
+from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.publish.site import DESCRIPTION_PARTS, ROBOTS, SOURCE_DESCRIPTION, top_names
 
@@ -56,7 +56,7 @@ class DocumentHandler:
             return None
         return self._from_cache(document, fields)
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 while the set is not published."""
         name, set_name, fields = request.match.name, request.match.set_name, request.fields
         rule = DocumentRule(request.route.media_type, request.route.cache)

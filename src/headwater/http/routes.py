@@ -46,7 +46,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     pattern: str
-    handler: Callable[[Request], Awaitable[Response]]
+    handler: Callable[[HttpRequest], Awaitable[Response]]
     method: str = "GET"
     media_type: bytes = b""
     cache: bytes = b""
@@ -82,7 +82,7 @@ class NoMatch(msgspec.Struct, frozen=True):
     text: str
 
 
-class Request(msgspec.Struct, gc=False):
+class HttpRequest(msgspec.Struct, gc=False):
     """A request for a handler: what the target stands for, what ASGI gives for it, and whom to ask."""
 
     method: str

@@ -21,7 +21,7 @@ from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
 from headwater.http.ingest.bearer import bearer_token
 from headwater.http.responses import Response, line
-from headwater.http.routes import Receive, Request, Route, Scope
+from headwater.http.routes import HttpRequest, Receive, Route, Scope
 from headwater.ingest.dit.submission import DitSubmission, NotForUs
 from headwater.ingest.fed.account import Account
 from headwater.ingest.fed.feed import Feed
@@ -110,7 +110,7 @@ class IngestEndpoint:
             Route(name="documents", method="POST", pattern=DIT_PATH, handler=self.answer),
         )
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> Response:
         """The response to a POST request."""
         if self._under_way >= self._limits.at_once:
             return _refused(503, "too much is being announced at this moment", line(b"retry-after", b"5"))

@@ -15,7 +15,7 @@ from typing import Final
 from headwater.http.metrics.counters import BOUNDS, FIRST_BUCKET, OCTETS, SECONDS, RequestCounters
 from headwater.http.metrics.text_format import CONTENT_TYPE, Family, Histogram, Labels, exposition
 from headwater.http.responses import Response
-from headwater.http.routes import NO_STORE, Request, Route
+from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.source.health import ObservableSource, records, shows, waits
 from headwater.version import __version__
@@ -59,7 +59,7 @@ class MetricsPage:
         """The row of the page."""
         return Route(name="metrics", pattern="/metrics", handler=self.answer, media_type=CONTENT_TYPE, cache=NO_STORE)
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> Response:
         """The page as a response."""
         return request.respond(200, await request.access.ask(self.page))
 

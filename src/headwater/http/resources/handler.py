@@ -13,7 +13,7 @@ from headwater.http.resources.contents import SMALL_OCTETS, content_response
 from headwater.http.resources.files import OpenFile, ResourceFolder
 from headwater.http.resources.header_cache import LookupNeeded, LookupResult, ResourceHeaderCache, ResourceHeaders
 from headwater.http.responses import Head, RequestFields, Response, line
-from headwater.http.routes import Match, Request, Route
+from headwater.http.routes import HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.publish.site import capability_list_name
 from headwater.source.protocol import ContentProvider
@@ -54,7 +54,7 @@ class FileHandler:
             return None
         return self._respond(match, fields, is_head=False)
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 while the set is not published."""
         match, fields, is_head = request.match, request.fields, request.is_head
         set_name = match.set_name
@@ -119,7 +119,7 @@ class ContentHandler:
             return None
         return self._respond(match, fields, is_head=False)
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 while the set is not published."""
         match = request.match
         if not await self._access.is_published(match.set_name):

@@ -50,7 +50,7 @@ class ResourceHeaders(msgspec.Struct, frozen=True, gc=False):
 
 
 class LookupNeeded(Exception):
-    """The catalog has to be asked, and that may wait for the network: ask `Lookups`, then come again."""
+    """The catalog has to be asked, and that may wait for the network: ask `BatchLookup`, then come again."""
 
 
 class LookupResult(msgspec.Struct, frozen=True, gc=False):
