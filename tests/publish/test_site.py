@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.publish.capabilities import CAPABILITIES
+from headwater.publish.rendering.documents import capability_list
 from headwater.publish.site import (
     RESERVED,
     BadSite,
@@ -125,3 +127,12 @@ def test_where_everything_lies() -> None:
 )
 def test_only_pages_and_segments_are_ever_swept(name: str, is_part: bool) -> None:
     assert is_part_name("s", name) is is_part
+
+
+def test_the_capability_list_has_one_entry_for_each_listed_row_of_the_table() -> None:
+    site = Site(base_url="http://h")
+    _head, entries = capability_list(site, site.settings("files"))
+    listed = [row for row in CAPABILITIES if row.is_listed]
+    assert [one.capability for one in entries] == [row.name for row in listed]
+    assert [one.loc for one in entries] == [f"http://h/files/{row.top.name}" for row in listed]
+    assert len({document.name for row in CAPABILITIES for document in row.documents}) == 6

@@ -11,20 +11,21 @@ from headwater.http.document_cache import CachedDocument, DocumentCache, Documen
 from headwater.http.responses import RequestFields, Response
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
+from headwater.publish.capabilities import CAPABILITIES, XML, CacheRule
 from headwater.publish.site import DESCRIPTION_PARTS, ROBOTS, SOURCE_DESCRIPTION, top_names
 
-_XML = b"application/xml; charset=utf-8"
+_XML = XML.encode("ascii")
 _TEXT = b"text/plain; charset=utf-8"
+_CACHE = {CacheRule.BRIEF: BRIEF, CacheRule.REVALIDATE: REVALIDATE, CacheRule.IMMUTABLE_WHEN_CLOSED: IMMUTABLE}
 _DOCUMENTS = (
     (f"/{SOURCE_DESCRIPTION}", _XML, BRIEF),
     (f"/{DESCRIPTION_PARTS}{{number}}.xml", _XML, BRIEF),
     (f"/{ROBOTS}", _TEXT, BRIEF),
-    ("/{set}/capabilitylist.xml", _XML, BRIEF),
-    ("/{set}/resourcelist.xml", _XML, REVALIDATE),
-    ("/{set}/resourcelist/{number}.xml", _XML, REVALIDATE),
-    ("/{set}/changelist.xml", _XML, REVALIDATE),
-    ("/{set}/changelist/{number}.xml", _XML, IMMUTABLE),
-    ("/{set}/changelist/open.xml", _XML, REVALIDATE),
+    *(
+        (f"/{{set}}/{document.name}", document.media_type.encode("ascii"), _CACHE[document.cache])
+        for capability in CAPABILITIES
+        for document in capability.documents
+    ),
 )
 """Pattern, media type and cache rule; a segment is immutable once it is closed."""
 

@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from html import escape
 
 from headwater.catalog.interface import SetState
+from headwater.publish.capabilities import CAPABILITIES
 from headwater.publish.site import (
     ROBOTS,
     SOURCE_DESCRIPTION,
     SetSettings,
     Site,
-    capability_list_name,
-    change_list_name,
-    resource_list_name,
 )
 from headwater.source.health import ObservableSource, shows, waits
 
@@ -68,10 +66,7 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], read
     if state is None or not ready:
         return f'<tr><td>{name}</td><td class="n">–</td><td colspan="2">being prepared</td></tr>'
     last = state.last_at.strftime("%Y-%m-%d %H:%M:%S") if state.last_at else "–"
-    places = (
-        ("Capability List", capability_list_name),
-        ("Resource List", resource_list_name),
-        ("Change List", change_list_name),
+    links = ", ".join(
+        f'<a href="{escape(site.url(f"{settings.name}/{row.top.name}"))}">{row.title}</a>' for row in CAPABILITIES
     )
-    links = ", ".join(f'<a href="{escape(site.url(place(settings.name)))}">{label}</a>' for label, place in places)
     return f'<tr><td>{name}</td><td class="n">{state.count:,}</td><td>{last}</td><td>{links}</td></tr>'

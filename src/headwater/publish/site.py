@@ -16,6 +16,14 @@ import msgspec
 
 from headwater.catalog.weights import URI_PREFIX_OCTETS
 from headwater.errors import UsageFault
+from headwater.publish.capabilities import (
+    CAPABILITIES,
+    CAPABILITY_LIST,
+    CHANGE_LIST,
+    NUMBER,
+    RESOURCE_LIST,
+    part_name,
+)
 from headwater.spec.writer import Profile
 from headwater.spec.writing.xml_text import escape
 
@@ -34,7 +42,11 @@ DESCRIPTION_ENTRIES = 20_000
 """So many sets fit into one Source Description: within 50 MB even when each has the longest URLs (RS-LIM-01)."""
 
 _SET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
-_PART = re.compile(r"[0-9]{5,}\.xml\Z")
+_PART = re.compile(
+    "(?:"
+    + "|".join(re.escape(row.parts.name).replace(re.escape(NUMBER), "[0-9]{5,}") for row in CAPABILITIES if row.parts)
+    + r")\Z"
+)
 _URL_TEXT = re.compile(r"[!-~]+\Z")
 _UNFIT_IN_URL = re.compile(r"[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
 
@@ -154,43 +166,42 @@ def source_description_part_name(number: int) -> str:
 
 def capability_list_name(set_name: str) -> str:
     """The set's Capability List."""
-    return f"{set_name}/capabilitylist.xml"
+    return f"{set_name}/{CAPABILITY_LIST.top.name}"
 
 
 def resource_list_name(set_name: str) -> str:
     """The set's Resource List, or the index of its pages."""
-    return f"{set_name}/resourcelist.xml"
+    return f"{set_name}/{RESOURCE_LIST.top.name}"
 
 
 def resource_page_name(set_name: str, number: int) -> str:
     """One page, where there are several."""
-    return f"{set_name}/resourcelist/{number:05d}.xml"
+    return f"{set_name}/{part_name(RESOURCE_LIST, number)}"
 
 
 def change_list_name(set_name: str) -> str:
     """The set's Change List, or the index of its segments."""
-    return f"{set_name}/changelist.xml"
+    return f"{set_name}/{CHANGE_LIST.top.name}"
 
 
 def change_segment_name(set_name: str, number: int) -> str:
     """One segment, where there are several; it keeps this name when it is closed."""
-    return f"{set_name}/changelist/{number:05d}.xml"
+    return f"{set_name}/{part_name(CHANGE_LIST, number)}"
 
 
 def open_change_list_name(set_name: str) -> str:
     """The copy of the open segment that is always at the same place."""
-    return f"{set_name}/changelist/open.xml"
+    return f"{set_name}/{CHANGE_LIST.others[0].name}"
 
 
-def top_names(set_name: str) -> tuple[str, str, str]:
+def top_names(set_name: str) -> tuple[str, ...]:
     """The documents that every published set has."""
-    return capability_list_name(set_name), resource_list_name(set_name), change_list_name(set_name)
+    return tuple(f"{set_name}/{row.top.name}" for row in CAPABILITIES)
 
 
 def is_part_name(set_name: str, name: str) -> bool:
     """Whether `name` is that of a page or a numbered segment of the set: what may be cleaned away as a stray."""
-    folder, _, file = name.removeprefix(f"{set_name}/").partition("/")
-    return name.startswith(f"{set_name}/") and folder in {"resourcelist", "changelist"} and bool(_PART.match(file))
+    return name.startswith(f"{set_name}/") and bool(_PART.match(name.removeprefix(f"{set_name}/")))
 
 
 def resource_prefix(base_url: str, set_name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.interface import Recorded, Resource, Segment
+from headwater.publish.capabilities import CAPABILITIES
 from headwater.publish.site import (
     SOURCE_DESCRIPTION,
     SetSettings,
@@ -73,8 +74,9 @@ def capability_list(site: Site, settings: SetSettings) -> tuple[Document, list[E
     """The Capability List of a set: exactly one entry for each capability (RS-CAP-05), no `lastmod` (RS-CAP-10)."""
     up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
     entries = [
-        Entry(loc=site.url(resource_list_name(settings.name)), capability="resourcelist"),
-        Entry(loc=site.url(change_list_name(settings.name)), capability="changelist"),
+        Entry(loc=site.url(f"{settings.name}/{row.top.name}"), capability=row.name)
+        for row in CAPABILITIES
+        if row.is_listed
     ]
     return _head(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up)), entries
 

@@ -1,0 +1,91 @@
+"""The table of capabilities: what a set offers, with file names, media type and cache rule of its documents.
+
+Whoever names, lists, serves or links a document of a set reads this table: the Capability List, the names in `site`,
+the server's routes and its page for people.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import msgspec
+
+from headwater.spec.kinds import RULES, Kind
+
+XML = "application/xml; charset=utf-8"
+NUMBER = "{number}"
+"""Stands for a number of five digits or more in the name of a part."""
+
+
+class CacheRule(Enum):
+    """How long a cache may keep a document."""
+
+    BRIEF = auto()
+    """For a minute."""
+    REVALIDATE = auto()
+    """It is asked for each time."""
+    IMMUTABLE_WHEN_CLOSED = auto()
+    """For good once it is closed (AMB-62), else as REVALIDATE."""
+
+
+class SetDocument(msgspec.Struct, frozen=True):
+    """A document of a set: its name below the set's folder, which of them may be cached how, and its media type."""
+
+    name: str
+    cache: CacheRule
+    media_type: str = XML
+
+
+class Capability(msgspec.Struct, frozen=True, kw_only=True):
+    """One row: a kind of document that a set offers.
+
+    `top` is the document that every published set has, `parts` are those that an index groups (`name` with NUMBER),
+    `others` further ones. Capabilities that are `listed` have an entry in the Capability List (RS-CAP-05).
+    """
+
+    kind: Kind
+    top: SetDocument
+    parts: SetDocument | None = None
+    others: tuple[SetDocument, ...] = ()
+    is_listed: bool = True
+
+    @property
+    def name(self) -> str:
+        """The value of `capability` (RS-CAP-05)."""
+        name = RULES[self.kind].capability
+        assert name is not None
+        return name
+
+    @property
+    def title(self) -> str:
+        """The standard's name of the kind of document."""
+        return RULES[self.kind].title
+
+    @property
+    def documents(self) -> tuple[SetDocument, ...]:
+        """All of its documents."""
+        return (self.top, *((self.parts,) if self.parts else ()), *self.others)
+
+
+CAPABILITY_LIST = Capability(
+    kind=Kind.CAPABILITY_LIST, top=SetDocument("capabilitylist.xml", CacheRule.BRIEF), is_listed=False
+)
+RESOURCE_LIST = Capability(
+    kind=Kind.RESOURCE_LIST,
+    top=SetDocument("resourcelist.xml", CacheRule.REVALIDATE),
+    parts=SetDocument(f"resourcelist/{NUMBER}.xml", CacheRule.REVALIDATE),
+)
+CHANGE_LIST = Capability(
+    kind=Kind.CHANGE_LIST,
+    top=SetDocument("changelist.xml", CacheRule.REVALIDATE),
+    parts=SetDocument(f"changelist/{NUMBER}.xml", CacheRule.IMMUTABLE_WHEN_CLOSED),
+    others=(SetDocument("changelist/open.xml", CacheRule.REVALIDATE),),
+)
+CAPABILITIES = (CAPABILITY_LIST, RESOURCE_LIST, CHANGE_LIST)
+"""In the order in which the Capability List and the page for people name them."""
+
+
+def part_name(capability: Capability, number: int) -> str:
+    """The name of one numbered document below the set's folder."""
+    assert capability.parts is not None
+    return capability.parts.name.replace(NUMBER, f"{number:05d}")
