@@ -22,9 +22,9 @@ from typing import BinaryIO
 
 import msgspec
 
+from headwater.processors import processors
 from headwater.publish.rendering.worker import RenderJob, WorkerReply, WorkerRequest
 from headwater.publish.store_writer import read_range
-from headwater.storage.processors import processors
 
 POOL_ENTRIES = 60_000
 """With fewer entries to render, starting processes takes as long as it saves."""

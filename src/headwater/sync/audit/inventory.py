@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from headwater.processors import processors
 from headwater.progress import Listener, Progress
 from headwater.storage.database import Database, Row, Transaction
-from headwater.storage.processors import processors
 from headwater.sync.audit.hash_pool import PARALLEL_FROM, HashRequest, HashResult, hash_all
 from headwater.sync.state.schema import FOLDER
 from headwater.sync.transfer.verification import digests_of

@@ -22,7 +22,7 @@ from typing import IO, Generic, Protocol, TypeVar
 
 from headwater.ingest.folder.hashing import worker
 from headwater.ingest.folder.hashing.worker import HashRequest, HashResult, read_file
-from headwater.storage.processors import processors
+from headwater.processors import processors
 
 BLOCK_FILES = 128
 BLOCK_OCTETS = 4 << 20
