@@ -11,7 +11,9 @@ import pytest
 from headwater.catalog.interface import SetState
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.http.routes import Match, NoMatch
+from headwater.progress import Notice
 from headwater.publish import plan
+from headwater.publish.publication_state import decode_publication, encode_publication
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import BadSite, SetSettings, Site
 from headwater.spec.kinds import Kind
@@ -127,6 +129,35 @@ def test_many_sets_are_looked_up_by_name() -> None:
     assert [site.position(name) for name in ("s0", "s29999")] == [0, 29_999]
     with pytest.raises(BadSite):
         site.settings("s30000")
+
+
+@pytest.mark.parametrize("noted", [{"base_url": ""}, {"base_url": "", "uris": ""}])
+def test_a_set_that_an_older_version_has_published_stays_named(tmp_path: Path, noted: dict[str, str]) -> None:
+    """Whatever its resource base was: that has not been noted, but where the documents are tells."""
+    world = World(tmp_path, sets=(SetSettings(name="a", resource_base="https://files.example/x"),))
+    world.begin(1, "a")
+    world.publish(name="a")
+    published = decode_publication(world.catalog.state("a").notes)
+    world.catalog.note("a", encode_publication(msgspec.structs.replace(published, **noted)))
+    world.begin(1, "b")
+    site = Site(base_url=BASE, sets=(SetSettings(name="b"),))
+    world.publisher = Publisher(world.catalog, world.store, site, world.now, keep_others=True)
+    world.publish(name="b")
+    assert [one.loc for one in _read(world, WELL_KNOWN)[1]] == [f"{BASE}/{name}/capabilitylist.xml" for name in "ab"]
+
+
+def test_a_set_without_documents_is_not_told_of(tmp_path: Path) -> None:
+    world = World(tmp_path, sets=(SetSettings(name="a"),))
+    world.begin(1, "a")
+    world.publish(name="a")
+    for name in list(world.store.names("a/")):
+        world.store.remove(name)
+    world.begin(1, "b")
+    site = Site(base_url="https://elsewhere.example", sets=(SetSettings(name="b"),))
+    told: list[object] = []
+    world.publisher = Publisher(world.catalog, world.store, site, world.now, told.append, keep_others=True)
+    world.publish(name="b")
+    assert [one for one in told if isinstance(one, Notice)] == []
 
 
 def test_a_set_that_comes_late_is_named_though_others_are_missing(tmp_path: Path) -> None:

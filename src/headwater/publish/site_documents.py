@@ -10,7 +10,6 @@ from headwater import notices
 from headwater.catalog.interface import Catalog, SetState, UnknownSet
 from headwater.progress import Listener, Notice
 from headwater.publish import plan
-from headwater.publish.history_reset import uri_fingerprint
 from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.publication_state import PublicationState, decode_publication, fingerprint
 from headwater.publish.rendering import documents
@@ -20,11 +19,12 @@ from headwater.publish.site import (
     SOURCE_DESCRIPTION,
     Site,
     capability_list_name,
-    resource_prefix,
+    resource_list_name,
     source_description_name,
     top_names,
 )
 from headwater.publish.store_writer import Store, StoreWriter
+from headwater.spec.writing.xml_text import escape
 
 
 class SiteDocuments:
@@ -189,9 +189,10 @@ class SiteDocuments:
             publication = decode_publication(state.notes)
             if state.name in mine or publication.is_first:
                 continue
+            if self._store.get(capability_list_name(state.name)) is None:
+                continue
             if self._is_here(state.name, publication):
-                if self._store.get(capability_list_name(state.name)) is not None:
-                    yield state.name
+                yield state.name
                 continue
             text = f"the set {state.name!r} was published for another base URL: it is no longer named"
             self._listener(Notice(notices.OTHER_BASE, text))
@@ -200,11 +201,17 @@ class SiteDocuments:
         return StoreWriter(self._store, self._site.profile, self._may_write, self._integrity.etags)
 
     def _is_here(self, name: str, publication: PublicationState) -> bool:
-        """Whether a set was published at the site's base URL; an older version has noted a digest alone."""
-        base_url = self._site.base_url
+        """Whether a set was published at the site's base URL.
+
+        An older version has not noted it; then the Capability List names a document below it.
+        """
         if publication.base_url:
-            return publication.base_url == base_url
-        return publication.uris == uri_fingerprint(base_url, resource_prefix(base_url, name))
+            return publication.base_url == self._site.base_url
+        held = self._store.open(capability_list_name(name))
+        if held is None:
+            return False
+        with held[1] as file:
+            return escape(self._site.url(resource_list_name(name))).encode() in file.read()
 
     def _is_whole(self) -> bool:
         sets = self._site.sets
