@@ -11,6 +11,7 @@ import pytest
 
 from headwater.catalog.interface import Delete, Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.publish.publication_state import PublicationState
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site, change_list_name, resource_list_name
 from headwater.publish.store_writer import DocumentMark, decode_mark
@@ -287,6 +288,26 @@ def test_another_catalog_that_was_opened_at_the_same_time_is_a_gap(world: World)
     world.catalog.load("files", [put("r0", 1)])
     world.catalog.open("files", opened)
     assert world.catalog.state("files").opened_at == opened
+    world.publish()
+    assert _is_gap(world, position)
+    assert world.look().state == world.truth()
+
+
+def test_a_catalog_of_the_first_publication_is_a_gap(tmp_path: Path) -> None:
+    """The copy was made while the set was published first: its generation is the one of all that came after."""
+    world = World(tmp_path)
+    world.begin(3)
+    world.publisher.history.with_generation("files", PublicationState())
+    world.catalog.close()
+    older = world.folder / "older.sqlite"
+    shutil.copy(world.folder / "catalog.sqlite", older)
+    world.catalog = SqliteCatalog(world.folder / "catalog.sqlite", limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    world.record(put("forgotten", 1))
+    world.publish()
+    position = _last_stated(world)
+    world.catalog = SqliteCatalog(older, limits=LIMITS)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
     world.publish()
     assert _is_gap(world, position)
     assert world.look().state == world.truth()

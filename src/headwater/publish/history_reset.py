@@ -105,7 +105,9 @@ class HistoryReset:
 
     def _is_due(self, state: SetState, publication: PublicationState) -> bool:
         if publication.is_first:  # what a publication has left that was cut off has the generation that it noted
-            return bool(self._stored(state.name).generations - {publication.generation or "none"})
+            stored = self._stored(state.name)
+            is_foreign = bool(stored.generations - {publication.generation or "none"})
+            return is_foreign or (stored.last is not None and not self._is_logged(state, stored.last))
         uris = uri_fingerprint(self._site.base_url, self._site.resource_prefix(state.name))
         moved = bool(publication.open.name) and publication.uris not in ("", uris)
         return moved or self._is_newer(state, publication)
