@@ -335,9 +335,14 @@ def is_row_key(key: RowKey) -> bool:
 
 
 def check_after(now: SetState, after: SetState | None) -> None:
-    """Raise Moved when the set is not as it was seen: changes or rows were written, or a fence put up since."""
+    """Raise Moved when the set is not as it was seen.
+
+    It was opened, changes or rows were written, or a fence was put up since.
+    """
     if after is None:
         return
+    if now.opened_at != after.opened_at:
+        raise Moved("the set was opened", where=now.name)
     if now.last_seq != after.last_seq:
         raise Moved(f"the newest change is {now.last_seq} and no longer {after.last_seq}", where=now.name)
     if now.fence != after.fence:

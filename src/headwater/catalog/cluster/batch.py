@@ -89,9 +89,9 @@ def load(turn: Turn, extents: Extents, batch: Batch) -> int:
     """Apply events without logging changes; the live count. Raises WrongPhase, Unacceptable, Moved."""
     events = batch.events
     before, name = turn.head, turn.name
+    check_after(state_of(before), batch.seen)
     if before.opened_us is not None:
         raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
-    check_after(state_of(before), batch.seen)
     uris = ledger.uris_of(events)
     places = _places(turn, extents, uris, batch.limits)
     arrivals = ledger.arrivals(places, events)

@@ -159,6 +159,16 @@ class StateContract:
             catalog.load("s", [up("a")], after=seen, state=StateUpdate([StateRow("k", "b")]))
         assert (catalog.row_counts("s"), catalog.resources("s")) == ({"k": 1}, [])
 
+    def test_who_has_seen_a_set_that_was_opened_since_decides_anew(self, catalog: Catalog, backend: Backend) -> None:
+        seen = catalog.create("s")
+        backend.again(catalog).open("s", at(0))
+        for events in ([], [up("a")]):
+            with pytest.raises(Moved):
+                catalog.load("s", events, after=seen, state=StateUpdate([StateRow("k", "b")]))
+            with pytest.raises(Moved):
+                catalog.record("s", events, at(1), after=seen, state=StateUpdate([StateRow("k", "b")]))
+        assert (catalog.row_counts("s"), catalog.resources("s")) == ({}, [])
+
     def test_the_publisher_moves_nothing(self, catalog: Catalog) -> None:
         """Neither a note nor a mark nor an end of a segment stands in the way of what was decided before."""
         opened(catalog)

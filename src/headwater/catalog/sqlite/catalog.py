@@ -131,10 +131,10 @@ class SqliteCatalog:
         writes = ledger.row_writes(state)
         with self._database.write() as transaction:
             head = head_of(transaction, name)
-            if head.opened:
-                raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
             if after is not None:
                 ledger.check_after(read_state(transaction, name), after)
+            if head.opened:
+                raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
             write_rows(transaction, head, writes)
             places = read_places(transaction, head, events, self.limits)
             arrivals = ledger.arrivals(places, events)
