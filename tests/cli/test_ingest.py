@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.state import StateRow, StateUpdate
 from headwater.cli import run
 from tests.ingest.fed import change, resource
 
@@ -73,6 +75,19 @@ def test_a_first_load_then_a_feed(place: Place, capfd: pytest.CaptureFixture[str
     status, told = ingest(capfd, "events", feed, *place.options)
     assert (status, told["first_seq"], told["last_seq"]) == (0, 1, 2)
     assert place.log() == [("deleted", "x"), ("created", "y")]
+
+
+def test_a_run_of_one_batch_takes_away_what_is_too_old(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+    one = place.file("one", lines({"path": "x"}))
+    ingest(capfd, "events", one, *place.options)
+    catalog = SqliteCatalog(place.folder / "state" / "catalog.sqlite")
+    catalog.record("s", [], dt.datetime.now(dt.UTC), state=StateUpdate([StateRow("gone", "old", rank=1)]))
+    status, told = ingest(capfd, "events", one, *place.options, "--dry-run")
+    assert catalog.row_counts("s") == {"gone": 1}
+    status, told = ingest(capfd, "events", one, *place.options)
+    assert (status, told["ignored"]) == (0, 1)
+    assert catalog.row_counts("s") == {}
+    catalog.close()
 
 
 def test_bad_lines_are_named_and_the_others_taken(place: Place, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from tools.engines.engine import Engine
 
+from headwater.catalog import ledger
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Catalog, Metadata, Moved, Upsert
@@ -35,6 +36,7 @@ from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.locations import Locations
 from headwater.ingest.fed.old_memory import OldMemory, refuse_old_memory
 from headwater.ingest.fed.pairs import Half, State, Unpaired
+from headwater.ingest.fed.reciprocity import MOST_LINKS
 from headwater.spec.records import Change
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
@@ -257,6 +259,76 @@ def test_what_another_has_remembered_meanwhile_is_not_forgotten(ground: Ground) 
 
     feed.attempt(work)
     assert found == [frozenset(), {b"k"}]
+
+
+def test_what_another_has_opened_meanwhile_is_recorded(tmp_path: Path) -> None:
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    feed, load = feed_of(catalog), catalog.load
+
+    def opened(*arguments: Any, **named: Any) -> int:
+        catalog.open("s", NOW)
+        return load(*arguments, **named)
+
+    catalog.load = opened  # type: ignore[method-assign]
+    assert take(feed, "a") == [1]
+    catalog.close()
+
+
+def test_a_sweep_lets_a_set_be_that_nobody_sees_or_that_is_opened(tmp_path: Path) -> None:
+    """Of a restore that has failed a cluster has rows, and no set: it is no matter of the batch that was recorded."""
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    catalog.create("s")
+    old = Effects(gone={"g": 1}, halves={"h": half("h", 1)})
+    catalog.load("s", [], state=IngestState(catalog, "s").update(old, NOW))
+    counted, load = catalog.sets_with_rows, catalog.load
+    catalog.sets_with_rows = lambda *arguments: {"hidden": 1, **counted(*arguments)}  # type: ignore[method-assign]
+
+    def opened(*arguments: Any, **named: Any) -> int:
+        catalog.open("s", NOW)
+        return load(*arguments, **named)
+
+    catalog.load = opened  # type: ignore[method-assign]
+    sweep(catalog, later(SEEN_SECONDS + 5))
+    assert catalog.row_counts("s") == {"gone": 1, "half": 1}
+    sweep(catalog, later(SEEN_SECONDS + 5))
+    assert catalog.row_counts("s") == {"half": 1}
+    assert unpaired(catalog) == {"s": Unpaired(1, None)}
+    catalog.close()
+
+
+def test_an_answer_that_is_swept_while_it_is_read_is_as_one_that_was_swept_before(tmp_path: Path) -> None:
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    keep(catalog, "s", Effects(progress=Progress(key="key", lines=1, digest=b"d", part=b"[]", complete=True)))
+    feed, taken = feed_of(catalog), IngestState.taken
+
+    def swept(key: str) -> object:
+        found = taken(feed.state, key)
+        sweep(catalog, later(REQUEST_SECONDS + 5))
+        return found
+
+    feed.state.taken = swept  # type: ignore[method-assign,assignment]
+    assert feed.request("key") is None
+    catalog.close()
+
+
+def test_a_resource_of_which_many_speak_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of it is bounded as its links are, and a row as well (DIT-24)."""
+    monkeypatch.setattr(ledger, "LARGEST_VALUE", 20_000)
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    feed = feed_of(catalog)
+    feed.open()
+    links = [{"rel": "describedby", "href": "http://h/schema"}]
+    for start in range(0, 2_000, 500):
+        paths = [f"{number:04}" for number in range(start, start + 500)]
+        lines = [msgspec.json.encode({"path": path, "links": links}) for path in paths]
+        outcomes = take_lines(feed, [Line(number, text) for number, text in enumerate(lines, 1)])
+        assert {one.status for one in outcomes} == {200}
+    assert catalog.state("s").count == 2_000
+    take(feed, "schema")
+    assert len(catalog.get("s", ["schema"])["schema"].metadata.links) == MOST_LINKS
+    take(feed, "0000")
+    assert ("describedby", "0000") not in feed.state.about(["schema"])["schema"]
+    catalog.close()
 
 
 def test_what_is_answered_again_is_made_sure_of(tmp_path: Path) -> None:

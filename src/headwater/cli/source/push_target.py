@@ -79,6 +79,8 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
         if not options["dry_run"]:
             _begin(feed, options)
         yield feed
+        if not options["dry_run"]:
+            feed.sweep()  # of few batches, of which none would do it
 
 
 def _locked(state: Path) -> StateLock:

@@ -178,9 +178,13 @@ class Feed:
             accepted = self.catalog.record(self.name, events, self.clock(), after=seen, state=update)
             newest = accepted.last or seen.last_seq
         if next(_batches) % SWEEP_EVERY == 0:
-            with suppress(StoreFault):  # the batch is recorded, and the next sweep will do
-                sweep(self.catalog, self.clock())
+            self.sweep()
         return newest
+
+    def sweep(self) -> None:
+        """Take away what is too old to matter, of all sets; where that fails, the next time will do."""
+        with suppress(StoreFault):
+            sweep(self.catalog, self.clock())
 
     def request(self, key: str) -> Request | None:
         """What became of the request with this idempotency key."""

@@ -15,9 +15,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Moved, SetState
+from headwater.catalog.interface import Catalog, Moved, SetState, UnknownSet
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.ingest.fed.pairs import Half, Statement, Unpaired
+from headwater.ingest.fed.reciprocity import MOST_LINKS
 from headwater.spec.moments import to_microseconds
 
 SEEN_SECONDS: Final = 14 * 86_400
@@ -28,8 +29,8 @@ MOST_REQUESTS: Final = 100_000
 """… and how many of them, for each set."""
 SWEEP: Final = 5_000
 """Rows that are too old and taken away at once, at most …"""
-MOST_SWEEPS: Final = 10
-"""… and how often in a row."""
+MOST_SWEEPS: Final = 20
+"""… and how often in a row: more than the batches between two sweeps bring."""
 
 SEEN, GONE, HALF, POSITION = "seen", "gone", "half", "position"
 STATEMENT, ABOUT, REQUEST, ANSWER = "statement", "about", "request", "answer"
@@ -140,13 +141,13 @@ class IngestState:
         return self._read(REQUEST, [key], TakenRequest).get(key)
 
     def request(self, key: str) -> Request | None:
-        """What became of the request with this key."""
+        """What became of the request with this key; whoever relies on it looks whether the set is still as it was."""
         taken = self.taken(key)
         if taken is None:
             return None
         keys = [(ANSWER, _part(key, number)) for number in range(taken.parts)]
         rows = self._catalog.rows(self._name, keys)
-        parts = tuple(rows[one].value for one in keys)
+        parts = tuple(rows[one].value for one in keys if one in rows)  # a sweep may have been in between
         return Request(lines=taken.lines, digest=taken.digest, complete=taken.complete, parts=parts)
 
     def update(self, effects: Effects, now: dt.datetime) -> StateUpdate:
@@ -184,7 +185,7 @@ class IngestState:
                 about.setdefault(target, {})[rel, uri] = None
             yield StateRow(STATEMENT, uri, _pack(tuple(dict.fromkeys(said))) if said else b"")
         for target in sorted(targets):
-            others = tuple(about.get(target, ()))
+            others = tuple(about.get(target, ()))[:MOST_LINKS]  # a row is bounded, and an entry shows no more of them
             yield StateRow(ABOUT, target, _pack(others) if others else b"")
 
     def _read(self, kind: str, keys: Iterable[str], type_: type[T]) -> dict[str, T]:
@@ -201,10 +202,11 @@ def unpaired(catalog: Catalog) -> dict[str, Unpaired]:
     found: dict[str, Unpaired] = {}
     for name in catalog.sets_with_rows(HALF):
         count, oldest = 0, None
-        for row in _every(catalog, name, HALF):
-            count += 1
-            since = msgspec.msgpack.decode(row.value, type=_Since).since
-            oldest = min((one for one in (since, oldest) if one is not None), default=None)
+        with suppress(UnknownSet):  # of a restore that has not ended, which nobody sees
+            for row in _every(catalog, name, HALF):
+                count += 1
+                since = msgspec.msgpack.decode(row.value, type=_Since).since
+                oldest = min((one for one in (since, oldest) if one is not None), default=None)
         if count:
             found[name] = Unpaired(count, oldest)
     return found
@@ -224,8 +226,8 @@ def sweep(catalog: Catalog, now: dt.datetime) -> None:
 def _remove(
     catalog: Catalog, name: str, kind: str, now: dt.datetime, until: int | None, most: int = SWEEP * MOST_SWEEPS
 ) -> None:
-    """Delete the oldest rows of a kind; whoever writes to the set meanwhile goes first."""
-    with suppress(Moved):
+    """Delete the oldest rows of a kind; whoever writes to the set meanwhile, or restores it, goes first."""
+    with suppress(Moved, UnknownSet):
         while most > 0:
             seen = catalog.state(name)
             rows = catalog.rows_of(name, kind, until=until, limit=min(most, SWEEP))
