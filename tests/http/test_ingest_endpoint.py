@@ -70,6 +70,19 @@ def test_a_load_by_http_is_published_when_it_is_opened(tmp_path: Path) -> None:
         assert fed.log() == []
 
 
+def test_a_load_that_is_repeated_with_its_key_gets_the_first_outcome(tmp_path: Path) -> None:
+    """Also the one that has opened the set, when its answer was lost; what was not taken before is too late."""
+    lines: list[object] = [{"path": "a"}, {"bad": 1}]
+    with serving(tmp_path) as fed:
+        first = fed.post("/s/changes?load&open", lines, idempotency_key="k1")
+        assert (first.status, is_open(fed)) == (207, True)
+        again = fed.post("/s/changes?load&open", lines, idempotency_key="k1")
+        assert (again.status, again.body) == (first.status, first.body)
+        assert fed.post("/s/changes?load&open", [{"path": "b"}], idempotency_key="k1").status == 422
+        assert fed.post("/s/changes?load&open", [{"path": "b"}], idempotency_key="k2").status == 409
+        assert fed.log() == []
+
+
 DENIED = [
     ("no token", "/s/changes", None, {}, 401),
     ("a wrong token", "/s/changes", "x" * 32, {}, 401),

@@ -150,13 +150,12 @@ class IngestEndpoint:
     ) -> Response:
         feed = target.feed
         try:
-            if "load" in wishes:
-                if await self._in_thread(lambda: feed.is_open):
-                    raise WrongPhase("the set is open: its first load is over", where=feed.name)
-            else:
+            if "load" not in wishes:
                 await self._in_thread(lambda: _open(feed))
             key_text = None if key is None else key.decode("latin-1")
             submission = await self._in_thread(lambda: Submission(feed, key_text, self._limits.submission))
+            if "load" in wishes and not submission.is_answered and await self._in_thread(lambda: feed.is_open):
+                raise WrongPhase("the set is open: its first load is over", where=feed.name)
         except HeadwaterError as fault:
             return self._failed(fault, b"{}\n")
         response = await self._take(submission, scope, receive)

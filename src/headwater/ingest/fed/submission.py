@@ -106,8 +106,13 @@ class Submission:
             self._take(line)
         if self._is_repeat and not self._reached():
             raise BadKey("this Idempotency-Key was used for another body")
-        if self._batch or (self._key is not None and not (self._before is not None and self._before.complete)):
+        if self._batch or (self._key is not None and not self.is_answered):
             self._flush(complete=True)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether all of it was taken before: it gets the first answer again, or is refused as another one."""
+        return self._before is not None and self._before.complete
 
     @property
     def body(self) -> bytes:
@@ -118,7 +123,7 @@ class Submission:
     def _take(self, line: Line) -> None:
         if self._is_repeat and self._reached():
             self._is_repeat = False
-            if self._before is not None and self._before.complete:
+            if self.is_answered:
                 raise BadKey("this Idempotency-Key was used for another body")
         if self._count >= self._limits.lines:
             self._flush()
