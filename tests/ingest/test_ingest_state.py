@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tools.engines.engine import Engine
 from headwater.catalog import ledger
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Catalog, Metadata, Moved, Upsert
+from headwater.catalog.interface import Catalog, Delete, Metadata, Moved, Resource, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.ingest.fed import feed as feed_module
@@ -328,6 +328,28 @@ def test_a_resource_of_which_many_speak_holds_nothing_up(tmp_path: Path, monkeyp
     assert len(catalog.get("s", ["schema"])["schema"].metadata.links) == MOST_LINKS
     take(feed, "0000")
     assert ("describedby", "0000") not in feed.state.about(["schema"])["schema"]
+    catalog.close()
+
+
+def test_what_is_no_news_is_so_when_it_is_answered(tmp_path: Path) -> None:
+    """Else who announces is told that the set has what it has lost, or never had for good (a node of a cluster)."""
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    feed, held = feed_of(catalog), catalog.get
+    feed.open()
+    assert take(feed, "a") == [1]
+    rivals = [Delete("a")]
+
+    def overtaken(name: str, uris: Sequence[str]) -> dict[str, Resource]:
+        found = held(name, uris)
+        if rivals:
+            catalog.record("s", [rivals.pop()], NOW)
+        return found
+
+    catalog.get = overtaken  # type: ignore[method-assign]
+    assert take(feed, "a") == [3]
+    assert take(feed, "a") == [None]
+    assert take(feed) == []
+    assert catalog.state("s").last_seq == 3
     catalog.close()
 
 

@@ -45,7 +45,7 @@ def take_lines(
             outcomes.append(Outcome(line=line, status=200, seq=seq, reason=told))
         outcomes.sort(key=lambda one: one.line)
         effects = Effects(progress=progress(outcomes) if progress is not None else None)
-        if drafts or progress is not None:
+        if announced or progress is not None:  # that something is no news is as sure as what is recorded
             feed.write(drafts, effects)
         return outcomes
 
