@@ -277,6 +277,28 @@ def test_documents_without_marks_that_the_catalog_does_not_know_are_a_gap(world:
     assert world.look().state == world.truth()
 
 
+def test_a_reset_that_is_cut_off_removes_no_closed_list(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RS-TIME-09, though no mark says that it is closed."""
+    closed = _closed(world)
+    _without_marks(world)
+    world.catalog = SqliteCatalog(world.folder / "new.sqlite", limits=LIMITS)
+    world.begin(3)
+    for _run in range(2):
+        world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.catalog, "note", _killed)
+            with pytest.raises(InterruptedError):
+                world.publisher.history.reset("files")
+    world.publish()
+    assert closed.items() <= _closed(world).items()
+    assert _open(world) == _open_named(world)
+    assert world.look().state == world.truth()
+
+
+def _killed(*_anything: object) -> None:
+    raise InterruptedError
+
+
 def test_another_catalog_that_was_opened_at_the_same_time_is_a_gap(world: World) -> None:
     """Only the generation tells it from the one that was lost."""
     position = _position(world)

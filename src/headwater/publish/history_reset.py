@@ -8,8 +8,8 @@ Destinations hold positions, and trust that every change after them will come. T
 
 The generation id of the history, which the catalog keeps and every document carries in its mark, tells the last of
 these; the number and time of the last published change, which are in the mark of the Change List, tell the second. No
-document is read. Documents without marks (of an older version, or whose compressed forms are lost) are trusted only
-while their digest is the one that the catalog notes.
+document is read for it. Documents without marks (of an older version, or whose compressed forms are lost) are trusted
+only while their digest is the one that the catalog notes.
 
 Then the open Change List is closed later than every time that was stated, and the index names only what follows. So who
 comes back finds a gap and compares with the Resource List (AMB-23, DST-C2); no closed list changes (RS-TIME-09).
@@ -39,6 +39,7 @@ RESET = "reset"
 
 _TICK = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+_HEAD_OCTETS = 8_192
 _NUMBER = re.compile(r"/changelist/([0-9]+)\.xml\Z")
 
 
@@ -150,11 +151,11 @@ class HistoryReset:
     def _close(self, name: str, until: dt.datetime) -> None:
         """Say in the newest numbered Change List that it is closed: who polls it has to look for the next (RS-DST-09).
 
-        Its entries stay as they were published, so their octets are taken over. One without a mark, or damaged, is
-        removed, which sends who polls it to the index as well.
+        Its entries stay as they were published, so their octets are taken over. An open one without a mark, or damaged,
+        is removed, which sends who polls it to the index as well.
         """
         mark = decode_mark(self._store.mark(name))
-        if mark is not None and mark.is_closed:
+        if self._is_closed(name) if mark is None else mark.is_closed:
             return
         is_known = mark is not None and mark.from_ is not None and self._store.is_sound(name)
         held = self._store.open(name) if is_known else None
@@ -170,6 +171,14 @@ class HistoryReset:
             self._store.write(
                 name, chain([head], read_range(file, mark.head_octets, held[0].octets)), lambda: new.encode()
             )
+
+    def _is_closed(self, name: str) -> bool:
+        """Whether a Change List without a mark is closed: what a reset has removed that was cut off was newer."""
+        held = self._store.open(name)
+        if held is None:
+            return False
+        with held[1] as file:
+            return b" until=" in file.read(_HEAD_OCTETS).partition(b"<url>")[0]
 
     def _stored(self, name: str) -> StoredHistory:
         """The history that the documents of a set in the store tell."""
