@@ -345,12 +345,14 @@ def test_mass_deletions_are_held_back(bench: Bench, accident: str) -> None:
         (["--exclude", "a//b"], Exit.USAGE, "HW-ING-01"),
         (["--hash", "crc32"], Exit.USAGE, "HW-OWN-04"),
         (["--state", "/proc/nowhere"], Exit.STORE, "HW-OWN-02"),
-        (["--to", "/proc/nowhere", "--state", "/tmp"], Exit.STORE, "HW-STO-11"),
+        (["--to", "/proc/nowhere", "--state", "{base}/state"], Exit.STORE, "HW-STO-11"),
     ],
 )
-def test_what_cannot_be_is_said(bench: Bench, arguments: Sequence[str], status: Exit, code: str) -> None:
+def test_what_cannot_be_is_said(
+    bench: Bench, tmp_path: Path, arguments: Sequence[str], status: Exit, code: str
+) -> None:
     bench.put("a")
-    bench.run(*arguments, status=status)
+    bench.run(*(argument.format(base=tmp_path) for argument in arguments), status=status)
     assert code in bench.stderr
     assert "Traceback" not in bench.stderr
 
