@@ -29,7 +29,7 @@ from headwater.simulate.resources import Filler, SyntheticResources
 from headwater.simulate.settings import ChangeSettings, SourceSettings
 from headwater.simulate.simulation import Simulation
 from headwater.source.configured_source import CATALOG, DOCUMENTS, utc_now
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 from headwater.storage.folder_store import FolderStore
 
 CHANGES = 1_000
@@ -140,7 +140,7 @@ def changed(resources: SyntheticResources, size: int, version: int) -> list[Even
     """Updates spread over the first pages: a change is an update of its number, so nobody has to be asked."""
     width = min(size, PAGES * 50_000)
     numbers = [(place * width // CHANGES + version * 7) % width for place in range(CHANGES)]
-    events = [resources.event(Change.UPDATED, number, version, utc_now()) for number in numbers]
+    events = [resources.event(ChangeKind.UPDATED, number, version, utc_now()) for number in numbers]
     assert all(isinstance(event, Upsert) for event in events)
     return events
 

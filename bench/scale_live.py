@@ -26,7 +26,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.rows import Row
-from headwater.catalog.places import open_catalog
+from headwater.catalog.catalog_url import open_catalog
 from headwater.simulate.settings import ChangeSettings, SourceSettings, read_mix
 from headwater.simulate.simulation import Simulation
 from headwater.source.configured_source import CATALOG

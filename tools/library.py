@@ -30,7 +30,7 @@ CHAPTERS = {
     "Publish a folder": ("publish_folder", "PublishReport"),
     "Read documents": ("read_document", "read_bytes", "Reading", "WholeReading", "Reader", "Warned"),
     "Write documents": ("write_file", "write_document", "DocumentWriter", "Profile"),
-    "What documents say": ("Document", "Entry", "Link", "Change", "Kind", "Digest"),
+    "What documents say": ("Document", "Entry", "Link", "ChangeKind", "Kind", "Digest"),
     "Progress and notes": ("Listener", "Progress", "Notice", "Done"),
     "Errors": (
         "HeadwaterError",

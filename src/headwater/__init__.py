@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headwater.spec.reader import read_bytes as read_bytes
     from headwater.spec.reader import read_document as read_document
     from headwater.spec.reading.reader_warnings import Warned as Warned
-    from headwater.spec.records import Change as Change
+    from headwater.spec.records import ChangeKind as ChangeKind
     from headwater.spec.records import Document as Document
     from headwater.spec.records import Entry as Entry
     from headwater.spec.records import Link as Link
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuditReport",
-    "Change",
+    "ChangeKind",
     "CopyStatus",
     "Digest",
     "Document",
@@ -104,7 +104,7 @@ _HOMES = {
     "headwater.spec.kinds": "Kind",
     "headwater.spec.reading.reader_warnings": "Warned",
     "headwater.spec.reader": "Reader Reading WholeReading read_bytes read_document",
-    "headwater.spec.records": "Change Document Entry Link",
+    "headwater.spec.records": "ChangeKind Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit.auditor": "audit=audit_folder",
     "headwater.sync.explore": "ExploreReport explore=explore_source",

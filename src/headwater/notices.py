@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Known(NamedTuple):
+class KnownNotice(NamedTuple):
     """One notice as the reference shows it."""
 
     code: str
@@ -16,12 +16,12 @@ class Known(NamedTuple):
     advice: str
 
 
-NOTICES: dict[str, Known] = {}
+NOTICES: dict[str, KnownNotice] = {}
 """Every notice, by its code."""
 
 
 def _known(code: str, meaning: str, advice: str) -> str:
-    NOTICES[code] = Known(code, meaning, advice)
+    NOTICES[code] = KnownNotice(code, meaning, advice)
     return code
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.places import open_catalog
 from headwater.progress import Notice, Progress
 from headwater.storage.cluster import Cluster
 from tests.catalog.clusters import Running, access, prefix

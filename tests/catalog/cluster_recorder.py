@@ -3,7 +3,7 @@ held at a named step of its work, to be killed or stopped there.
 
     python -m tests.catalog.cluster_recorder PLACE WRITER record|record-at-once|load FIRST END [STEP COUNT]
 
-`STEP` is a method of `Turn`: at its `COUNT`th call the process says `held` and goes on when it is told a line.
+`STEP` is a method of `SetWriter`: at its `COUNT`th call the process says `held` and goes on when it is told a line.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import datetime as dt
 import sys
 from typing import Any
 
+from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.cluster import batch as batch_module
-from headwater.catalog.cluster.turn import Turn
-from headwater.catalog.places import open_catalog
+from headwater.catalog.cluster.set_writer import SetWriter
 from headwater.progress import Notice, Progress
 from headwater.storage import cluster
 from tests.catalog.recorder import LIMITS, START, batch, rows, say
@@ -48,10 +48,10 @@ def tell(event: Notice | Progress) -> None:
 
 def hold(step: str, count: int) -> None:
     """Stand still at a step, once."""
-    method = getattr(Turn, step)
+    method = getattr(SetWriter, step)
     calls = 0
 
-    def held(turn: Turn, *arguments: Any, **named: Any) -> Any:
+    def held(turn: SetWriter, *arguments: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == count:
@@ -59,7 +59,7 @@ def hold(step: str, count: int) -> None:
             sys.stdin.readline()
         return method(turn, *arguments, **named)
 
-    setattr(Turn, step, held)
+    setattr(SetWriter, step, held)
 
 
 if __name__ == "__main__":

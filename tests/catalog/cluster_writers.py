@@ -14,7 +14,7 @@ from typing import Self
 
 from headwater.catalog.interface import Accepted, Catalog, Delete
 from headwater.catalog.verify import verify
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 from tests.catalog.recorder import batch, check_rows, logged
 
 PATIENCE = 120.0
@@ -109,7 +109,7 @@ def judge(catalog: Catalog, *writers: Told, unsaid: int = 0) -> None:
         if last < 0:
             unsaid -= 1
             writer, number = log[found][0].split("/")[0], int(log[found][0].split("/")[1])
-        whole: list[tuple[str, Change]] = logged(writer, number)
+        whole: list[tuple[str, ChangeKind]] = logged(writer, number)
         assert log[found : found + len(whole)] == whole, f"batch {number} of {writer} is not whole"
         assert last in (-1, found + len(whole))
         assert number == following.get(writer, 0), f"batch {number} of {writer} is out of order"

@@ -8,7 +8,7 @@ import sys
 from headwater.catalog.interface import Catalog, Delete, Event, Limits, Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 LIMITS = Limits(page_entries=40, page_octets=100_000, segment_entries=70, segment_octets=60_000)
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -24,12 +24,12 @@ def batch(writer: str, number: int) -> list[Event]:
     return events
 
 
-def logged(writer: str, number: int) -> list[tuple[str, Change]]:
+def logged(writer: str, number: int) -> list[tuple[str, ChangeKind]]:
     """What the log must say of that batch."""
-    shared = Change.UPDATED if number else Change.CREATED
-    said = [(f"{writer}/{number}/{n}", Change.CREATED) for n in range(SIZE)] + [(f"{writer}/shared", shared)]
+    shared = ChangeKind.UPDATED if number else ChangeKind.CREATED
+    said = [(f"{writer}/{number}/{n}", ChangeKind.CREATED) for n in range(SIZE)] + [(f"{writer}/shared", shared)]
     if number:
-        said += [(f"{writer}/{number - 1}/{n}", Change.DELETED) for n in range(0, SIZE, 2)]
+        said += [(f"{writer}/{number - 1}/{n}", ChangeKind.DELETED) for n in range(0, SIZE, 2)]
     return said
 
 

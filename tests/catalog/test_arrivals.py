@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.catalog import ledger
+from headwater.catalog.entry_size import LONGEST_URI, usual_weights, weight
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert
 from headwater.catalog.ledger import Arrivals, PageFill, Place, Places, Put
 from headwater.catalog.moments import all_to_microseconds, to_optional
-from headwater.catalog.weights import LONGEST_URI, usual_weights, weight
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 
 T = TypeVar("T")
 MD5, SHA_256 = "md5:" + "0a" * 16, "sha-256:" + "f9" * 32
@@ -43,7 +43,7 @@ METADATA = USUAL | st.builds(
 )
 ALL_URIS_USUAL = st.lists(st.builds(Upsert, USUAL_URIS, USUAL), max_size=30, unique_by=lambda event: event.uri)
 ANYTHING = st.lists(
-    st.builds(Upsert, URIS, METADATA, change=st.sampled_from([None, None, Change.CREATED, Change.DELETED]))
+    st.builds(Upsert, URIS, METADATA, change=st.sampled_from([None, None, ChangeKind.CREATED, ChangeKind.DELETED]))
     | st.builds(Delete, URIS),
     max_size=6,
 )
@@ -111,7 +111,7 @@ def test_a_page_takes_one_resource_whatever_the_limits_are() -> None:
 
 NO_ENTRIES = {
     "no URI": Upsert("", Metadata()),
-    "deleted": Upsert("b", Metadata(), change=Change.DELETED),
+    "deleted": Upsert("b", Metadata(), change=ChangeKind.DELETED),
     "too long": Upsert("x" * (LONGEST_URI + 1), Metadata()),
     "heavier than a page": Upsert("b" * 500, Metadata()),
     "a surrogate": Upsert("\ud800", Metadata()),

@@ -10,7 +10,7 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster.documents import to_json
-from headwater.catalog.cluster.head import STAMPS, Head
+from headwater.catalog.cluster.head import STAMPS, SetHead
 from headwater.catalog.interface import Accepted, Metadata, Upsert
 from headwater.catalog.verify import verify
 from headwater.storage.cluster import Answer
@@ -65,7 +65,7 @@ def test_of_a_head_that_was_never_acknowledged_nothing_is_applied(
     gone.open("s", START)
     said: list[bytes] = []
 
-    def unheard(head: Head, _version: object) -> None:
+    def unheard(head: SetHead, _version: object) -> None:
         said.append(to_json(head))
         raise ClusterUnreachable("gone")
 

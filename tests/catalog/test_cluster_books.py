@@ -1,4 +1,4 @@
-"""The books of all sets of a real cluster at once: the same as set by set, in a few requests however many there are."""
+"""The snapshots of all sets of a real cluster at once: the same as set by set, in a few requests."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.books import Bookkeeping, Books, books_of, books_of_set, times_of
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Delete, Metadata, Rendered, UnknownSet, Upsert
+from headwater.catalog.interface import Delete, Metadata, Rendered, SetSnapshot, UnknownSet, Upsert
+from headwater.catalog.set_snapshot import AllSnapshotsReader, read_snapshot, read_snapshots, times_of
 from headwater.publish.status import set_statuses
 from headwater.storage.cluster import Cluster
 from tests.catalog.clusters import LAYOUT, access, prefix
@@ -44,16 +44,16 @@ def catalog(opensearch: Engine) -> Iterator[ClusterCatalog]:
 
 
 def test_books_are_those_of_each_set(catalog: ClusterCatalog) -> None:
-    assert isinstance(catalog, Bookkeeping)
-    alone = [Books(one, catalog.pages(one.name), catalog.segments(one.name)) for one in catalog.sets()]
-    assert list(books_of(catalog)) == alone
+    assert isinstance(catalog, AllSnapshotsReader)
+    alone = [SetSnapshot(one, catalog.pages(one.name), catalog.segments(one.name)) for one in catalog.sets()]
+    assert list(read_snapshots(catalog)) == alone
     assert [one.state.name for one in alone] == NAMES
     assert len({(len(one.pages), len(one.segments)) for one in alone}) > 3
-    assert [books_of_set(catalog, name) for name in NAMES] == alone
-    assert [books_of_set(catalog, one.state.name, one.state.last_seq) for one in alone] == alone
+    assert [read_snapshot(catalog, name) for name in NAMES] == alone
+    assert [read_snapshot(catalog, one.state.name, one.state.last_seq) for one in alone] == alone
     with pytest.raises(UnknownSet):
-        books_of_set(catalog, "nowhere", 0)
-    assert [one.state.name for one in books_of(catalog, frozenset(["s03", "nowhere"]))] == ["s03"]
+        read_snapshot(catalog, "nowhere", 0)
+    assert [one.state.name for one in read_snapshots(catalog, frozenset(["s03", "nowhere"]))] == ["s03"]
 
 
 def test_times_are_those_of_the_changes(catalog: ClusterCatalog) -> None:

@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headwater.catalog import ledger
-from headwater.catalog.cluster.bodies import resource_bodies
+from headwater.catalog.cluster.bulk_bodies import resource_bodies
 from headwater.catalog.cluster.documents import (
-    ChangeDocument,
-    ResourceDocument,
+    StoredChange,
+    StoredResource,
     after_change,
     arrival_documents,
     change_documents,
@@ -39,7 +39,7 @@ def test_metadata_comes_back(metadata: Metadata) -> None:
     event = Upsert("a/é", metadata, b"\0\xff")
     line = resource_operation("s", Put(event, PLACE, 3), 9).split(b"\n")
     assert json.loads(line[0])["index"]["version"] == 9
-    found = msgspec.json.decode(line[1], type=ResourceDocument)
+    found = msgspec.json.decode(line[1], type=StoredResource)
     assert (found.uri, found.metadata, found.memo, found.seq, found.place) == (
         event.uri,
         metadata,
@@ -117,7 +117,7 @@ def test_the_log_says_what_became_of_every_resource_it_names(names: set[str], ev
     places, log = placed(held, events)
     documents = change_documents("s", log.changes, places.outcome(), 100)
     assert [document.rev for document in documents] == list(range(100, 100 + len(documents)))
-    again = [msgspec.json.decode(to_json(document), type=ChangeDocument) for document in documents]
+    again = [msgspec.json.decode(to_json(document), type=StoredChange) for document in documents]
     assert [document.recorded.seq for document in again] == [logged.seq for logged in log.changes]
     left = [document for document in map(after_change, again) if document is not None]
     assert len({document.uri for document in left}) == len(left) == len({logged.uri for logged in log.changes})

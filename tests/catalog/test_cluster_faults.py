@@ -15,10 +15,10 @@ from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster import reads as cluster_reads
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import Tail
-from headwater.catalog.cluster.turn import SetBusy, Turn
+from headwater.catalog.cluster.set_writer import SetBusy, SetWriter
 from headwater.catalog.interface import Accepted, Catalog, Delete, Metadata, Resource, Upsert
 from headwater.catalog.verify import verify
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 from headwater.storage.cluster_faults import ClusterReadOnly, ClusterUnreachable
 from tests.bars import Late, in_time
 from tests.catalog.cluster_ground import Ground
@@ -276,19 +276,19 @@ def test_who_takes_over_and_is_overtaken_himself_does_not_speak_of_damage(
     first.record("s", batch("w", 0), START)
     memos = [(f"w/0/{number}", b"memo") for number in range(5)]
     with monkeypatch.context() as patch:
-        patch.setattr(Turn, "finish", killed)
+        patch.setattr(SetWriter, "finish", killed)
         with pytest.raises(ClusterUnreachable):
             first.remember("s", memos)
-    left = Turn._left
-    paused: list[Turn] = []
+    left = SetWriter._left
+    paused: list[SetWriter] = []
 
-    def slowly(turn: Turn, tail: Tail) -> Iterator[bytes]:
+    def slowly(turn: SetWriter, tail: Tail) -> Iterator[bytes]:
         if not paused:
             paused.append(turn)
             third.remember("s", [(uri, b"third") for uri, _ in memos])
         yield from left(turn, tail)
 
-    monkeypatch.setattr(Turn, "_left", slowly)
+    monkeypatch.setattr(SetWriter, "_left", slowly)
     second.mark("s", START)
     assert paused
     assert {one.memo for one in second.get("s", [uri for uri, _ in memos]).values()} == {b"third"}
@@ -297,7 +297,7 @@ def test_who_takes_over_and_is_overtaken_himself_does_not_speak_of_damage(
         catalog.close()
 
 
-def killed(_turn: Turn, _operations: Iterator[bytes]) -> None:
+def killed(_turn: SetWriter, _operations: Iterator[bytes]) -> None:
     """The writer ends, and keeps its lease."""
     raise ClusterUnreachable("killed")
 
@@ -363,23 +363,23 @@ def test_what_a_call_finds_after_it_was_overtaken_does_not_count(
     quick.create("s")
     quick.load("s", [Upsert("a", Metadata())])
     quick.open("s", START)
-    take = Turn._take
-    paused: list[Turn] = []
+    take = SetWriter._take
+    paused: list[SetWriter] = []
 
-    def slowly(turn: Turn, started: float) -> None:
+    def slowly(turn: SetWriter, started: float) -> None:
         take(turn, started)
         if turn.writer is slow._writer and not paused:
             paused.append(turn)
             quick.record("s", [Upsert("a", Metadata(length=7))], START)
 
     monkeypatch.setattr(cluster_batch, "AT_ONCE", 0)
-    monkeypatch.setattr(Turn, "_take", slowly)
+    monkeypatch.setattr(SetWriter, "_take", slowly)
     assert call(slow) == said
     assert paused
     if said is None:
         assert quick.get("s", ["a"])["a"].memo == b"memo"
     judged = [(one.uri, one.change) for one in quick.changes("s")]
-    assert judged == [("a", Change.UPDATED), ("a", Change.DELETED)][: quick.state("s").last_seq]
+    assert judged == [("a", ChangeKind.UPDATED), ("a", ChangeKind.DELETED)][: quick.state("s").last_seq]
     assert verify(quick, "s") == []
     slow.close()
     quick.close()

@@ -1,4 +1,4 @@
-"""What the head of a set says of revisions, leases and books: plain values, without an engine."""
+"""What the head of a set says of revisions, leases and snapshot: plain values, without an engine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headwater.catalog.cluster.documents import ChangeDocument, Location, Redo, to_json
+from headwater.catalog.cluster.document_names import short
+from headwater.catalog.cluster.documents import Redo, StoredChange, StoredLocation, to_json
 from headwater.catalog.cluster.head import (
     STAMPS,
     TERM_BITS,
-    Head,
     Lease,
     PageBook,
+    SetHead,
     Tail,
     applied,
     closed,
@@ -27,25 +28,24 @@ from headwater.catalog.cluster.head import (
     stamped,
     valid,
 )
-from headwater.catalog.cluster.known import KnownHeads
+from headwater.catalog.cluster.head_cache import KnownHeads
 from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
-from headwater.catalog.cluster.names import short
-from headwater.catalog.cluster.turn import Writer
+from headwater.catalog.cluster.set_writer import Writer
 from headwater.catalog.contract.cases import START
 from headwater.catalog.interface import Limits, WrongPhase
 from headwater.progress import silent
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
-HEAD = Head(resource_set="s", stamps=("0",))
+HEAD = SetHead(resource_set="s", stamps=("0",))
 LEASE = Lease("other", 10.0)
 TAIL = Tail(rev=1, count=3, first=1, journal=False)
 CHANGES = tuple(
-    ChangeDocument(
+    StoredChange(
         resource_set="s",
-        location=Location(f"r{seq}"),
+        location=StoredLocation(f"r{seq}"),
         rev=seq,
         seq=seq,
-        change=Change.CREATED,
+        change=ChangeKind.CREATED,
         datetime=START,
         redo=Redo(seq, 0, 100, b"\xff"),
     )
@@ -131,7 +131,7 @@ def test_who_writes_a_thousand_times_has_nobody_else_forgotten() -> None:
         (HEAD, replace(HEAD, notes=b"x", lease=LEASE, last_us=5), True),
     ],
 )
-def test_what_lies_between_two_heads(before: Head, after: Head, said: bool) -> None:
+def test_what_lies_between_two_heads(before: SetHead, after: SetHead, said: bool) -> None:
     assert only_recorded(before, after) is said
 
 
@@ -146,7 +146,7 @@ def test_what_is_applied() -> None:
 )
 def test_changes_that_the_head_says_itself(first: int, last: int, seqs: list[int]) -> None:
     head = replace(HEAD, rev=3, last_seq=3, tail=SAID)
-    assert msgspec.json.decode(to_json(head), type=Head) == head
+    assert msgspec.json.decode(to_json(head), type=SetHead) == head
     assert [one.seq for one in said(head, first, last)] == seqs
     assert said(replace(head, tail=None), first, last) == said(replace(head, tail=TAIL), first, last) == ()
     assert is_free_head(head)
@@ -154,7 +154,7 @@ def test_changes_that_the_head_says_itself(first: int, last: int, seqs: list[int
     assert not is_free_head(replace(head, tail=TAIL))
 
 
-KEPT: list[tuple[str, list[tuple[Head, tuple[int, int]]], tuple[int, int] | None]] = [
+KEPT: list[tuple[str, list[tuple[SetHead, tuple[int, int]]], tuple[int, int] | None]] = [
     ("nothing", [], None),
     ("the newer one", [(HEAD, (1, 1)), (HEAD, (5, 1))], (5, 1)),
     ("not one that was read before another was written", [(HEAD, (5, 1)), (HEAD, (1, 1))], (5, 1)),
@@ -164,7 +164,7 @@ KEPT: list[tuple[str, list[tuple[Head, tuple[int, int]]], tuple[int, int] | None
 
 
 @pytest.mark.parametrize(("kept", "version"), [row[1:] for row in KEPT], ids=[row[0] for row in KEPT])
-def test_what_is_known_of_a_set(kept: list[tuple[Head, tuple[int, int]]], version: tuple[int, int] | None) -> None:
+def test_what_is_known_of_a_set(kept: list[tuple[SetHead, tuple[int, int]]], version: tuple[int, int] | None) -> None:
     known = KnownHeads()
     for head, at in kept:
         known.keep(head, at)
@@ -216,7 +216,7 @@ def test_as_many_heads_are_known_as_there_is_room_for() -> None:
 
 def test_a_head_is_what_it_was_after_a_round_trip() -> None:
     head = opened(replace(HEAD, notes=b"\0\xff", lease=LEASE, tail=TAIL, dead=((3, 1 << 33),)), 5)
-    assert msgspec.json.decode(to_json(head), type=Head) == head
+    assert msgspec.json.decode(to_json(head), type=SetHead) == head
     assert opened(head, 9) is head
     assert marked(head, 3).last_us == 5
     assert [(run.first, run.until_us) for run in closed(head, 7, Limits()).runs] == [(1, 7), (1, None)]
@@ -232,7 +232,7 @@ def test_names_of_documents_are_short_whatever_they_name() -> None:
 
 ME, OTHER = "me", "other"
 HELD = replace(HEAD, lease=LEASE)
-LOOKS: list[tuple[str, list[tuple[Head, tuple[int, int], float]], Judgement]] = [
+LOOKS: list[tuple[str, list[tuple[SetHead, tuple[int, int], float]], Judgement]] = [
     ("nobody", [(HEAD, (1, 1), 0)], Free()),
     ("nobody, but work is left", [(replace(HEAD, tail=TAIL), (1, 1), 0)], Expired()),
     ("nobody, and the head says what is left", [(replace(HEAD, tail=SAID), (1, 1), 0)], Free()),
@@ -246,7 +246,9 @@ LOOKS: list[tuple[str, list[tuple[Head, tuple[int, int], float]], Judgement]] = 
 
 
 @pytest.mark.parametrize(("looks", "said"), [row[1:] for row in LOOKS], ids=[row[0] for row in LOOKS])
-def test_who_waits_judges_by_its_own_clock(looks: list[tuple[Head, tuple[int, int], float]], said: Judgement) -> None:
+def test_who_waits_judges_by_its_own_clock(
+    looks: list[tuple[SetHead, tuple[int, int], float]], said: Judgement
+) -> None:
     watch = Watch(ME)
     assert [watch.judge(*look) for look in looks][-1] == said
 

@@ -20,11 +20,21 @@ from headwater.catalog.contract.cases import SMALL, at, opened, up
 from headwater.catalog.contract.model import observed
 from headwater.catalog.contract.moving import STORIES, PortableContract, told
 from headwater.catalog.dump.file import DamagedDump, DumpReader, DumpWriter
-from headwater.catalog.interface import Books, Catalog, Delete, Limits, Part, Portable, SetExists, SetState, UnknownSet
+from headwater.catalog.interface import (
+    Catalog,
+    Delete,
+    Limits,
+    Part,
+    Portable,
+    SetExists,
+    SetSnapshot,
+    SetState,
+    UnknownSet,
+)
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit
-from headwater.spec.moments import from_microseconds
+from headwater.spec.timestamps import from_microseconds
 from headwater.storage.cluster import Cluster
 from tests.catalog.clusters import LAYOUT, ClusterBackend, Scoped, access, prefix
 
@@ -61,7 +71,11 @@ class Moving:
 
 
 def _named(part: Part, change: Callable[[str], str]) -> Part:
-    return replace(part, state=replace(part.state, name=change(part.state.name))) if isinstance(part, Books) else part
+    return (
+        replace(part, state=replace(part.state, name=change(part.state.name)))
+        if isinstance(part, SetSnapshot)
+        else part
+    )
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +150,9 @@ def test_a_fence_is_no_change_of_the_set(make: Callable[..., ClusterCatalog]) ->
     opened(catalog, [up("a"), up("b")])
     other.fence("s")
     parts = catalog.dump("s")
-    books = next(parts)
-    assert isinstance(books, Books)
-    assert books.state.fence == 0
+    snapshot = next(parts)
+    assert isinstance(snapshot, SetSnapshot)
+    assert snapshot.state.fence == 0
     other.fence("s")
     assert len(list(parts)) == 2
     assert catalog.state("s").fence == 2
@@ -150,7 +164,7 @@ def test_a_restore_that_was_killed_is_void_when_its_lease_is_over(
     origin = told(SqliteCatalog(tmp_path / "origin.db", SMALL))
     killed, other = make(lease_seconds=1.0), make()
     with monkeypatch.context() as patch:
-        patch.setattr("headwater.catalog.cluster.turn.Turn.put", _only_lease(killed))
+        patch.setattr("headwater.catalog.cluster.set_writer.SetWriter.put", _only_lease(killed))
         with pytest.raises(_Killed):
             killed.restore(origin.dump("s"))
     assert other.sets() == []
@@ -168,10 +182,10 @@ class _Killed(BaseException):
 
 
 def _only_lease(catalog: ClusterCatalog) -> Callable[..., None]:
-    """Stands in for `Turn.put`: takes the lease, and at the commit is gone."""
-    from headwater.catalog.cluster.turn import Turn
+    """Stands in for `SetWriter.put`: takes the lease, and at the commit is gone."""
+    from headwater.catalog.cluster.set_writer import SetWriter
 
-    put = Turn.put
+    put = SetWriter.put
 
     def stand_in(self: Any, head: Any) -> None:
         if head.lease is None:

@@ -12,8 +12,8 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster.catalog import ClusterCatalog
-from headwater.catalog.cluster.head import Head
-from headwater.catalog.cluster.turn import Turn
+from headwater.catalog.cluster.head import SetHead
+from headwater.catalog.cluster.set_writer import SetWriter
 from headwater.catalog.contract.cases import START, at
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
 from headwater.storage.cluster_faults import ClusterUnreachable
@@ -154,7 +154,7 @@ def test_what_a_killed_writer_left_in_the_log_is_not_taken_for_damage(
     catalog.open("s", START)
     killed = on_opensearch.again(catalog)
     with monkeypatch.context() as patch:
-        patch.setattr(Turn, "commit", killed_here)
+        patch.setattr(SetWriter, "commit", killed_here)
         with pytest.raises(ClusterUnreachable):
             killed.record("s", [Upsert(f"void{number}", Metadata()) for number in range(1_200)], at(1))
     inner = cast("ClusterCatalog", vars(killed)["catalog"])
@@ -164,6 +164,6 @@ def test_what_a_killed_writer_left_in_the_log_is_not_taken_for_damage(
     on_opensearch.end()
 
 
-def killed_here(_turn: Turn, _head: Head) -> bool:
+def killed_here(_turn: SetWriter, _head: SetHead) -> bool:
     """The writer ends, and keeps its lease."""
     raise ClusterUnreachable("killed")

@@ -23,9 +23,9 @@ import pytest
 from tools.engines.engine import Engine
 from tools.engines.launch import free_port
 
+from headwater.catalog.catalog_url import NOBODY, Credentials, is_there, open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.interface import Metadata, Upsert
-from headwater.catalog.places import NOBODY, Credentials, is_there, open_catalog
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.errors import Exit

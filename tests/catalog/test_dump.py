@@ -117,7 +117,7 @@ def _move(lines: Lines, taken: int, to: int) -> Lines:
 
 DAMAGES: list[tuple[str, Callable[[Lines], bytes | Lines]]] = [
     ("cut off after the header", lambda x: x[:1]),
-    ("cut off in the books", lambda x: x[:4]),
+    ("cut off in the snapshot", lambda x: x[:4]),
     ("cut off among resources", lambda x: x[:13]),
     ("cut off before the end of the set", lambda x: x[:-2]),
     ("cut off in the middle of a line", lambda x: b"".join(x)[:2_000]),

@@ -14,7 +14,7 @@ import pytest
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 from tests.catalog.recorder import LIMITS, check_rows, logged
 
 KILLS = int(os.environ.get("HEADWATER_KILLS", "18"))
@@ -46,7 +46,7 @@ def killed(process: subprocess.Popen[str], chance: random.Random) -> list[int]:
     return [int(word) for word in said if word.isdecimal()]
 
 
-def every_change(catalog: SqliteCatalog) -> list[tuple[str, Change]]:
+def every_change(catalog: SqliteCatalog) -> list[tuple[str, ChangeKind]]:
     return [(change.uri, change.change) for change in catalog.changes("s", limit=10**9)]
 
 
@@ -54,7 +54,7 @@ def every_change(catalog: SqliteCatalog) -> list[tuple[str, Change]]:
 def test_a_killed_writer_loses_doubles_and_halves_nothing(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     path = tmp_path / "catalog.db"
-    expected: list[tuple[str, Change]] = []
+    expected: list[tuple[str, ChangeKind]] = []
     following = 0
     for _ in range(PER_CATALOG):
         accepted = killed(start(path, "w", following), chance)

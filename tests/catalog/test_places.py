@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.places import (
+from headwater.catalog.catalog_url import (
     BadPlace,
     ClusterPlace,
     Credentials,

@@ -12,7 +12,7 @@ from headwater.catalog.interface import Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.catalog.verify import verify
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 from headwater.storage.database import Database
 from tests.catalog.recorder import START, batch, check_rows, logged, rows
 from tests.disk import Disk, Loss
@@ -54,7 +54,7 @@ def recorded(ground: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return disk
 
 
-def every_change(catalog: SqliteCatalog) -> list[tuple[str, Change]]:
+def every_change(catalog: SqliteCatalog) -> list[tuple[str, ChangeKind]]:
     return [(change.uri, change.change) for change in catalog.changes("s", limit=10**9)]
 
 

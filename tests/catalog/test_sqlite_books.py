@@ -1,4 +1,4 @@
-"""The books of one set of an SQLite catalog: of one state, whoever writes meanwhile."""
+"""The snapshot of one set of an SQLite catalog: of one state, whoever writes meanwhile."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.books import Books, books_of_set
 from headwater.catalog.contract.cases import START, opened, up
-from headwater.catalog.interface import UnknownSet
+from headwater.catalog.interface import SetSnapshot, UnknownSet
+from headwater.catalog.set_snapshot import read_snapshot
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 
 LOOKS = 200
@@ -31,17 +31,17 @@ def test_books_of_a_set_are_of_one_state(tmp_path: Path) -> None:
     seen = set()
     try:
         for _look in range(LOOKS):
-            books = books_of_set(catalog, "s", newest=10**9)
-            assert books.segments[-1].last == books.state.last_seq
-            assert sum(page.count for page in books.pages) == books.state.count
-            assert sum(page.touched for page in books.pages) == books.state.last_seq
-            seen.add(books.state.last_seq)
+            snapshot = read_snapshot(catalog, "s", newest=10**9)
+            assert snapshot.segments[-1].last == snapshot.state.last_seq
+            assert sum(page.count for page in snapshot.pages) == snapshot.state.count
+            assert sum(page.touched for page in snapshot.pages) == snapshot.state.last_seq
+            seen.add(snapshot.state.last_seq)
     finally:
         ended.set()
         writer.join()
     assert seen
-    assert books_of_set(catalog, "s") == Books(catalog.state("s"), catalog.pages("s"), catalog.segments("s"))
+    assert read_snapshot(catalog, "s") == SetSnapshot(catalog.state("s"), catalog.pages("s"), catalog.segments("s"))
     with pytest.raises(UnknownSet):
-        books_of_set(catalog, "nowhere")
+        read_snapshot(catalog, "nowhere")
     catalog.close()
     other.close()

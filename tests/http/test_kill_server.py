@@ -28,7 +28,7 @@ from urllib.parse import quote
 import pytest
 from tools.engines.launch import free_port
 
-from headwater.spec.records import Change, Entry
+from headwater.spec.records import ChangeKind, Entry
 from tests.http.serving import DEADLINE, Process, request, until
 from tests.publish.world import Look, look
 from tests.reading import read_bytes
@@ -114,7 +114,7 @@ def replayed(seen: Look, changes: list[Entry]) -> dict[str, str]:
     state = dict(seen.listed)
     for entry in changes:
         if entry.datetime is not None and entry.datetime > seen.at:
-            if entry.change is Change.DELETED:
+            if entry.change is ChangeKind.DELETED:
                 state.pop(entry.loc, None)
             else:
                 state[entry.loc] = str(entry.hash)

@@ -15,7 +15,7 @@ from tools.engines.launch import free_port
 
 from headwater.cli import run
 from headwater.cli.source.serve import default_state
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 from tests.bars import in_time, within
 from tests.http.serving import DEADLINE, Process, request, until
 from tests.publish.world import look
@@ -35,12 +35,12 @@ def make(folder: Path) -> None:
         (folder / f"f{number}.txt").write_text(f"file {number}")
 
 
-def changes(url: str) -> list[tuple[str, Change | None]]:
+def changes(url: str) -> list[tuple[str, ChangeKind | None]]:
     _, entries, _ = read_bytes(request(url, "/files/changelist/open.xml").body)
     return [(entry.loc.rpartition("/")[2], entry.change) for entry in entries]
 
 
-def listed(url: str, wanted: tuple[str, Change]) -> bool:
+def listed(url: str, wanted: tuple[str, ChangeKind]) -> bool:
     return wanted in changes(url)
 
 
@@ -68,9 +68,9 @@ def _listed_within_two_seconds(files: Path, state: Path) -> None:
         url = process.ready()
         assert changes(url) == []
         for name, act, expected in (
-            ("new.txt", lambda path: put(path, "new"), Change.CREATED),
-            ("f1.txt", lambda path: put(path, "changed"), Change.UPDATED),
-            ("f2.txt", lambda path: path.unlink(), Change.DELETED),
+            ("new.txt", lambda path: put(path, "new"), ChangeKind.CREATED),
+            ("f1.txt", lambda path: put(path, "changed"), ChangeKind.UPDATED),
+            ("f2.txt", lambda path: path.unlink(), ChangeKind.DELETED),
         ):
             act(files / name)
             with within(2.0, f"{name} in the open Change List"):
@@ -128,7 +128,7 @@ def test_restart_shows_at_once_what_was_published_and_catches_up(files: Path, tm
         after = request(url, "/files/resourcelist.xml")
         assert after.status == 200, "no 503 after a restart"
         assert after.headers["etag"] == before.headers["etag"]
-        wanted = {("meanwhile.txt", Change.CREATED), ("f0.txt", Change.DELETED)}
+        wanted = {("meanwhile.txt", ChangeKind.CREATED), ("f0.txt", ChangeKind.DELETED)}
         until(lambda: wanted <= set(changes(url)), what="what happened meanwhile")
 
 

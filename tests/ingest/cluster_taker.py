@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.turn import Turn
-from headwater.catalog.places import open_catalog
+from headwater.catalog.cluster.set_writer import SetWriter
 from headwater.errors import HeadwaterError
 from headwater.ingest.fed.feed import Feed
 from headwater.ingest.fed.locations import Locations
@@ -28,8 +28,8 @@ MANY = 30
 """More than a head says at once: such a batch is recorded under the lease."""
 WHERE: dict[str, tuple[type, str]] = {
     "record": (ClusterCatalog, "record"),
-    "put": (Turn, "put"),
-    "commit": (Turn, "commit"),
+    "put": (SetWriter, "put"),
+    "commit": (SetWriter, "commit"),
     "apply": (Indices, "apply"),
 }
 

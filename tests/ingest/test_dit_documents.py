@@ -14,7 +14,7 @@ from headwater.ingest.dit.exports import Unwrapper
 from headwater.ingest.dit.texts import Texts
 from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.locations import Location
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 NOON = dt.datetime(2016, 5, 1, 12, tzinfo=dt.UTC)
 HERE = {"value": "a.pdf", "type": "rel_path"}
@@ -65,7 +65,7 @@ def test_dit_06_every_field_of_a_change() -> None:
     """DIT-06, DIT-A3: `datetime`, or else `timestamp`, is the change's time; `lastmod` is not."""
     read = read_document(CHANGE)
     assert isinstance(read, ChangeDocument)
-    assert (read.change, read.lastmod, read.at) == (Change.UPDATED, NOON, NOON)
+    assert (read.change, read.lastmod, read.at) == (ChangeKind.UPDATED, NOON, NOON)
     stored = read_document({"location": HERE, "change": "deleted", "timestamp": "2016-05-01T12:00:00Z"})
     assert isinstance(stored, ChangeDocument)
     assert (stored.at, stored.lastmod) == (NOON, None)

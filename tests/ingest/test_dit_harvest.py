@@ -20,7 +20,7 @@ from headwater.ingest.dit.intake import settle
 from headwater.ingest.dit.submission import DitSubmission
 from headwater.ingest.fed.locations import Location, Locations
 from headwater.ingest.fed.notes import read_note
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 from headwater.spec.uris import quote_path
 from tests.examples import examples
 from tests.ingest.fed import PREFIX, START, Fed, change, resource
@@ -99,7 +99,7 @@ def test_dit_a5_a_resource_in_the_seeds_shape(manner: Manner, held: Resource, wr
 def test_dit_06_a_change_in_the_seeds_shape() -> None:
     """DIT-A13: with what the resource was at that time; DIT-A21: a deletion says nothing of it, no lastmod either."""
     stated = Metadata(lastmod=START, length=3, hash=f"md5:{MD5}")
-    written = change_source("s", Recorded(7, START, "a", Change.UPDATED, stated), SEED)
+    written = change_source("s", Recorded(7, START, "a", ChangeKind.UPDATED, stated), SEED)
     second = "2026-01-01T00:00:00+0000"
     assert written == {
         "resource_set": "s",
@@ -113,7 +113,7 @@ def test_dit_06_a_change_in_the_seeds_shape() -> None:
         "timestamp": second,
         "seq": 7,
     }
-    gone = change_source("s", Recorded(8, START, "a", Change.DELETED, Metadata(lastmod=START)), SEED)
+    gone = change_source("s", Recorded(8, START, "a", ChangeKind.DELETED, Metadata(lastmod=START)), SEED)
     assert sorted(gone) == ["change", "datetime", "location", "resource_set", "seq", "timestamp"]
 
 
@@ -171,24 +171,24 @@ def live(catalog: Catalog, seconds: bool = False) -> dict[str, tuple[Metadata, b
     return {one.uri: (_rounded(one.metadata, seconds), read_note(one.memo).kept) for one in catalog.resources("s")}
 
 
-def log(catalog: Catalog, seconds: bool = False) -> list[tuple[str, Change, Metadata]]:
+def log(catalog: Catalog, seconds: bool = False) -> list[tuple[str, ChangeKind, Metadata]]:
     return [(one.uri, one.change, _rounded(one.metadata, seconds)) for one in catalog.changes("s")]
 
 
-def expected(catalog: Catalog, seconds: bool) -> list[tuple[str, Change, Metadata]]:
+def expected(catalog: Catalog, seconds: bool) -> list[tuple[str, ChangeKind, Metadata]]:
     """The log as it is for a set that began empty (DIT-A12), and then what was loaded and is unchanged."""
     known: set[str] = set()
-    told: list[tuple[str, Change, Metadata]] = []
+    told: list[tuple[str, ChangeKind, Metadata]] = []
     for uri, kind, metadata in log(catalog, seconds):
-        if kind is Change.DELETED:
+        if kind is ChangeKind.DELETED:
             if uri in known:
                 told.append((uri, kind, metadata))
             known.discard(uri)
             continue
-        told.append((uri, Change.UPDATED if uri in known else Change.CREATED, metadata))
+        told.append((uri, ChangeKind.UPDATED if uri in known else ChangeKind.CREATED, metadata))
         known.add(uri)
     loaded = [one for one in catalog.resources("s") if not one.seq]
-    return told + [(one.uri, Change.CREATED, _rounded(one.metadata, seconds)) for one in loaded]
+    return told + [(one.uri, ChangeKind.CREATED, _rounded(one.metadata, seconds)) for one in loaded]
 
 
 def _rounded(metadata: Metadata, seconds: bool) -> Metadata:

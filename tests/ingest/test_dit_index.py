@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.catalog.places import Credentials
+from headwater.catalog.catalog_url import Credentials
 from headwater.ingest.dit.audit import Audited, _delete, audit
 from headwater.ingest.dit.follower import DitFollower
 from headwater.ingest.dit.index import BadIndex, Index, OddAnswer, fitting

@@ -15,7 +15,7 @@ from headwater.ingest.dit.intake import Taken, take_documents
 from headwater.ingest.fed.feed import Feed
 from headwater.ingest.fed.locations import Locations
 from headwater.publish.site import SetSettings, change_list_name, resource_list_name, resource_page_name
-from headwater.spec.records import Change, Document, Entry
+from headwater.spec.records import ChangeKind, Document, Entry
 from tests.ingest.fed import change, resource
 from tests.publish.world import BASE, World, put
 from tests.reading import read_bytes
@@ -151,7 +151,13 @@ def test_dit_a21_a_deletion_says_no_lastmod(tmp_path: Path, lastmod: dict[str, o
     world.post(change("a", "deleted", 2, **lastmod))
     world.publish()
     gone = world.look().changes[-1]
-    assert (gone.change, gone.lastmod, gone.length, gone.hash, gone.type) == (Change.DELETED, None, None, None, None)
+    assert (gone.change, gone.lastmod, gone.length, gone.hash, gone.type) == (
+        ChangeKind.DELETED,
+        None,
+        None,
+        None,
+        None,
+    )
     world.close()
 
 

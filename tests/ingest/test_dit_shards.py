@@ -17,7 +17,7 @@ from headwater.ingest.dit.follower import DitFollower
 from headwater.ingest.dit.index import PAGE, Found, Index, Shard, _seconds
 from headwater.ingest.dit.intake import take_documents
 from headwater.ingest.dit.positions import ShardPosition
-from headwater.ingest.dit.shards import LONGEST_SECONDS, MARGIN_SECONDS, Page, held_seconds, ready
+from headwater.ingest.dit.shards import LONGEST_SECONDS, MARGIN_SECONDS, ShardPage, held_seconds, ready
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from headwater.storage.cluster_faults import ClusterUnreachable
@@ -251,9 +251,9 @@ def times(*seconds: int | None) -> list[dt.datetime | None]:
     return [None if one is None else START + dt.timedelta(seconds=one) for one in seconds]
 
 
-def page(*seconds: int | None, mark: int = 99, start: int = 0, is_full: bool = False, after: int = 0) -> Page:
+def page(*seconds: int | None, mark: int = 99, start: int = 0, is_full: bool = False, after: int = 0) -> ShardPage:
     numbers = range(start, start + len(seconds))
-    return Page(numbers=numbers, times=times(*seconds), next=after, mark=mark, is_full=is_full)
+    return ShardPage(numbers=numbers, times=times(*seconds), next=after, mark=mark, is_full=is_full)
 
 
 READY = {
@@ -272,7 +272,7 @@ READY = {
 
 
 @pytest.mark.parametrize(("pages", "counts"), READY.values(), ids=READY)
-def test_how_far_each_shard_may_be_read(pages: list[Page], counts: list[int]) -> None:
+def test_how_far_each_shard_may_be_read(pages: list[ShardPage], counts: list[int]) -> None:
     assert ready([one if one.numbers else page() for one in pages]) == counts
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Metadata
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 from tests.ingest.fed import PREFIX, Fed
 
 SHA = "a" * 64
@@ -38,7 +38,7 @@ def test_a_line_says_everything_that_a_document_can(fed: Fed) -> None:
     (outcome,) = fed.events(line)
     assert (outcome.status, outcome.seq) == (200, 1)
     (change,) = fed.catalog.changes("s")
-    assert change.change is Change.CREATED
+    assert change.change is ChangeKind.CREATED
     stated = change.metadata
     assert stated.hash == f"md5:{'b' * 32} sha-256:{SHA}"
     assert (stated.length, stated.type, stated.encoding, stated.changefreq) == (1 << 40, "text/html", "gzip", "daily")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headwater.catalog.entry_size import LONGEST_URI as LONGEST_ACCEPTABLE
 from headwater.catalog.interface import Moved
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.catalog.weights import LONGEST_URI as LONGEST_ACCEPTABLE
 from headwater.errors import Exit
 from headwater.ingest.deletion_guard import HoldReason
 from headwater.ingest.folder import event_builder

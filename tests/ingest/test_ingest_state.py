@@ -26,7 +26,7 @@ from headwater.ingest.fed.ingest_state import (
     SEEN_SECONDS,
     Effects,
     IngestState,
-    Progress,
+    RequestProgress,
     sweep,
     unpaired,
     unsettled,
@@ -37,7 +37,7 @@ from headwater.ingest.fed.locations import Locations
 from headwater.ingest.fed.old_memory import OldMemory, refuse_old_memory
 from headwater.ingest.fed.pairs import Half, State, Unpaired
 from headwater.ingest.fed.reciprocity import MOST_LINKS
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.catalog.clusters import LAYOUT, access, prefix
@@ -150,7 +150,7 @@ def test_a_request_grows_and_is_known_again(ground: Ground) -> None:
     assert other.request("key") is None
     for lines, part in ((10, b"one"), (20, b"two"), (25, b"")):
         before = other.taken("key")
-        progress = Progress(
+        progress = RequestProgress(
             key="key", lines=lines, digest=b"d%d" % lines, part=part, complete=lines == 25, before=before
         )
         keep(catalog, "s", Effects(progress=progress))
@@ -172,9 +172,9 @@ def test_what_is_too_old_is_taken_away(ground: Ground, monkeypatch: pytest.Monke
     state = IngestState(catalog, "s")
     old = Effects(seen={b"%d" % n: 1 for n in range(8)}, gone={"old": 1})
     keep(catalog, "s", old)
-    keep(catalog, "s", Effects(progress=Progress(key="key", lines=1, digest=b"d", part=b"p")))
+    keep(catalog, "s", Effects(progress=RequestProgress(key="key", lines=1, digest=b"d", part=b"p")))
     for number in range(4):
-        progress = Progress(key=f"new{number}", lines=1, digest=b"d", part=b"p")
+        progress = RequestProgress(key=f"new{number}", lines=1, digest=b"d", part=b"p")
         keep(catalog, "s", Effects(seen={b"new": 1}, progress=progress), later(SEEN_SECONDS + 1 + number))
     catalog.create("loading")
     catalog.load("loading", [], state=IngestState(catalog, "loading").update(old, NOW))
@@ -233,7 +233,7 @@ def test_a_batch_that_another_has_overtaken_is_decided_anew(ground: Ground) -> N
     feed.catalog.record = overtaken  # type: ignore[method-assign,assignment]
     assert take(feed, "b", "c") == [None, 4]
     assert [one.uri for one in feed.catalog.changes("s")] == ["a", "foreign", "b", "c"]
-    assert {one.change for one in feed.catalog.changes("s")} == {Change.CREATED}
+    assert {one.change for one in feed.catalog.changes("s")} == {ChangeKind.CREATED}
 
 
 @everywhere
@@ -356,7 +356,7 @@ def test_what_is_no_news_is_so_when_it_is_answered(tmp_path: Path) -> None:
 def test_what_is_answered_again_is_made_sure_of(tmp_path: Path) -> None:
     """A node of a cluster may show what it then loses: only who has written over what it shows can rely on it."""
     catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
-    keep(catalog, "s", Effects(progress=Progress(key="key", lines=1, digest=b"d", part=b"[]", complete=True)))
+    keep(catalog, "s", Effects(progress=RequestProgress(key="key", lines=1, digest=b"d", part=b"[]", complete=True)))
     feed, record = feed_of(catalog), catalog.record
     overtaken = [Moved("what was seen is gone")]
     seen: list[object] = []

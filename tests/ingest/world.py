@@ -14,7 +14,7 @@ from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.walking.walk import path_of, quote
 from headwater.progress import Notice, Progress
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 SET = "files"
 
@@ -110,7 +110,7 @@ class World:
         """`start` after all changes."""
         state = dict(start)
         for one in self.log():
-            if one.change is Change.DELETED:
+            if one.change is ChangeKind.DELETED:
                 state.pop(one.uri)
             else:
                 state[one.uri] = one.metadata.hash

@@ -15,7 +15,7 @@ from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import NotReady, Publisher, PublishResult
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 from headwater.spec.writer import Profile
 from headwater.storage.folder_store import FolderStore, StoredDocument
 from tests.examples import examples
@@ -359,7 +359,7 @@ def test_lastmod_of_changes(tmp_path: Path, profile: Profile) -> None:
     world.record(put("r0", 5), Delete("r1"))
     world.publish()
     updated, deleted = world.look().changes
-    assert (updated.change, deleted.change) == (Change.UPDATED, Change.DELETED)
+    assert (updated.change, deleted.change) == (ChangeKind.UPDATED, ChangeKind.DELETED)
     assert (deleted.hash, deleted.length, deleted.type) == (None, None, None), "AMB-34"
     if profile is Profile.BOTH:
         assert updated.lastmod == updated.datetime, "AMB-19"

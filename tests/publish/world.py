@@ -19,7 +19,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.site import SOURCE_DESCRIPTION, SetSettings, Site
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Change, Document, Entry
+from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.spec.writer import Profile
 from headwater.storage.folder_store import FolderStore
 from tests.reading import read_bytes
@@ -33,7 +33,7 @@ def digest(text: str) -> str:
     return f"md5:{hashlib.md5(text.encode()).hexdigest()} sha-256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def put(uri: str, version: int, change: Change | None = None) -> Upsert:
+def put(uri: str, version: int, change: ChangeKind | None = None) -> Upsert:
     """The resource `uri` in its version so-and-so."""
     stated = Metadata(
         lastmod=START + dt.timedelta(seconds=version),
@@ -171,7 +171,7 @@ def look(fetch: Fetch, name: str = "files", base: str = BASE, *, midway: bool = 
         assert entry.datetime is not None
         if entry.datetime <= at:
             continue
-        if entry.change is Change.DELETED:
+        if entry.change is ChangeKind.DELETED:
             state.pop(entry.loc, None)
         else:
             state[entry.loc] = str(entry.hash)
@@ -254,7 +254,7 @@ def replay(rows: Iterable[Recorded], prefix: str, loaded: dict[str, str]) -> dic
     """The state that changes of the catalog's own log lead to."""
     state = dict(loaded)
     for row in rows:
-        if row.change is Change.DELETED:
+        if row.change is ChangeKind.DELETED:
             state.pop(prefix + row.uri, None)
         else:
             state[prefix + row.uri] = str(row.metadata.hash)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headwater.simulate.population import Population
 from headwater.simulate.prng import Prng, key_of
 from headwater.simulate.settings import ChangeMix
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 SHARES = st.floats(0, 1, allow_nan=False)
 MIXES = (
@@ -46,15 +46,15 @@ def test_only_what_is_there_changes_and_only_what_is_not_is_created(mix: ChangeM
             assert not mix.created
             continue
         change, number = happened
-        if change is Change.CREATED:
+        if change is ChangeKind.CREATED:
             assert number == born
             assert mix.created
             born += 1
             alive.add(number)
         else:
             assert number in alive
-            assert mix.updated if change is Change.UPDATED else mix.deleted
-        if change is Change.DELETED:
+            assert mix.updated if change is ChangeKind.UPDATED else mix.deleted
+        if change is ChangeKind.DELETED:
             alive.remove(number)
         assert population.count == len(alive)
         assert population.born == born
@@ -65,9 +65,9 @@ def test_the_mix_is_kept() -> None:
     population = Population(KEY, 1_000)
     mix = ChangeMix(created=2, updated=7, deleted=1)
     kinds = Counter(happened[0] for step in range(20_000) if (happened := population.next(step, mix)))
-    assert abs(kinds[Change.CREATED] / 20_000 - 0.2) < 0.02
-    assert abs(kinds[Change.UPDATED] / 20_000 - 0.7) < 0.02
-    assert abs(kinds[Change.DELETED] / 20_000 - 0.1) < 0.02
+    assert abs(kinds[ChangeKind.CREATED] / 20_000 - 0.2) < 0.02
+    assert abs(kinds[ChangeKind.UPDATED] / 20_000 - 0.7) < 0.02
+    assert abs(kinds[ChangeKind.DELETED] / 20_000 - 0.1) < 0.02
 
 
 def test_every_living_resource_is_as_likely_as_another() -> None:
@@ -81,9 +81,9 @@ def test_few_among_many_are_found() -> None:
     population = Population(KEY, 10_000)
     for number in range(10_000):
         if number != 4_321:
-            population.apply(Change.DELETED, number)
-    assert [population.next(step, ChangeMix(updated=1)) for step in range(20)] == [(Change.UPDATED, 4_321)] * 20
-    assert population.next(20, ChangeMix(deleted=1)) == (Change.DELETED, 4_321)
+            population.apply(ChangeKind.DELETED, number)
+    assert [population.next(step, ChangeMix(updated=1)) for step in range(20)] == [(ChangeKind.UPDATED, 4_321)] * 20
+    assert population.next(20, ChangeMix(deleted=1)) == (ChangeKind.DELETED, 4_321)
     assert population.next(21, ChangeMix(deleted=1)) is None
 
 

@@ -14,7 +14,7 @@ from headwater.catalog.interface import Upsert
 from headwater.simulate.resources import STEPS, ContentFile, Filler, SyntheticResources, read_version, write_version
 from headwater.simulate.settings import Sizes, SourceSettings
 from headwater.spec.hashes import HASHLIB, parse_hash
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 START = dt.datetime(2026, 1, 1, 12, 30, 15, 250_000, tzinfo=dt.UTC)
 PAGE = Sizes(4096, 4096)
@@ -134,11 +134,11 @@ def test_the_beginning_is_before_the_start_and_to_the_second() -> None:
 
 def test_a_change_carries_its_version() -> None:
     resources = made()
-    event = resources.event(Change.UPDATED, 7, 300, START)
+    event = resources.event(ChangeKind.UPDATED, 7, 300, START)
     assert isinstance(event, Upsert)
     assert read_version(event.memo) == 300
     assert event.metadata == resources.metadata(7, 300, START.replace(microsecond=0))
-    assert resources.event(Change.DELETED, 7, 301, START).uri == event.uri
+    assert resources.event(ChangeKind.DELETED, 7, 301, START).uri == event.uri
 
 
 def test_a_content_is_read_as_a_file() -> None:

@@ -20,7 +20,7 @@ from headwater.simulate.resources import Filler
 from headwater.simulate.settings import ChangeMix, ChangeSettings, Sizes, SourceSettings
 from headwater.simulate.simulated_set import OtherSimulation, SimulatedSet
 from headwater.simulate.simulation import Simulation, share
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 from headwater.storage.schema import Durability
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -121,7 +121,7 @@ FOREIGN: dict[str, Callable[[SqliteCatalog], object]] = {
     "a file of somebody": lambda one: one.record("files", [Upsert("a.pdf", Metadata())], START),
     "a deletion": lambda one: one.record("files", [Delete(one.resources("files")[0].uri)], START),
     "an update": lambda one: one.record(
-        "files", [Upsert(one.resources("files")[0].uri, Metadata(length=1), change=Change.UPDATED)], START
+        "files", [Upsert(one.resources("files")[0].uri, Metadata(length=1), change=ChangeKind.UPDATED)], START
     ),
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Change, Document, Entry
+from headwater.spec.records import ChangeKind, Document, Entry
 from tests.reading import read_bytes
 
 INDEXES = {Kind.RESOURCE_LIST_INDEX, Kind.CHANGE_LIST_INDEX}
@@ -45,7 +45,7 @@ class Tree:
         """The Resource List after all changes: URI -> hash."""
         state = self.listed()
         for one in self.changes():
-            if one.change is Change.DELETED:
+            if one.change is ChangeKind.DELETED:
                 state.pop(one.loc, None)
             else:
                 state[one.loc] = one.hash

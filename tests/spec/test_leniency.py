@@ -10,7 +10,7 @@ import pytest
 
 from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Change, Entry, Link
+from headwater.spec.records import ChangeKind, Entry, Link
 from tests.spec.documents import BASE, CHANGES, LIST, NAMESPACES, UP, Read, index, url, urlset
 
 A = "http://example.com/a"
@@ -41,9 +41,9 @@ ENTRIES = [
     ("AMB-33", '<rs:md length="-1"/>', LIST, {}),
     ("AMB-33", '<rs:md length="1,000"/>', LIST, {}),
     ("AMB-33", '<rs:md length="99999999999999999999"/>', LIST, {}),
-    ("AMB-34", f'<rs:md change="deleted" hash="{MD5}" length="1" type="a/b"/>', CHANGES, {"change": Change.DELETED}),
-    ("AMB-35", '<rs:md change="Created"/>', CHANGES, {"change": Change.CREATED}),
-    ("AMB-35", '<rs:md change="moved"/>', CHANGES, {"change": Change.UPDATED}),
+    ("AMB-34", f'<rs:md change="deleted" hash="{MD5}" length="1" type="a/b"/>', CHANGES, {"change": ChangeKind.DELETED}),
+    ("AMB-35", '<rs:md change="Created"/>', CHANGES, {"change": ChangeKind.CREATED}),
+    ("AMB-35", '<rs:md change="moved"/>', CHANGES, {"change": ChangeKind.UPDATED}),
     ("AMB-36", '<rs:md path="a/b"/>', LIST, {"path": "a/b"}),
     ("AMB-36", '<rs:md path="/a\\b"/>', LIST, {"path": "/a\\b"}),
     ("AMB-37", '<rs:ln rel="duplicate" href="http://m/" pri="0"/>', LIST, {"links": (("duplicate", 999_999),)}),

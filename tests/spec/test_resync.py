@@ -24,7 +24,7 @@ from resync.sitemap import Sitemap, SitemapParseError
 from resync.source_description import SourceDescription
 
 from headwater.spec.kinds import RULES, Kind
-from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import Profile, write_document
 from tests.reading import read_bytes
 from tests.spec.documents import CHANGES, EXAMPLES, Read, url, urlset
@@ -98,7 +98,7 @@ def as_entry(resource: Resource) -> Entry:
         loc=resource.uri,
         lastmod=moment(resource.timestamp),
         capability=resource.capability,
-        change=Change(resource.change) if resource.change else None,
+        change=ChangeKind(resource.change) if resource.change else None,
         datetime=moment(resource.ts_datetime),
         hash=resource.hash or None,
         length=resource.length,
@@ -139,7 +139,10 @@ def test_it_reads_what_we_write(case) -> None:
 
 
 def test_it_reads_our_readers_of_both_versions() -> None:
-    entries = [Entry(loc=A, change=Change.CREATED, datetime=T1), Entry(loc=A, change=Change.DELETED, datetime=T2)]
+    entries = [
+        Entry(loc=A, change=ChangeKind.CREATED, datetime=T1),
+        Entry(loc=A, change=ChangeKind.DELETED, datetime=T2),
+    ]
     data = b"".join(write_document(head(Kind.CHANGE_LIST), entries, Profile.BOTH))
     assert [(moment(one.timestamp), one.change) for one in theirs(Kind.CHANGE_LIST, data)] == [
         (T1, "created"),

@@ -11,7 +11,7 @@ from headwater.spec.datetimes import format_datetime, parse_datetime
 from headwater.spec.hashes import HEX_LENGTH, Digest, parse_hash
 from headwater.spec.kinds import RULES, Kind, Need
 from headwater.spec.namespaces import CHANGE_FREQUENCIES
-from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, write_document
 from tests.examples import examples
 from tests.spec.documents import Read
@@ -106,7 +106,7 @@ def documents(draw) -> tuple[Document, list[Entry], Profile]:
     if rules.entry_change is Need.MUST:
         times = sorted(draw(st.lists(moments, min_size=len(entries), max_size=len(entries))))
         entries = [
-            _with(entry, change=draw(st.sampled_from([Change.CREATED, Change.UPDATED])), datetime=moment)
+            _with(entry, change=draw(st.sampled_from([ChangeKind.CREATED, ChangeKind.UPDATED])), datetime=moment)
             for entry, moment in zip(entries, times, strict=True)
         ]
         if profile is Profile.BOTH:

@@ -14,14 +14,14 @@ from headwater.errors import Exit
 from headwater.spec import limits, reader, writer
 from headwater.spec.kinds import Kind
 from headwater.spec.namespaces import PATCH, RS
-from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, WriteRefused, write_document
 from tests.spec.documents import Read
 from tests.spec.test_wire import MD5, T1, T2, UP, A, head
 
 NAIVE = dt.datetime(2024, 1, 2)
 LATER = T2 + dt.timedelta(days=1)
-UPDATED = Entry(loc=A, change=Change.UPDATED, datetime=T2)
+UPDATED = Entry(loc=A, change=ChangeKind.UPDATED, datetime=T2)
 
 
 def changed(kind: Kind, **fields: object) -> Document:
@@ -96,7 +96,7 @@ ENTRIES = [
     ("RS-TIME-01", Kind.RESOURCE_LIST, Entry(loc=A, lastmod=NAIVE)),
     ("RS-MD-01", Kind.RESOURCE_LIST, Entry(loc=A, capability="resourcelist")),
     ("RS-MD-01", Kind.RESOURCE_LIST, Entry(loc=A, capability="")),
-    ("RS-MD-02", Kind.RESOURCE_LIST, Entry(loc=A, change=Change.CREATED)),
+    ("RS-MD-02", Kind.RESOURCE_LIST, Entry(loc=A, change=ChangeKind.CREATED)),
     ("RS-MD-02", Kind.RESOURCE_LIST, Entry(loc=A, datetime=T1)),
     ("RS-MD-05", Kind.RESOURCE_LIST, Entry(loc=A, hash="0a")),
     ("RS-MD-05", Kind.RESOURCE_LIST, Entry(loc=A, hash="")),
@@ -140,17 +140,17 @@ ENTRIES = [
     ("RS-CDM-05", Kind.CHANGE_DUMP_MANIFEST, Entry(loc=A, path="/a")),
     ("RS-CDM-06", Kind.CHANGE_DUMP_MANIFEST, UPDATED),
     ("RS-CL-07", Kind.CHANGE_LIST, Entry(loc=A, datetime=T1)),
-    ("AMB-17", Kind.CHANGE_LIST, Entry(loc=A, change=Change.UPDATED)),
-    ("RS-TIME-01", Kind.CHANGE_LIST, Entry(loc=A, change=Change.UPDATED, datetime=NAIVE)),
-    ("RS-TIME-11", Kind.CHANGE_LIST, Entry(loc=A, change=Change.UPDATED, datetime=T1 - dt.timedelta(days=1))),
-    ("RS-TIME-11", Kind.CHANGE_NOTIFICATION, Entry(loc=A, change=Change.UPDATED, datetime=LATER)),
+    ("AMB-17", Kind.CHANGE_LIST, Entry(loc=A, change=ChangeKind.UPDATED)),
+    ("RS-TIME-01", Kind.CHANGE_LIST, Entry(loc=A, change=ChangeKind.UPDATED, datetime=NAIVE)),
+    ("RS-TIME-11", Kind.CHANGE_LIST, Entry(loc=A, change=ChangeKind.UPDATED, datetime=T1 - dt.timedelta(days=1))),
+    ("RS-TIME-11", Kind.CHANGE_NOTIFICATION, Entry(loc=A, change=ChangeKind.UPDATED, datetime=LATER)),
     ("RS-REL-04", Kind.CHANGE_LIST, msgspec.structs.replace(UPDATED, links=(Link(rel=PATCH, href=A),))),
     ("RS-CDM-11", Kind.CHANGE_DUMP_MANIFEST, msgspec.structs.replace(UPDATED, path="/a", links=(Link(rel=PATCH, href=A, type="a/b"),))),
     ("RS-CN-12", Kind.CHANGE_NOTIFICATION, Entry(loc=A, datetime=T1)),
-    ("RS-FN-06", Kind.FRAMEWORK_NOTIFICATION, Entry(loc=A, change=Change.UPDATED)),
+    ("RS-FN-06", Kind.FRAMEWORK_NOTIFICATION, Entry(loc=A, change=ChangeKind.UPDATED)),
     ("RS-FN-06", Kind.FRAMEWORK_NOTIFICATION, Entry(loc=A, capability="resourcelist")),
-    ("RS-FN-08", Kind.FRAMEWORK_NOTIFICATION, Entry(loc=A, capability="resourcelist", change=Change.DELETED)),
-    ("RS-FN-08", Kind.FRAMEWORK_NOTIFICATION, Entry(loc=A, capability="resourcedump", change=Change.UPDATED)),
+    ("RS-FN-08", Kind.FRAMEWORK_NOTIFICATION, Entry(loc=A, capability="resourcelist", change=ChangeKind.DELETED)),
+    ("RS-FN-08", Kind.FRAMEWORK_NOTIFICATION, Entry(loc=A, capability="resourcedump", change=ChangeKind.UPDATED)),
 ]  # fmt: skip
 
 SAME_RULE = {"RS-CDM-05": "RS-CL-07", "RS-CN-12": "RS-CL-07", "RS-DOC-12": "RS-DOC-13"}

@@ -13,7 +13,7 @@ import pytest
 
 from headwater.spec.kinds import RULES, Kind, Need, Root
 from headwater.spec.namespaces import PATCH
-from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, write_document
 from tests.reading import read_bytes
 
@@ -98,13 +98,13 @@ CASES = [
     Case(
         "a deleted resource has no length (RS-MD-02, AMB-34)",
         Kind.CHANGE_LIST,
-        Entry(loc=A, change=Change.DELETED, datetime=T2),
+        Entry(loc=A, change=ChangeKind.DELETED, datetime=T2),
         f'<url><loc>{A}</loc><rs:md change="deleted" datetime="2024-01-02T03:04:05.678901Z"/></url>',
     ),
     Case(
         "a change for readers of both versions (RS-VER-01, RS-VER-02, AMB-19)",
         Kind.CHANGE_LIST,
-        Entry(loc=A, lastmod=T2, change=Change.CREATED, datetime=T2),
+        Entry(loc=A, lastmod=T2, change=ChangeKind.CREATED, datetime=T2),
         f"<url><loc>{A}</loc><lastmod>2024-01-02T03:04:05.678901Z</lastmod>"
         '<rs:md change="created" datetime="2024-01-02T03:04:05.678901Z"/></url>',
         Profile.BOTH,
@@ -112,7 +112,7 @@ CASES = [
     Case(
         "a modification time outside the interval is right in 1.1 (RS-TIME-12)",
         Kind.CHANGE_LIST,
-        Entry(loc=A, lastmod=dt.datetime(1999, 1, 1, tzinfo=dt.UTC), change=Change.UPDATED, datetime=T1),
+        Entry(loc=A, lastmod=dt.datetime(1999, 1, 1, tzinfo=dt.UTC), change=ChangeKind.UPDATED, datetime=T1),
         f"<url><loc>{A}</loc><lastmod>1999-01-01T00:00:00Z</lastmod>"
         '<rs:md change="updated" datetime="2024-01-02T03:04:05Z"/></url>',
     ),
@@ -121,7 +121,7 @@ CASES = [
         Kind.CHANGE_LIST,
         Entry(
             loc=A,
-            change=Change.UPDATED,
+            change=ChangeKind.UPDATED,
             datetime=T1,
             links=(Link(rel=PATCH, href=A, type="application/json-patch+json"),),
         ),
@@ -137,7 +137,7 @@ CASES = [
     Case(
         "a deletion in a dump of changes has no path (RS-CDM-05, RS-CDM-06)",
         Kind.CHANGE_DUMP_MANIFEST,
-        Entry(loc=A, change=Change.DELETED, datetime=T1),
+        Entry(loc=A, change=ChangeKind.DELETED, datetime=T1),
         f'<url><loc>{A}</loc><rs:md change="deleted" datetime="2024-01-02T03:04:05Z"/></url>',
     ),
     Case(
@@ -145,7 +145,7 @@ CASES = [
         Kind.CHANGE_DUMP_MANIFEST,
         Entry(
             loc=A,
-            change=Change.UPDATED,
+            change=ChangeKind.UPDATED,
             datetime=T1,
             path="/a",
             links=(Link(rel=PATCH, href=A, type="a/b", path="/p"),),
@@ -225,7 +225,7 @@ CASES = [
     Case(
         "a change that is pushed (RS-CN-10, RS-CN-12)",
         Kind.CHANGE_NOTIFICATION,
-        Entry(loc=A, change=Change.CREATED, datetime=T1, length=3),
+        Entry(loc=A, change=ChangeKind.CREATED, datetime=T1, length=3),
         f'<url><loc>{A}</loc><rs:md change="created" datetime="2024-01-02T03:04:05Z" length="3"/></url>',
     ),
     Case(
@@ -234,7 +234,7 @@ CASES = [
         Entry(
             loc=A,
             capability="resourcelist",
-            change=Change.UPDATED,
+            change=ChangeKind.UPDATED,
             datetime=T1,
             links=(Link(rel="index", href="http://example.com/i"),),
         ),
@@ -383,7 +383,7 @@ RELATIONS = {
 @pytest.mark.parametrize("rule", RELATIONS)
 def test_links_of_every_relation_come_back(rule: str) -> None:
     # Each needs `href` and `rel` (RS-DOC-06); all stand in entries of changes
-    entry = Entry(loc=A, change=Change.UPDATED, datetime=T1, links=(RELATIONS[rule],))
+    entry = Entry(loc=A, change=ChangeKind.UPDATED, datetime=T1, links=(RELATIONS[rule],))
     document, entries, warnings = read_bytes(b"".join(write_document(head(Kind.CHANGE_LIST), [entry])))
     assert (document, entries, warnings) == (head(Kind.CHANGE_LIST), [entry], ())
 
@@ -395,7 +395,7 @@ def test_every_kind_is_written_somewhere() -> None:
 
 
 def test_profile_both_repeats_the_time_of_the_change() -> None:
-    entry = Entry(loc=A, lastmod=T1, change=Change.UPDATED, datetime=T2)
+    entry = Entry(loc=A, lastmod=T1, change=ChangeKind.UPDATED, datetime=T2)
     data = b"".join(write_document(head(Kind.CHANGE_LIST), [entry], Profile.BOTH))
     (read,) = read_bytes(data)[1]
     assert read.lastmod == read.datetime == T2  # AMB-19
@@ -404,7 +404,7 @@ def test_profile_both_repeats_the_time_of_the_change() -> None:
 @pytest.mark.parametrize("stated", [{"hash": MD5}, {"length": 1}, {"type": "a/b"}, {"encoding": "gzip"}], ids=list)
 def test_deletions_are_written_bare(stated: dict[str, str]) -> None:
     """AMB-34: whatever a deletion says of a representation, it has none."""
-    bare = Entry(loc=A, change=Change.DELETED, datetime=T1)
+    bare = Entry(loc=A, change=ChangeKind.DELETED, datetime=T1)
     data = b"".join(write_document(head(Kind.CHANGE_LIST), [msgspec.structs.replace(bare, **stated)]))
     assert data == b"".join(write_document(head(Kind.CHANGE_LIST), [bare]))
     assert read_bytes(data)[1] == [bare]

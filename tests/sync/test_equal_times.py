@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from headwater.progress import silent
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.kinds import Kind
-from headwater.spec.moments import to_microseconds
-from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Link
+from headwater.spec.timestamps import to_microseconds
 from headwater.storage.database import Database
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
@@ -106,10 +106,10 @@ class Coarse:
 
     def change(self, name: str, *, delete: bool) -> None:
         uri = f"http://h.example/r/{name}"
-        kind = Change.UPDATED if uri in self.state else Change.CREATED
+        kind = ChangeKind.UPDATED if uri in self.state else ChangeKind.CREATED
         self.count += 1
         if delete:
-            kind = Change.DELETED
+            kind = ChangeKind.DELETED
             self.state.pop(uri, None)
         else:
             self.state[uri] = self.count

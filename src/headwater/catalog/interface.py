@@ -23,7 +23,7 @@ import msgspec
 
 from headwater.catalog.state import NO_UPDATE, StateRow, StateRows, StateUpdate
 from headwater.errors import StoreFault, Undetermined, UsageFault
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -51,7 +51,7 @@ class Upsert(msgspec.Struct, frozen=True, gc=False):
     uri: str
     metadata: Metadata
     memo: bytes = b""
-    change: Change | None = None
+    change: ChangeKind | None = None
     at: dt.datetime | None = None
 
 
@@ -82,7 +82,7 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
     seq: int
     at: dt.datetime
     uri: str
-    change: Change
+    change: ChangeKind
     metadata: Metadata
 
 
@@ -191,7 +191,7 @@ class SetExists(UsageFault):
 
 
 class Contradiction(StoreFault):
-    """What was given as a whole set is none: its resources, changes and books do not agree."""
+    """What was given as a whole set is none: its resources, changes and snapshot do not agree."""
 
     code: ClassVar[str] = "HW-CAT-06"
     advice: ClassVar[str] = "Nothing of the set was restored: dump it again, and verify the catalog that it came from."
@@ -363,16 +363,16 @@ class Catalog(StateRows, Protocol):
         ...
 
 
-class Books(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a catalog keeps of one set beside its resources and its changes."""
+class SetSnapshot(msgspec.Struct, frozen=True):
+    """All that a catalog keeps of one set beside its resources and its changes, from one state."""
 
     state: SetState
-    pages: tuple[Page, ...]
-    segments: tuple[Segment, ...]
+    pages: Sequence[Page]
+    segments: Sequence[Segment]
 
 
-Part = Books | Resource | Recorded | StateRow
-"""A whole set is its `Books`, its resources page by page in slot order, its changes by number, its rows by kind."""
+Part = SetSnapshot | Resource | Recorded | StateRow
+"""A whole set: its `SetSnapshot`, its resources page by page in slot order, its changes by number, its rows by kind."""
 
 
 @runtime_checkable

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headwater.catalog.accepted_text import is_text
+from headwater.catalog.entry_size import usual_weights, weight
 from headwater.catalog.interface import Event, Limits, Metadata, Moved, SetState, Unacceptable, Upsert
 from headwater.catalog.moments import to_microseconds
 from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, RowKey, StateRow, StateUpdate
-from headwater.catalog.text import is_text
-from headwater.catalog.weights import usual_weights, weight
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 NO_METADATA = Metadata()
 
@@ -59,7 +59,7 @@ class Logged(msgspec.Struct, frozen=True, gc=False):
     seq: int
     at_us: int
     uri: str
-    change: Change
+    change: ChangeKind
     metadata: Metadata
     weight: int
 
@@ -72,7 +72,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     seq: int
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class BatchResult(msgspec.Struct, frozen=True):
     """What a backend writes down: `gone` first, so that a resource that moves leaves before it arrives."""
 
     gone: list[tuple[str, Place]]
@@ -153,9 +153,9 @@ class Places:
         self._leave(self._now.pop(uri), at_us)
         self._latest[uri] = None
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> BatchResult:
         """The net effect of the batch on the resources."""
-        result = Outcome([], [], [])
+        result = BatchResult([], [], [])
         for uri, latest in self._latest.items():
             old = self.held.get(uri)
             if latest is None:
@@ -224,7 +224,7 @@ class Log:
         self.closed: list[Run] = []
         self.changes: list[Logged] = []
 
-    def append(self, uri: str, change: Change, metadata: Metadata, octets: int, at_us: int) -> Logged:
+    def append(self, uri: str, change: ChangeKind, metadata: Metadata, octets: int, at_us: int) -> Logged:
         """Log one change with the next number and a time later than all before it (AMB-20), `at_us` if that is."""
         run = self.run
         limits = self.limits
@@ -285,11 +285,11 @@ def record(places: Places, log: Log, events: Sequence[Event], now_us: int) -> li
         at_us = now_us if event.at is None else min(to_microseconds(event.at), now_us)
         if isinstance(event, Upsert):
             octets = octets_of(event, largest)
-            change = event.change or (Change.UPDATED if places.known(uri) else Change.CREATED)
+            change = event.change or (ChangeKind.UPDATED if places.known(uri) else ChangeKind.CREATED)
             logged = log.append(uri, change, event.metadata, octets, at_us)
             places.upsert(event, octets, logged.seq, logged.at_us)
         elif places.known(uri):
-            logged = log.append(uri, Change.DELETED, NO_METADATA, weight(uri, NO_METADATA), at_us)
+            logged = log.append(uri, ChangeKind.DELETED, NO_METADATA, weight(uri, NO_METADATA), at_us)
             places.delete(uri, logged.at_us)
         else:
             ignored.append(uri)
@@ -300,7 +300,7 @@ def octets_of(event: Upsert, largest: int) -> int:
     """What the resource weighs. Raises Unacceptable for what cannot be written, or is heavier than `largest`."""
     if not event.uri:
         raise Unacceptable("an empty URI")
-    if event.change is Change.DELETED:
+    if event.change is ChangeKind.DELETED:
         raise Unacceptable("an Upsert that says deleted", where=event.uri)
     octets = weight(event.uri, event.metadata)
     if octets > largest:

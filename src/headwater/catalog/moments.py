@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 from headwater.catalog.interface import Unacceptable
-from headwater.spec import moments
+from headwater.spec import timestamps as moments
 
 
 def to_microseconds(moment: dt.datetime) -> int:

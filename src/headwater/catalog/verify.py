@@ -1,4 +1,4 @@
-"""Counts a set again from what it holds and compares that with its books; works on every backend.
+"""Counts a set again from what it holds and compares that with its snapshot; works on every backend.
 
 Run it while nobody writes: it makes many reads, and what changes between them looks like a discrepancy.
 """
@@ -10,18 +10,18 @@ from itertools import islice, pairwise
 
 import msgspec
 
+from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Page, Recorded, Resource, Segment, SetState
 from headwater.catalog.state import StateRow
-from headwater.catalog.weights import weight
 from headwater.progress import Listener, Progress, silent
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 _BATCH = 10_000
 _ROWS = 1_000
 
 
 class Discrepancy(msgspec.Struct, frozen=True):
-    """One thing in the books that is not so: `where` in the set, `what` is said and what was found."""
+    """One thing in the snapshot that is not so: `where` in the set, `what` is said and what was found."""
 
     where: str
     what: str
@@ -197,7 +197,7 @@ def _row_batches(catalog: Catalog, name: str, kind: str) -> Iterator[list[StateR
 
 
 def _against(change: Recorded, resource: Resource | None, gone: dict[str, int]) -> Iterator[Discrepancy]:
-    deleted = change.change is Change.DELETED
+    deleted = change.change is ChangeKind.DELETED
     if resource is None:
         if deleted:
             gone.pop(change.uri, None)

@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from headwater.catalog.books import books_of_set
 from headwater.catalog.interface import Catalog, Recorded, Segment
+from headwater.catalog.set_snapshot import read_snapshot
 from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.plan import ChangePlan, plan_changes
 from headwater.publish.publication_state import OpenList, PublicationState
@@ -61,7 +61,7 @@ class ChangeLists:
 
     def catch_up(self) -> None:
         """Write what is due by now."""
-        self.publish(books_of_set(self._catalog, self._name).segments)
+        self.publish(read_snapshot(self._catalog, self._name).segments)
 
     def publish(self, segments: Sequence[Segment]) -> None:
         """Write what is due: closed segments, the open one, their index, and the copy of the open one (AMB-63)."""

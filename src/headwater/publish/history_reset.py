@@ -26,8 +26,8 @@ from itertools import chain
 
 import msgspec
 
-from headwater.catalog.books import Books, books_of_set
-from headwater.catalog.interface import Catalog, Segment, SetState
+from headwater.catalog.interface import Catalog, Segment, SetSnapshot, SetState
+from headwater.catalog.set_snapshot import read_snapshot
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
 from headwater.publish.rendering import documents
 from headwater.publish.site import Site, change_list_name, open_change_list_name, resource_list_name
@@ -77,18 +77,18 @@ class HistoryReset:
         self._site = site
         self._may_write = may_write
 
-    def reset_if_due(self, books: Books) -> Books:
+    def reset_if_due(self, snapshot: SetSnapshot) -> SetSnapshot:
         """The set, its history started anew when it cannot be continued. Repeated after a crash that does no harm."""
-        state, publication = books.state, decode_publication(books.state.notes)
+        state, publication = snapshot.state, decode_publication(snapshot.state.notes)
         if state.opened_at is None or not self._is_due(state, publication):
-            return books
+            return snapshot
         self._may_write()
         self._catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
-        return books_of_set(self._catalog, state.name)
+        return read_snapshot(self._catalog, state.name)
 
     def reset(self, name: str) -> None:
         """Do that for the set `name`, before the outside world is looked at: what is published then is true."""
-        self.reset_if_due(books_of_set(self._catalog, name))
+        self.reset_if_due(read_snapshot(self._catalog, name))
 
     def is_older_than_documents(self, name: str) -> bool:
         """Whether the published documents tell more than the catalog knows: an older copy of it was brought back."""

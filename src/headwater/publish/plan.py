@@ -22,8 +22,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.catalog.books import Books
-from headwater.catalog.interface import Page, Segment, SetState
+from headwater.catalog.interface import Page, Segment, SetSnapshot, SetState
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.site import SetSettings
 
@@ -185,12 +184,12 @@ def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0)
 
 
 def retained(
-    books: Books, publication: PublicationState, settings: SetSettings, now: dt.datetime
+    snapshot: SetSnapshot, publication: PublicationState, settings: SetSettings, now: dt.datetime
 ) -> tuple[PublicationState, int]:
     """The note with what is to be known for retention later, and the first segment that stays in the index."""
-    if must_record_shown(books.segments, publication, settings, now):
-        publication = with_shown(publication, books.pages, settings, now)
-    return publication, first_retained(books.segments, publication, settings, now)
+    if must_record_shown(snapshot.segments, publication, settings, now):
+        publication = with_shown(publication, snapshot.pages, settings, now)
+    return publication, first_retained(snapshot.segments, publication, settings, now)
 
 
 def first_retained(

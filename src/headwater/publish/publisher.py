@@ -9,7 +9,7 @@ One publication of a set, step by step:
    in one state of the catalog.
 4. Capability List, then Source Description and robots.txt: nothing is named before it exists (AMB-63).
 5. Documents that nothing names any more are removed when their grace is over.
-6. Bookkeeping, last. A run that is killed before is repeated by the next one, harmlessly.
+6. AllSnapshotsReader, last. A run that is killed before is repeated by the next one, harmlessly.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater.catalog.books import Books, books_of_set
-from headwater.catalog.interface import Catalog
+from headwater.catalog.interface import Catalog, SetSnapshot
+from headwater.catalog.set_snapshot import read_snapshot
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
 from headwater.publish import plan
@@ -140,8 +140,8 @@ class Publisher:
         settings = self._site.settings(name)
         with self._locks[name]:
             check = check or force_pages or name not in self._checked
-            books = books_of_set(self._catalog, name, newest if name in self._checked else None)
-            result = self._publish(settings, books, at, pages=pages or force_pages, force=force_pages, check=check)
+            snapshot = read_snapshot(self._catalog, name, newest if name in self._checked else None)
+            result = self._publish(settings, snapshot, at, pages=pages or force_pages, force=force_pages, check=check)
             self._checked.add(name)
         self.site_documents.set_published(name, check=check)
         return result
@@ -156,8 +156,8 @@ class Publisher:
         if (settings := self._site.settings(name)).rotation_seconds is None:
             return None
         with self._locks[name]:
-            books = self.history.reset_if_due(books_of_set(self._catalog, name))
-            publication, segments = decode_publication(books.state.notes), books.segments
+            snapshot = self.history.reset_if_due(read_snapshot(self._catalog, name))
+            publication, segments = decode_publication(snapshot.state.notes), snapshot.segments
             now = self._clock()
             if publication.is_first or not segments or not plan.must_rotate(segments[-1], settings, now):
                 return None
@@ -166,24 +166,24 @@ class Publisher:
             return self._catalog.close_segment(name, now).until
 
     def _publish(
-        self, settings: SetSettings, books: Books, at: dt.datetime, *, pages: bool, force: bool, check: bool
+        self, settings: SetSettings, snapshot: SetSnapshot, at: dt.datetime, *, pages: bool, force: bool, check: bool
     ) -> PublishResult:
         name = settings.name
-        if books.state.opened_at is None:
+        if snapshot.state.opened_at is None:
             raise NotReady(f"the set {name!r} is not loaded yet")
-        books = self.history.reset_if_due(books) if check else books
-        state, publication = books.state, decode_publication(books.state.notes)
+        snapshot = self.history.reset_if_due(snapshot) if check else snapshot
+        state, publication = snapshot.state, decode_publication(snapshot.state.notes)
         publication = self.history.with_generation(name, publication)
         shape = fingerprint(self._site, settings)
-        everything = publication.fingerprint != shape or (check and self._is_damaged(publication, books))
+        everything = publication.fingerprint != shape or (check and self._is_damaged(publication, snapshot))
         if everything:
             self.site_documents.set_incomplete(name)  # until it is whole again
         now = self._clock()
         store_writer = StoreWriter(
             self._store, self._site.profile, self._may_write, self._integrity.etags, publication.generation
         )
-        books = self._closed(books, settings, now)
-        publication, first = plan.retained(books, publication, settings, now)
+        snapshot = self._closed(snapshot, settings, now)
+        publication, first = plan.retained(snapshot, publication, settings, now)
         changes = ChangeLists(
             self._catalog,
             store_writer,
@@ -194,14 +194,14 @@ class Publisher:
             first=first,
             everything=everything,
         )
-        changes.publish(books.segments)
+        changes.publish(snapshot.segments)
         resources = ResourceLists(
             self._catalog, store_writer, self._site, settings, self._clock, self._listener, self._render_pool
         )
         at = plan.true_at(at, state, publication)
         wait = not (pages or everything)
         done = resources.publish(
-            books.pages, publication, at, changes.catch_up, everything=everything, force=force, wait=wait
+            snapshot.pages, publication, at, changes.catch_up, everything=everything, force=force, wait=wait
         )
         if everything:
             store_writer.document(capability_list_name(name), *documents.capability_list(self._site, settings))
@@ -239,19 +239,19 @@ class Publisher:
             pages_left=done.left + (wait and plan.must_rotate(changes.segments[-1], settings, now)),
         )
 
-    def _closed(self, books: Books, settings: SetSettings, now: dt.datetime) -> Books:
-        """The books once the open segment is closed, when its period is over."""
-        if not plan.must_close(books.segments[-1], settings, now):
-            return books
+    def _closed(self, snapshot: SetSnapshot, settings: SetSettings, now: dt.datetime) -> SetSnapshot:
+        """The snapshot once the open segment is closed, when its period is over."""
+        if not plan.must_close(snapshot.segments[-1], settings, now):
+            return snapshot
         self._catalog.close_segment(settings.name, now)
-        return books_of_set(self._catalog, settings.name)
+        return read_snapshot(self._catalog, settings.name)
 
-    def _is_damaged(self, publication: PublicationState, books: Books) -> bool:
+    def _is_damaged(self, publication: PublicationState, snapshot: SetSnapshot) -> bool:
         """Whether a document that was published is no longer in the store, or not as it was written."""
-        name = books.state.name
+        name = snapshot.state.name
         pages = [resource_page_name(name, number) for number in publication.listed] if publication.indexed else []
         tops = top_names(name)
-        numbers = [one.number for one in books.segments] if publication.open.indexed else []
+        numbers = [one.number for one in snapshot.segments] if publication.open.indexed else []
         segments = [
             change_segment_name(name, number)
             for number in numbers

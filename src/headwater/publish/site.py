@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.catalog.weights import URI_PREFIX_OCTETS
+from headwater.catalog.entry_size import URI_PREFIX_OCTETS
 from headwater.errors import UsageFault
 from headwater.publish.capabilities import (
     CAPABILITIES,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.catalog.books import Books, books_of, times_of
-from headwater.catalog.interface import Catalog, Page
+from headwater.catalog.interface import Catalog, Page, SetSnapshot
+from headwater.catalog.set_snapshot import read_snapshots, times_of
 from headwater.publish.plan import is_stale
 from headwater.publish.publication_state import PublicationState, decode_publication
 
@@ -66,23 +66,23 @@ class SourceSetStatus(msgspec.Struct, frozen=True, kw_only=True):
 def set_statuses(catalog: Catalog, now: dt.datetime, names: Sequence[str] = ()) -> list[SourceSetStatus]:
     """How the sets stand, by name; all, when none is named. A set that is not there is left out.
 
-    Reads books, and of each set with changes that wait the oldest; what comes meanwhile may or may not show.
+    Reads snapshot, and of each set with changes that wait the oldest; what comes meanwhile may or may not show.
     """
     wanted = frozenset(names)
-    found = [(books, decode_publication(books.state.notes)) for books in books_of(catalog, wanted)]
+    found = [(snapshot, decode_publication(snapshot.state.notes)) for snapshot in read_snapshots(catalog, wanted)]
     oldest = {
-        books.state.name: publication.open.seq + 1
-        for books, publication in found
-        if books.state.last_seq > publication.open.seq
+        snapshot.state.name: publication.open.seq + 1
+        for snapshot, publication in found
+        if snapshot.state.last_seq > publication.open.seq
     }
     since = times_of(catalog, oldest) if oldest else {}
-    return [_status(books, publication, since.get(books.state.name), now) for books, publication in found]
+    return [_status(snapshot, publication, since.get(snapshot.state.name), now) for snapshot, publication in found]
 
 
 def _status(
-    books: Books, publication: PublicationState, waiting_since: dt.datetime | None, now: dt.datetime
+    snapshot: SetSnapshot, publication: PublicationState, waiting_since: dt.datetime | None, now: dt.datetime
 ) -> SourceSetStatus:
-    state, pages, segments = books.state, books.pages, books.segments
+    state, pages, segments = snapshot.state, snapshot.pages, snapshot.segments
     last = segments[-1] if segments else None
     stale = [page for page in pages if is_stale(page)]
     return SourceSetStatus(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
-from headwater.spec.moments import from_microseconds, to_microseconds
 from headwater.spec.records import Document, Entry
+from headwater.spec.timestamps import from_microseconds, to_microseconds
 from headwater.spec.writer import DocumentWriter, Profile
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headwater.simulate.prng import Prng
 from headwater.simulate.settings import ChangeMix
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 _TRIES = 16
 """How often a resource is drawn before the next living one is taken: it fails only where few of many are left."""
@@ -33,35 +33,37 @@ class Population:
         """Whether the resource is there now."""
         return number < len(self._alive) and bool(self._alive[number])
 
-    def next(self, step: int, mix: ChangeMix) -> tuple[Change, int] | None:
+    def next(self, step: int, mix: ChangeMix) -> tuple[ChangeKind, int] | None:
         """The change of this step, carried out; None when there is nothing that the mix could do.
 
         Where nothing is alive, something is created instead, if the mix creates anything.
         """
         change = self._kind(step, mix)
-        if change is not Change.CREATED and not self.count:
+        if change is not ChangeKind.CREATED and not self.count:
             if not mix.created:
                 return None
-            change = Change.CREATED
-        number = self.born if change is Change.CREATED else self._living(step)
+            change = ChangeKind.CREATED
+        number = self.born if change is ChangeKind.CREATED else self._living(step)
         self.apply(change, number)
         return change, number
 
-    def apply(self, change: Change, number: int) -> None:
+    def apply(self, change: ChangeKind, number: int) -> None:
         """Carry out a change, in whatever order and however often they come."""
         if number >= self.born:
             self._alive.extend(bytes(number + 1 - self.born))
-        alive = change is not Change.DELETED
+        alive = change is not ChangeKind.DELETED
         self.count += alive - self._alive[number]
         self._alive[number] = alive
 
-    def _kind(self, step: int, mix: ChangeMix) -> Change:
+    def _kind(self, step: int, mix: ChangeMix) -> ChangeKind:
         place = self._chance.share(step * _DRAWS) * (mix.created + mix.updated + mix.deleted)
         # Rounding must not give what the mix excludes.
         if place < mix.created or not (mix.updated or mix.deleted):
-            return Change.CREATED
+            return ChangeKind.CREATED
         return (
-            Change.UPDATED if (place < mix.created + mix.updated and mix.updated) or not mix.deleted else Change.DELETED
+            ChangeKind.UPDATED
+            if (place < mix.created + mix.updated and mix.updated) or not mix.deleted
+            else ChangeKind.DELETED
         )
 
     def _living(self, step: int) -> int:

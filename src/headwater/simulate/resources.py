@@ -20,7 +20,7 @@ from headwater.ingest.folder.media_types import media_type
 from headwater.simulate.prng import Prng, key_of
 from headwater.simulate.settings import SourceSettings
 from headwater.spec.hashes import HASHLIB
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -144,9 +144,9 @@ class SyntheticResources:
         path, metadata = self.path, self.metadata
         return [Upsert(path(number), metadata(number, 0, times[number % _TIMES])) for number in numbers]
 
-    def event(self, change: Change, number: int, version: int, at: dt.datetime) -> Upsert | Delete:
+    def event(self, change: ChangeKind, number: int, version: int, at: dt.datetime) -> Upsert | Delete:
         """What the catalog is told of a change; the version lies in the memo."""
-        if change is Change.DELETED:
+        if change is ChangeKind.DELETED:
             return Delete(self.path(number))
         metadata = self.metadata(number, version, at.replace(microsecond=0))
         return Upsert(self.path(number), metadata, write_version(version))

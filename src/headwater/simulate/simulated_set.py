@@ -17,7 +17,7 @@ from headwater.simulate.population import Population
 from headwater.simulate.prng import key_of
 from headwater.simulate.resources import Filler, SyntheticResources, read_version
 from headwater.simulate.settings import ChangeMix, SourceSettings
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 BATCH = 10_000
 """So many changes are recorded together at most."""
@@ -103,7 +103,7 @@ class SimulatedSet:
             self._catalog.load(self.name, self.resources.initial(range(number, end), start))
             listener(Progress(self.name, end, self._initial))
 
-    def _logged(self) -> Iterator[tuple[int, Change, int]]:
+    def _logged(self) -> Iterator[tuple[int, ChangeKind, int]]:
         after = 0
         while rows := self._catalog.changes(self.name, after, BATCH):
             if rows[0].seq != after + 1:

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 import msgspec
 from msgspec.structs import FieldInfo
 
-from headwater.catalog.places import anchored, place_of
+from headwater.catalog.catalog_url import anchored, place_of
 from headwater.errors import UsageFault
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
 from headwater.source.push_config import PushConfig

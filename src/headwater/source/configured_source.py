@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from headwater.catalog import places
+from headwater.catalog import catalog_url as places
 from headwater.catalog.interface import Catalog, Limits
 from headwater.progress import Listener, silent
 from headwater.publish.site import SOURCE_DESCRIPTION

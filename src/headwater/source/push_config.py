@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from headwater.catalog.places import anchored, is_cluster
+from headwater.catalog.catalog_url import anchored, is_cluster
 from headwater.errors import UsageFault
 from headwater.ingest.fed.locations import Locations
 from headwater.source.tokens import AccessTokens, read_tokens

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater import notices
-from headwater.catalog import places
+from headwater.catalog import catalog_url as places
 from headwater.catalog.claims import Claim, Claiming
 from headwater.catalog.interface import Resource, SetState
 from headwater.errors import HeadwaterError

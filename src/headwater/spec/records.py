@@ -20,7 +20,7 @@ Extra = tuple[tuple[str, str], ...]
 """Attributes of other namespaces, kept as (`{namespace}name`, value) pairs (RS-DOC-13, RS-MD-14)."""
 
 
-class Change(Enum):
+class ChangeKind(Enum):
     """The nature of a change (RS-MD-02)."""
 
     CREATED = "created"
@@ -63,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     lastmod: dt.datetime | None = None
     changefreq: str | None = None
     capability: str | None = None
-    change: Change | None = None
+    change: ChangeKind | None = None
     datetime: dt.datetime | None = None
     at: dt.datetime | None = None
     completed: dt.datetime | None = None

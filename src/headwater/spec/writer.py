@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.limits import DOCUMENT_ENTRIES, DOCUMENT_OCTETS
-from headwater.spec.records import Change, Document, Entry
+from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.spec.writing.document_checks import ElementOrder, check_head, check_types
 from headwater.spec.writing.markup import MarkupWriter, columns_of
 from headwater.spec.writing.xml_text import WriteRefused
@@ -109,7 +109,7 @@ def write_document(document: Document, entries: Iterable[Entry], profile: Profil
 
 def _overstates(entry: Entry) -> bool:
     """Whether a deletion describes a representation, which it cannot have (AMB-34)."""
-    return entry.change is Change.DELETED and any(
+    return entry.change is ChangeKind.DELETED and any(
         stated is not None for stated in (entry.hash, entry.length, entry.type, entry.encoding)
     )
 

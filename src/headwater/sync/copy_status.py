@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.errors import Exit
-from headwater.spec.moments import from_optional
+from headwater.spec.timestamps import from_optional
 from headwater.storage.database import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from headwater.spec.datetimes import Coarse, format_datetime
-from headwater.spec.moments import SECOND as SECOND
-from headwater.spec.moments import from_optional, to_microseconds
+from headwater.spec.timestamps import SECOND as SECOND
+from headwater.spec.timestamps import from_optional, to_microseconds
 
 
 def micros(moment: dt.datetime | None) -> int | None:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog import ledger
-from headwater.catalog.cluster.bodies import resource_bodies
+from headwater.catalog.cluster.bulk_bodies import resource_bodies
 from headwater.catalog.cluster.documents import (
     JournalDocument,
     after_change,
@@ -28,7 +28,7 @@ from headwater.catalog.cluster.documents import (
     to_json,
 )
 from headwater.catalog.cluster.head import (
-    Head,
+    SetHead,
     Tail,
     fills_of,
     log_of,
@@ -39,7 +39,7 @@ from headwater.catalog.cluster.head import (
     with_rows,
 )
 from headwater.catalog.cluster.rows import RowWrite
-from headwater.catalog.cluster.turn import Overtaken, Turn
+from headwater.catalog.cluster.set_writer import Overtaken, SetWriter
 from headwater.catalog.interface import Accepted, Event, Limits, SetState, WrongPhase
 from headwater.catalog.ledger import Log, Places, check_after
 from headwater.progress import Notice
@@ -57,18 +57,18 @@ class Extents:
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, str]] = {}
 
-    def beyond(self, head: Head, uris: Sequence[str]) -> bool:
+    def beyond(self, head: SetHead, uris: Sequence[str]) -> bool:
         """Whether the set certainly holds none of the URIs."""
         highest = self._highest(head)
         return highest is not None and (not uris or min(uris) > highest)
 
-    def grown(self, before: Head, after: Head, uris: Sequence[str]) -> None:
+    def grown(self, before: SetHead, after: SetHead, uris: Sequence[str]) -> None:
         """The set has been given these URIs, between two revisions."""
         highest = self._highest(before)
         if highest is not None:
             self._known[before.resource_set] = (after.rev, max(highest, *uris) if uris else highest)
 
-    def _highest(self, head: Head) -> str | None:
+    def _highest(self, head: SetHead) -> str | None:
         if head.next_slot == 0:
             return ""
         rev, uri = self._known.get(head.resource_set, (-1, ""))
@@ -85,7 +85,7 @@ class Batch(msgspec.Struct, frozen=True):
     rows: tuple[RowWrite, ...] = ()
 
 
-def load(turn: Turn, extents: Extents, batch: Batch) -> int:
+def load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
     """Apply events without logging changes; the live count. Raises WrongPhase, Unacceptable, Moved."""
     events = batch.events
     before, name = turn.head, turn.name
@@ -107,13 +107,13 @@ def load(turn: Turn, extents: Extents, batch: Batch) -> int:
     return after.count
 
 
-def _commit_load(turn: Turn, after: Head) -> None:
+def _commit_load(turn: SetWriter, after: SetHead) -> None:
     """Commit, give the lease back, and put rows into their places, which the head itself says until then."""
     if turn.commit(replace(after, lease=None)):
         _apply(turn)
 
 
-def _apply(turn: Turn) -> None:
+def _apply(turn: SetWriter) -> None:
     """Put what the head says into its places; what fails here is left to whoever writes next."""
     try:
         turn.apply()
@@ -123,7 +123,7 @@ def _apply(turn: Turn) -> None:
         pass
 
 
-def _replaced(turn: Turn, places: Places, batch: Batch) -> Head:
+def _replaced(turn: SetWriter, places: Places, batch: Batch) -> SetHead:
     """Load what also replaces or deletes; the head that was committed."""
     before, name = turn.head, turn.name
     ledger.load(places, batch.events)
@@ -141,7 +141,7 @@ def _replaced(turn: Turn, places: Places, batch: Batch) -> Head:
     return after
 
 
-def record(turn: Turn, extents: Extents, batch: Batch) -> Accepted:
+def record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
     """Log events in order and apply them. Raises WrongPhase, Unacceptable, Moved."""
     before = turn.head
     check_after(state_of(before), batch.seen)
@@ -156,8 +156,8 @@ def record(turn: Turn, extents: Extents, batch: Batch) -> Accepted:
     turn.write_ahead(turn.indices.change, change_operations(changes))
     count = len(changes)
     tail = Tail(before.rev + 1, count, log.last_seq + 1 - count, journal=False)
-    books = with_log(with_places(turn.head, places), log)
-    after = with_rows(replace(books, rev=before.rev + count, tail=tail), batch.rows)
+    snapshot = with_log(with_places(turn.head, places), log)
+    after = with_rows(replace(snapshot, rev=before.rev + count, tail=tail), batch.rows)
     if turn.commit(after):
         documents = map(after_change, changes)
         redone = (redone_operation(document) for document in documents if document is not None)
@@ -166,7 +166,7 @@ def record(turn: Turn, extents: Extents, batch: Batch) -> Accepted:
     return _accepted(log, ignored)
 
 
-def record_at_once(turn: Turn, extents: Extents, batch: Batch) -> Accepted | None:
+def record_at_once(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | None:
     """Log a few events by one replacement of the head, which says them itself, then put them into their places.
 
     None, and nothing done, when that takes a lease: too much, or nothing to write. Raises as `record` does.
@@ -174,7 +174,7 @@ def record_at_once(turn: Turn, extents: Extents, batch: Batch) -> Accepted | Non
     accepted = Accepted(0, 0)
     before = after = None
 
-    def change(head: Head) -> Head:
+    def change(head: SetHead) -> SetHead:
         nonlocal accepted, before, after
         before = after = None
         check_after(state_of(head), batch.seen)
@@ -188,8 +188,8 @@ def record_at_once(turn: Turn, extents: Extents, batch: Batch) -> Accepted | Non
         if not written or sum(len(to_json(part)) for part in written) > AT_ONCE_OCTETS:
             return head
         tail = Tail(head.rev + 1, count, log.last_seq + 1 - count, journal=False, changes=changes)
-        books = with_log(with_places(head, places), log)
-        before, after = head, with_rows(replace(books, rev=head.rev + count, tail=tail), batch.rows)
+        snapshot = with_log(with_places(head, places), log)
+        before, after = head, with_rows(replace(snapshot, rev=head.rev + count, tail=tail), batch.rows)
         accepted = _accepted(log, ignored)
         return after
 
@@ -208,7 +208,7 @@ def _accepted(log: Log, ignored: tuple[str, ...]) -> Accepted:
     return Accepted(log.changes[0].seq, log.last_seq, ignored)
 
 
-def remember(turn: Turn, memos: Sequence[tuple[str, bytes]], newest: int | None) -> None:
+def remember(turn: SetWriter, memos: Sequence[tuple[str, bytes]], newest: int | None) -> None:
     """Replace the memos of live resources that no change after `newest` has touched."""
     head, said = turn.head, dict(memos)
     held = [
@@ -226,7 +226,9 @@ def remember(turn: Turn, memos: Sequence[tuple[str, bytes]], newest: int | None)
     _commit_journal(turn, replace(head, rev=head.rev + len(journal)), journal)
 
 
-def _commit_journal(turn: Turn, after: Head, journal: list[JournalDocument], rows: tuple[RowWrite, ...] = ()) -> Head:
+def _commit_journal(
+    turn: SetWriter, after: SetHead, journal: list[JournalDocument], rows: tuple[RowWrite, ...] = ()
+) -> SetHead:
     turn.write_ahead(turn.indices.change, journal_operations(journal))
     after = replace(after, stamps=turn.head.stamps, tail=Tail(journal[0].rev, len(journal), 0, journal=True))
     after = with_rows(after, rows)
@@ -235,7 +237,7 @@ def _commit_journal(turn: Turn, after: Head, journal: list[JournalDocument], row
     return after
 
 
-def _row_operations(turn: Turn, after: Head) -> Iterator[bytes]:
+def _row_operations(turn: SetWriter, after: SetHead) -> Iterator[bytes]:
     return iter(()) if after.tail is None else turn.indices.row_operations(turn.name, after.tail)
 
 
@@ -243,7 +245,7 @@ def _redone(journal: list[JournalDocument]) -> Iterator[bytes]:
     return (redone_operation(entry.redo) for entry in journal)
 
 
-def _places(turn: Turn, extents: Extents, uris: list[str], limits: Limits) -> Places:
+def _places(turn: SetWriter, extents: Extents, uris: list[str], limits: Limits) -> Places:
     """Where the resources of the batch lie, how full their pages are, and how full the last page is."""
     head = turn.head
     found = [] if extents.beyond(head, uris) else turn.indices.resources_of(turn.name, uris)

@@ -15,20 +15,20 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from headwater.catalog import ledger
-from headwater.catalog.books import Books
+from headwater.catalog.accepted_text import is_text
 from headwater.catalog.claims import Claim
 from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster import head as cluster_head
-from headwater.catalog.cluster import moving as cluster_moving
+from headwater.catalog.cluster import restore as cluster_restore
 from headwater.catalog.cluster.batch import Batch, Extents
 from headwater.catalog.cluster.claims import ClusterClaim
-from headwater.catalog.cluster.head import Head, page_of, said, segment_of, stamped, state_of
+from headwater.catalog.cluster.head import SetHead, page_of, said, segment_of, stamped, state_of
 from headwater.catalog.cluster.indices import Indices, Mark
 from headwater.catalog.cluster.reads import Reads
 from headwater.catalog.cluster.row_reads import RowReads
 from headwater.catalog.cluster.rows import writes_in_order
 from headwater.catalog.cluster.schema import Layout, has_memory, prepare
-from headwater.catalog.cluster.turn import Turn, Writer
+from headwater.catalog.cluster.set_writer import SetWriter, Writer
 from headwater.catalog.dump.parts import read_parts
 from headwater.catalog.interface import (
     Accepted,
@@ -40,16 +40,16 @@ from headwater.catalog.interface import (
     Rendered,
     Resource,
     Segment,
+    SetSnapshot,
     SetState,
     Unacceptable,
     UnknownSet,
 )
 from headwater.catalog.moments import to_microseconds
-from headwater.catalog.restoring import Restoring
+from headwater.catalog.restore import Restoring
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
-from headwater.catalog.text import is_text
 from headwater.progress import Listener, silent
-from headwater.spec.moments import from_microseconds
+from headwater.spec.timestamps import from_microseconds
 from headwater.storage.cluster import Access, Cluster
 
 LONGEST_NAME = 8_000
@@ -111,15 +111,15 @@ class ClusterCatalog:
         """Every set, by name."""
         return [state_of(head) for head in self._indices.heads()]
 
-    def books(self) -> Iterator[Books]:
+    def snapshots(self) -> Iterator[SetSnapshot]:
         """Every set with its pages and segments, by name."""
-        return map(_books, self._indices.heads(whole=True))
+        return map(_snapshot, self._indices.heads(whole=True))
 
-    def books_of(self, name: str, newest: int | None = None) -> Books:
+    def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
         """One set with its pages and segments; in any committed state with change `newest`, when that is given."""
         known = self._indices.known.get(name) if newest is not None else None
         head = known.head if known is not None and known.head.last_seq >= (newest or 0) else self._head(name)
-        return _books(head)
+        return _snapshot(head)
 
     def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
         """When the change of this number happened, for each set that has it."""
@@ -150,12 +150,14 @@ class ClusterCatalog:
     def create(self, name: str) -> SetState:
         """Make sure the set exists (loading when new) and return it."""
         _check_name(name)
-        self._indices.create_head(stamped(Head(resource_set=name), self._writer.stamp()))
+        self._indices.create_head(stamped(SetHead(resource_set=name), self._writer.stamp()))
         try:
             return self.state(name)
         except UnknownSet:  # a restore is at work on it, or has failed
             with self._lock(name):
-                return state_of(Turn(self._writer, name, hidden=True).edit(lambda head: replace(head, hidden=False)))
+                return state_of(
+                    SetWriter(self._writer, name, hidden=True).edit(lambda head: replace(head, hidden=False))
+                )
 
     def load(
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
@@ -183,7 +185,7 @@ class ClusterCatalog:
         batch = Batch(events, self.limits, to_microseconds(now), after, rows)
         if len(events) <= cluster_batch.AT_ONCE:
             with self._lock(name):
-                accepted = cluster_batch.record_at_once(Turn(self._writer, name), self._extents, batch)
+                accepted = cluster_batch.record_at_once(SetWriter(self._writer, name), self._extents, batch)
             if accepted is not None:
                 return accepted
         return self._turn(name, lambda turn: cluster_batch.record(turn, self._extents, batch))
@@ -279,10 +281,10 @@ class ClusterCatalog:
     def restore(self, parts: Iterable[Part]) -> SetState:
         """Make a set of its parts; pages are read back before it is shown. May raise SetBusy, RestoreLost as well."""
         restoring = Restoring(parts)
-        name = restoring.books.state.name
+        name = restoring.snapshot.state.name
         _check_name(name)
         with self._lock(name):
-            return state_of(cluster_moving.restore(Turn(self._writer, name, hidden=True), restoring))
+            return state_of(cluster_restore.restore(SetWriter(self._writer, name, hidden=True), restoring))
 
     def claim(self, role: str, who: str) -> Claim:
         """The claim to `role`, not asked for yet; it is borne for as long as a writer's silence."""
@@ -296,16 +298,16 @@ class ClusterCatalog:
         """Give up connections; what was accepted is in the cluster."""
         self._cluster.close()
 
-    def _head(self, name: str) -> Head:
+    def _head(self, name: str) -> SetHead:
         return self._indices.head(name)[0]
 
-    def _edit(self, name: str, change: Callable[[Head], Head]) -> Head:
+    def _edit(self, name: str, change: Callable[[SetHead], SetHead]) -> SetHead:
         with self._lock(name):
-            return Turn(self._writer, name).edit(change)
+            return SetWriter(self._writer, name).edit(change)
 
-    def _turn(self, name: str, work: Callable[[Turn], R]) -> R:
+    def _turn(self, name: str, work: Callable[[SetWriter], R]) -> R:
         with self._lock(name):
-            turn = Turn(self._writer, name)
+            turn = SetWriter(self._writer, name)
             return turn.run(lambda: work(turn))
 
     def _lock(self, name: str) -> threading.Lock:
@@ -314,9 +316,9 @@ class ClusterCatalog:
             return self._locks.setdefault(name, threading.Lock())
 
 
-def _books(head: Head) -> Books:
+def _snapshot(head: SetHead) -> SetSnapshot:
     pages = [page_of(number, book) for number, book in enumerate(head.pages)]
-    return Books(state_of(head), pages, [segment_of(number, book) for number, book in enumerate(head.runs)])
+    return SetSnapshot(state_of(head), pages, [segment_of(number, book) for number, book in enumerate(head.runs)])
 
 
 def _check_name(name: str) -> None:

@@ -8,28 +8,28 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from headwater.catalog.cluster.names import short
+from headwater.catalog.cluster.document_names import short
 from headwater.catalog.interface import Metadata, Recorded, Resource, Upsert
-from headwater.catalog.ledger import Arrivals, Logged, Outcome, Place, Put
+from headwater.catalog.ledger import Arrivals, BatchResult, Logged, Place, Put
 from headwater.catalog.moments import to_microseconds
-from headwater.spec.moments import from_microseconds
-from headwater.spec.records import Change, Extra, Link
+from headwater.spec.records import ChangeKind, Extra, Link
+from headwater.spec.timestamps import from_microseconds
 
 to_json = msgspec.json.Encoder().encode
 
 
-class Location(msgspec.Struct, frozen=True, gc=False):
+class StoredLocation(msgspec.Struct, frozen=True, gc=False):
     """A URI as DIT-ES writes it: `url` when it is complete, else `rel_path` (DIT-07)."""
 
     value: str
     type: str = "rel_path"
 
 
-class LinkDocument(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class StoredLink(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One link; `rel`, `href` and `mime` are DIT-ES's."""
 
     rel: str
-    href: Location
+    href: StoredLocation
     mime: str | None = None
     encoding: str | None = None
     hash: str | None = None
@@ -44,7 +44,7 @@ class Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     """What resources and changes have in common: whose they are, their revision, their metadata."""
 
     resource_set: str
-    location: Location
+    location: StoredLocation
     rev: int
     seq: int = 0
     lastmod: dt.datetime | None = None
@@ -53,7 +53,7 @@ class Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     mime: str | None = None
     encoding: str | None = None
     changefreq: str | None = None
-    ln: tuple[LinkDocument, ...] = ()
+    ln: tuple[StoredLink, ...] = ()
 
     @property
     def uri(self) -> str:
@@ -72,7 +72,7 @@ class Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
         )
 
 
-class ResourceDocument(Described, frozen=True, gc=False, kw_only=True):
+class StoredResource(Described, frozen=True, gc=False, kw_only=True):
     """One resource; not `live`: what is left of a deleted one, so that no late writer brings it back."""
 
     live: bool
@@ -99,10 +99,10 @@ class Redo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     memo: bytes = b""
 
 
-class ChangeDocument(Described, frozen=True, gc=False, kw_only=True):
+class StoredChange(Described, frozen=True, gc=False, kw_only=True):
     """One change of the log."""
 
-    change: Change
+    change: ChangeKind
     datetime: dt.datetime
     redo: Redo | None = None
 
@@ -116,16 +116,16 @@ class JournalDocument(msgspec.Struct, frozen=True):
 
     resource_set: str
     rev: int
-    redo: ResourceDocument
+    redo: StoredResource
 
 
-def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator[ResourceDocument]:
+def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator[StoredResource]:
     """New resources of a load as the ledger has placed them."""
     pages = itertools.chain.from_iterable(itertools.repeat(page, count) for page, count in arrivals.runs)
     slots, revs = itertools.count(arrivals.first_slot), itertools.count(first_rev)
     rows = zip(arrivals.events, arrivals.uris, arrivals.metadatas, arrivals.weights, pages, slots, revs, strict=False)
     for event, uri, metadata, weight, page, slot, rev in rows:
-        yield ResourceDocument(
+        yield StoredResource(
             resource_set=name,
             location=_location(uri),
             rev=rev,
@@ -149,17 +149,17 @@ def resource_operation(name: str, put: Put, rev: int) -> bytes:
     return redone_operation(resource_document(name, put, rev))
 
 
-def resource_document(name: str, put: Put, rev: int) -> ResourceDocument:
+def resource_document(name: str, put: Put, rev: int) -> StoredResource:
     """One resource as the ledger has placed it, or as it was elsewhere."""
     return _resource(name, rev, put.seq, put.event, put.place)
 
 
-def redone_operation(document: ResourceDocument, index: str = "") -> bytes:
+def redone_operation(document: StoredResource, index: str = "") -> bytes:
     """The bulk operation that writes one resource as a change or a journal entry says."""
     return _operation(resource_id(document.resource_set, document.uri), document.rev, to_json(document), index)
 
 
-def change_operations(documents: Iterable[ChangeDocument]) -> Iterator[bytes]:
+def change_operations(documents: Iterable[StoredChange]) -> Iterator[bytes]:
     """The bulk operations that write changes."""
     base = ""
     for document in documents:
@@ -167,7 +167,7 @@ def change_operations(documents: Iterable[ChangeDocument]) -> Iterator[bytes]:
         yield _operation(change_id(base, document.seq), document.rev, to_json(document))
 
 
-def done_operations(changes: Sequence[ChangeDocument], resource_index: str) -> Iterator[bytes]:
+def done_operations(changes: Sequence[StoredChange], resource_index: str) -> Iterator[bytes]:
     """The bulk operations that write changes, and what they make of resources, which lie in another index."""
     yield from change_operations(changes)
     for change in changes:
@@ -201,7 +201,7 @@ def journal_id(base: str, number: int) -> str:
     return f"{base}/j/{number}"
 
 
-def change_documents(name: str, changes: list[Logged], outcome: Outcome, first_rev: int) -> list[ChangeDocument]:
+def change_documents(name: str, changes: list[Logged], outcome: BatchResult, first_rev: int) -> list[StoredChange]:
     """The documents of a batch's changes; the last one of each URI says what it makes of the resource."""
     puts = {put.event.uri: put for put in (*outcome.kept, *outcome.fresh)}
     last = {logged.uri: logged.seq for logged in changes}
@@ -213,7 +213,7 @@ def change_documents(name: str, changes: list[Logged], outcome: Outcome, first_r
     ]
 
 
-def journal_documents(name: str, outcome: Outcome, first_rev: int) -> list[JournalDocument]:
+def journal_documents(name: str, outcome: BatchResult, first_rev: int) -> list[JournalDocument]:
     """What a load makes of resources that are there."""
     moved = {uri for uri, _ in outcome.gone}
     puts = [*outcome.kept, *(put for put in outcome.fresh if put.event.uri in moved)]
@@ -223,14 +223,14 @@ def journal_documents(name: str, outcome: Outcome, first_rev: int) -> list[Journ
     return [JournalDocument(name, document.rev, document) for document in documents]
 
 
-def after_change(change: ChangeDocument) -> ResourceDocument | None:
+def after_change(change: StoredChange) -> StoredResource | None:
     """The resource as the change leaves it; None when a later change of the batch does."""
     redo = change.redo
     if redo is None:
         return None
     if redo.slot is None:
         return _tombstone(change.resource_set, change.uri, change.rev, change.seq)
-    return ResourceDocument(
+    return StoredResource(
         resource_set=change.resource_set,
         location=change.location,
         rev=change.rev,
@@ -256,9 +256,9 @@ def _redo(put: Put | None) -> Redo:
     return Redo(put.place.slot, put.place.page, put.place.weight, put.event.memo)
 
 
-def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> ResourceDocument:
+def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> StoredResource:
     metadata = event.metadata
-    return ResourceDocument(
+    return StoredResource(
         resource_set=name,
         location=_location(event.uri),
         rev=rev,
@@ -278,9 +278,9 @@ def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> Res
     )
 
 
-def _change(name: str, rev: int, logged: Logged, redo: Redo | None) -> ChangeDocument:
+def _change(name: str, rev: int, logged: Logged, redo: Redo | None) -> StoredChange:
     metadata = logged.metadata
-    return ChangeDocument(
+    return StoredChange(
         resource_set=name,
         location=_location(logged.uri),
         rev=rev,
@@ -298,12 +298,12 @@ def _change(name: str, rev: int, logged: Logged, redo: Redo | None) -> ChangeDoc
     )
 
 
-def _tombstone(name: str, uri: str, rev: int, seq: int) -> ResourceDocument:
-    return ResourceDocument(resource_set=name, location=_location(uri), rev=rev, seq=seq, live=False)
+def _tombstone(name: str, uri: str, rev: int, seq: int) -> StoredResource:
+    return StoredResource(resource_set=name, location=_location(uri), rev=rev, seq=seq, live=False)
 
 
-def _location(uri: str) -> Location:
-    return Location(uri, "url") if "://" in uri else Location(uri)
+def _location(uri: str) -> StoredLocation:
+    return StoredLocation(uri, "url") if "://" in uri else StoredLocation(uri)
 
 
 def _plain(moment: dt.datetime) -> dt.datetime:
@@ -313,8 +313,8 @@ def _plain(moment: dt.datetime) -> dt.datetime:
     return from_microseconds(to_microseconds(moment))
 
 
-def _link(link: Link) -> LinkDocument:
-    return LinkDocument(
+def _link(link: Link) -> StoredLink:
+    return StoredLink(
         rel=link.rel,
         href=_location(link.href),
         mime=link.type,
@@ -328,7 +328,7 @@ def _link(link: Link) -> LinkDocument:
     )
 
 
-def _link_of(link: LinkDocument) -> Link:
+def _link_of(link: StoredLink) -> Link:
     return Link(
         rel=link.rel,
         href=link.href.value,

@@ -1,4 +1,4 @@
-"""The head of a set on a search cluster: one document that holds all of its books, and what each call makes of it.
+"""The head of a set on a search cluster: one document that holds all of its snapshot, and what each call makes of it.
 
 Whoever replaces the head by compare-and-set has committed. Everything else that lies in the cluster counts by its
 revision (`rev`, one more for each event): a document exists for readers only when the head says so (`valid`).
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog.cluster.documents import ChangeDocument
+from headwater.catalog.cluster.documents import StoredChange
 from headwater.catalog.cluster.rows import RowWrite
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
 from headwater.catalog.ledger import Log, PageFill, Places, Run
 from headwater.catalog.moments import to_microseconds
-from headwater.spec.moments import from_microseconds, from_optional
+from headwater.spec.timestamps import from_microseconds, from_optional
 
 TERM_BITS = 32
 """A revision is a term and a counter within it; a writer that was overtaken has used up no more than one term."""
@@ -31,7 +31,7 @@ However much others write meanwhile: an answer may be late by half a minute, in 
 
 
 class PageBook(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One page's books; its number is its place in the list. Times are microseconds."""
+    """One page's snapshot; its number is its place in the list. Times are microseconds."""
 
     count: int
     weight: int
@@ -43,7 +43,7 @@ class PageBook(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RunBook(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One segment's books; its number is its place in the list. The last one is open."""
+    """One segment's snapshot; its number is its place in the list. The last one is open."""
 
     first: int
     last: int
@@ -70,7 +70,7 @@ class Tail(msgspec.Struct, frozen=True):
     count: int
     first: int
     journal: bool
-    changes: tuple[ChangeDocument, ...] = ()
+    changes: tuple[StoredChange, ...] = ()
     rows: tuple[RowWrite, ...] = ()
     """What becomes of rows, all of one revision: the next after the entries."""
 
@@ -85,8 +85,8 @@ class Tail(msgspec.Struct, frozen=True):
         return bool(self.changes) or not self.count
 
 
-class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """All books of one set. `dead` are pairs (after, until): no revision between the two is valid."""
+class SetHead(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """All snapshot of one set. `dead` are pairs (after, until): no revision between the two is valid."""
 
     resource_set: str
     rev: int = 0
@@ -109,18 +109,18 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     runs: tuple[RunBook, ...] = ()
 
 
-def valid(head: Head, rev: int) -> bool:
+def valid(head: SetHead, rev: int) -> bool:
     """Whether what has this revision was committed: not ahead of the head, and of no writer that was overtaken."""
     return rev <= head.rev and not void(head, rev)
 
 
-def void(head: Head, rev: int) -> bool:
+def void(head: SetHead, rev: int) -> bool:
     """Whether what has this revision was sent by a writer that was overtaken, and never will count."""
     before = bisect_left(head.dead, (rev, 0)) - 1
     return before >= 0 and rev < head.dead[before][1]
 
 
-def stamped(head: Head, stamp: str) -> Head:
+def stamped(head: SetHead, stamp: str) -> SetHead:
     """The head as it is to be written: no two writes have the same stamp, `HANDLE.NUMBER`.
 
     A handle writes one set by one call at a time, so that its newest stamp is the only one that it may ask for.
@@ -130,7 +130,7 @@ def stamped(head: Head, stamp: str) -> Head:
     return replace(head, stamps=(*others[1 - STAMPS :], stamp))
 
 
-def overtaken(head: Head) -> Head:
+def overtaken(head: SetHead) -> SetHead:
     """Whatever the last holder of the lease has sent, or still sends, beyond the head's revision is void."""
     until = ((head.rev >> TERM_BITS) + 2) << TERM_BITS
     dead, since = head.dead, head.rev
@@ -139,24 +139,24 @@ def overtaken(head: Head) -> Head:
     return replace(head, rev=until, dead=(*dead, (since, until)), lease=None)
 
 
-def applied(head: Head) -> int:
+def applied(head: SetHead) -> int:
     """The last change that is certainly in the resources' documents."""
     return head.tail.first - 1 if head.tail is not None and not head.tail.journal else head.last_seq
 
 
-def is_free_head(head: Head) -> bool:
+def is_free_head(head: SetHead) -> bool:
     """Whether anybody may write, with nothing left to do but what the head says itself."""
     return head.lease is None and (head.tail is None or head.tail.is_whole)
 
 
-def said(head: Head, first: int, last: int) -> tuple[ChangeDocument, ...]:
+def said(head: SetHead, first: int, last: int) -> tuple[StoredChange, ...]:
     """Those of the changes `first` to `last` that the head itself says: they are the last of them."""
     if head.tail is None:
         return ()
     return tuple(change for change in head.tail.changes if first <= change.seq <= last)
 
 
-def only_recorded(before: Head, after: Head) -> bool:
+def only_recorded(before: SetHead, after: SetHead) -> bool:
     """Whether nothing but changes of the log, and rows, lies between two states: no load, no memos, no takeover.
 
     Each change has a revision of its own, and all rows of a batch have one; whatever else is written takes more.
@@ -166,7 +166,7 @@ def only_recorded(before: Head, after: Head) -> bool:
     return not journals and changes >= 0 and updates >= 0 and after.rev - before.rev == changes + updates
 
 
-def state_of(head: Head) -> SetState:
+def state_of(head: SetHead) -> SetState:
     return SetState(
         name=head.resource_set,
         opened_at=from_optional(head.opened_us),
@@ -204,22 +204,22 @@ def segment_of(number: int, book: RunBook) -> Segment:
     )
 
 
-def with_rows(head: Head, rows: tuple[RowWrite, ...]) -> Head:
-    """The books after a batch that writes rows: its last revision is theirs."""
+def with_rows(head: SetHead, rows: tuple[RowWrite, ...]) -> SetHead:
+    """The snapshot after a batch that writes rows: its last revision is theirs."""
     if not rows:
         return head
     tail = head.tail if head.tail is not None else Tail(head.rev + 1, 0, head.last_seq + 1, journal=False)
     return replace(head, rev=head.rev + 1, tail=replace(tail, rows=rows), state_version=head.state_version + 1)
 
 
-def fills_of(head: Head, numbers: set[int]) -> dict[int, PageFill]:
+def fills_of(head: SetHead, numbers: set[int]) -> dict[int, PageFill]:
     """How full these pages and the last one are, as the ledger wants to know it."""
     if head.pages:
         numbers = numbers | {len(head.pages) - 1}
     return {number: PageFill(number, head.pages[number].count, head.pages[number].weight) for number in sorted(numbers)}
 
 
-def log_of(head: Head, limits: Limits) -> Log:
+def log_of(head: SetHead, limits: Limits) -> Log:
     """The end of the log, as the ledger wants to know it. Raises WrongPhase while the set is loading."""
     if head.opened_us is None or head.last_us is None:
         raise WrongPhase("the set is still loading: open it first", where=head.resource_set)
@@ -227,8 +227,8 @@ def log_of(head: Head, limits: Limits) -> Log:
     return Log(limits, head.last_seq, head.last_us, Run(number, book.first, book.last, book.from_us, book.weight))
 
 
-def with_places(head: Head, places: Places) -> Head:
-    """The books after the ledger has placed a batch."""
+def with_places(head: SetHead, places: Places) -> SetHead:
+    """The snapshot after the ledger has placed a batch."""
     pages = list(head.pages)
     for fill in sorted((fill for fill in places.pages.values() if fill.touches), key=lambda fill: fill.number):
         if fill.number == len(pages):
@@ -251,14 +251,14 @@ def with_places(head: Head, places: Places) -> Head:
     )
 
 
-def with_log(head: Head, log: Log) -> Head:
-    """The books after the ledger has logged a batch, or closed a segment."""
+def with_log(head: SetHead, log: Log) -> SetHead:
+    """The snapshot after the ledger has logged a batch, or closed a segment."""
     runs = [*log.closed, log.run]
-    books = tuple(RunBook(run.first, run.last, run.from_us, run.weight, run.until_us) for run in runs)
-    return replace(head, last_seq=log.last_seq, last_us=log.last_us, runs=(*head.runs[: runs[0].number], *books))
+    snapshot = tuple(RunBook(run.first, run.last, run.from_us, run.weight, run.until_us) for run in runs)
+    return replace(head, last_seq=log.last_seq, last_us=log.last_us, runs=(*head.runs[: runs[0].number], *snapshot))
 
 
-def opened(head: Head, at_us: int) -> Head:
+def opened(head: SetHead, at_us: int) -> SetHead:
     """Nothing changes when the set is open."""
     if head.opened_us is not None:
         return head
@@ -272,18 +272,18 @@ def opened(head: Head, at_us: int) -> Head:
     )
 
 
-def marked(head: Head, now_us: int) -> Head:
+def marked(head: SetHead, now_us: int) -> SetHead:
     return replace(head, last_us=now_us if head.last_us is None else max(now_us, head.last_us))
 
 
-def closed(head: Head, now_us: int, limits: Limits) -> Head:
+def closed(head: SetHead, now_us: int, limits: Limits) -> SetHead:
     """The open segment is closed and the next one open. Raises WrongPhase while the set is loading."""
     log = log_of(head, limits)
     log.close(max(now_us, log.last_us + 1))
     return with_log(head, log)
 
 
-def rendered(head: Head, said: Sequence[Rendered]) -> Head:
+def rendered(head: SetHead, said: Sequence[Rendered]) -> SetHead:
     """Raises Unacceptable for a page that is not there or was never touched so often."""
     pages = list(head.pages)
     for page in said:

@@ -7,24 +7,24 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from headwater.catalog.accepted_text import is_text
+from headwater.catalog.cluster.document_names import short
 from headwater.catalog.cluster.documents import (
-    ChangeDocument,
     JournalDocument,
-    ResourceDocument,
+    StoredChange,
+    StoredResource,
     change_id,
     done_operations,
     journal_id,
     resource_id,
     to_json,
 )
-from headwater.catalog.cluster.head import Head, Tail, valid
-from headwater.catalog.cluster.known import KnownHeads, Version
-from headwater.catalog.cluster.names import short
+from headwater.catalog.cluster.head import SetHead, Tail, valid
+from headwater.catalog.cluster.head_cache import KnownHeads, Version
 from headwater.catalog.cluster.rows import RowDocument, row_id, row_operations
 from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET, STATE
 from headwater.catalog.interface import UnknownSet
 from headwater.catalog.state import RowKey, StateRow
-from headwater.catalog.text import is_text
 from headwater.storage.cluster import CONFLICT, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged, ClusterUnreachable, Reason
 
@@ -137,12 +137,12 @@ class _Counted(msgspec.Struct, frozen=True):
     aggregations: _Groups
 
 
-_head_doc = msgspec.json.Decoder(_Doc[Head]).decode
-_heads = msgspec.json.Decoder(_Found[Head]).decode
-_resources = msgspec.json.Decoder(_Found[ResourceDocument]).decode
-_changes = msgspec.json.Decoder(_Found[ChangeDocument]).decode
-_resource_docs = msgspec.json.Decoder(_Docs[ResourceDocument]).decode
-_change_docs = msgspec.json.Decoder(_Docs[ChangeDocument]).decode
+_head_doc = msgspec.json.Decoder(_Doc[SetHead]).decode
+_heads = msgspec.json.Decoder(_Found[SetHead]).decode
+_resources = msgspec.json.Decoder(_Found[StoredResource]).decode
+_changes = msgspec.json.Decoder(_Found[StoredChange]).decode
+_resource_docs = msgspec.json.Decoder(_Docs[StoredResource]).decode
+_change_docs = msgspec.json.Decoder(_Docs[StoredChange]).decode
 _journal_docs = msgspec.json.Decoder(_Docs[JournalDocument]).decode
 _rows = msgspec.json.Decoder(_Found[RowDocument]).decode
 _row_docs = msgspec.json.Decoder(_Docs[RowDocument]).decode
@@ -163,7 +163,7 @@ class Indices:
         self.known = KnownHeads()
         """The heads as they were read or written here last."""
 
-    def head(self, name: str, *, hidden: bool = False) -> tuple[Head, Version]:
+    def head(self, name: str, *, hidden: bool = False) -> tuple[SetHead, Version]:
         """The head of a set as it is now, and its version; `hidden`: also one that is not shown. Raises UnknownSet."""
         found = None
         if is_text(name):
@@ -177,7 +177,7 @@ class Indices:
         self.known.keep(found.source, version)
         return found.source, version
 
-    def heads(self, *, whole: bool = False) -> Iterator[Head]:
+    def heads(self, *, whole: bool = False) -> Iterator[SetHead]:
         """Every set's head in the order of their names, without pages and segments unless it is to be whole."""
         return self._heads(True, _WHOLE_HEADS) if whole else self._heads(_PARTS, 1_000)
 
@@ -202,7 +202,7 @@ class Indices:
             copies[0][0], tuple(sorted((copy.routing.node, copy.seq_no.local_checkpoint) for _, copy in copies))
         )
 
-    def _heads(self, parts: object, size: int, wanted: Sequence[dict[str, Any]] = ()) -> Iterator[Head]:
+    def _heads(self, parts: object, size: int, wanted: Sequence[dict[str, Any]] = ()) -> Iterator[SetHead]:
         self.refresh(self.set)
         after: list[object] | None = None
         filters = [{"exists": {"field": "resource_set"}}, *wanted]
@@ -214,12 +214,12 @@ class Indices:
                 return
             after = [found[-1].source.resource_set]
 
-    def create_head(self, head: Head) -> None:
+    def create_head(self, head: SetHead) -> None:
         """Write the head of a set that is not there yet; nothing happens to one that is."""
         path = f"{self._head_path('_create', head.resource_set)}?require_alias=true"
         self.cluster.ask("PUT", path, to_json(head), accept=(CONFLICT,))
 
-    def put_head(self, head: Head, version: Version) -> Version | None:
+    def put_head(self, head: SetHead, version: Version) -> Version | None:
         """Replace the head that has this version; None when there is another one by now (perhaps this very one)."""
         condition = f"if_seq_no={version[0]}&if_primary_term={version[1]}&require_alias=true"
         path = f"{self._head_path('_doc', head.resource_set)}?{condition}"
@@ -238,7 +238,7 @@ class Indices:
         while failed := _refreshed(self.cluster.ask("POST", f"/{index}/_refresh").body).shards.failed:
             patience.wait(ClusterUnreachable(f"{failed} shards could not be refreshed", where=index))
 
-    def resources_of(self, name: str, uris: Sequence[str]) -> list[ResourceDocument]:
+    def resources_of(self, name: str, uris: Sequence[str]) -> list[StoredResource]:
         """The documents of these URIs as they are now, deleted and uncommitted ones, too."""
         wanted = [uri for uri in dict.fromkeys(uris) if uri and is_text(uri)]
         ids = [resource_id(name, uri) for uri in wanted]
@@ -249,12 +249,12 @@ class Indices:
             if document is not None and document.location.value == uri and document.resource_set == name
         ]
 
-    def changes_of(self, name: str, first: int, last: int) -> list[ChangeDocument | None]:
+    def changes_of(self, name: str, first: int, last: int) -> list[StoredChange | None]:
         """The documents of these changes as they are now; None for one that is not there."""
         base = short(name)
         return self._get(self.change, [change_id(base, seq) for seq in range(first, last + 1)], _change_docs)
 
-    def changes_in(self, wanted: Mapping[str, int]) -> list[ChangeDocument]:
+    def changes_in(self, wanted: Mapping[str, int]) -> list[StoredChange]:
         """Of each set the change with this number, where it is there."""
         ids = [change_id(short(name), seq) for name, seq in wanted.items()]
         return [found for found in self._get(self.change, ids, _change_docs) if found is not None]
@@ -269,7 +269,7 @@ class Indices:
         """The bulk operations that put the rows of a tail into their places."""
         return row_operations(name, tail.rows, tail.row_rev, self.state)
 
-    def rows_by_key(self, head: Head, keys: Sequence[RowKey]) -> list[StateRow]:
+    def rows_by_key(self, head: SetHead, keys: Sequence[RowKey]) -> list[StateRow]:
         """The rows of a set that are in their places now."""
         ids = [row_id(head.resource_set, *key) for key in keys]
         documents = self._get(self.state, ids, _row_docs)
@@ -282,7 +282,7 @@ class Indices:
         ]
 
     def rows_in_order(
-        self, head: Head, kind: str, after: StateRow | None, until: int | None, size: int
+        self, head: SetHead, kind: str, after: StateRow | None, until: int | None, size: int
     ) -> list[StateRow]:
         """Up to `size` rows of a kind by rank and key, as of the last refresh."""
         wanted = _valid_rows(head, [{"term": {"kind": kind}}])
@@ -292,7 +292,7 @@ class Indices:
         query["sort"].append({"key": "asc"})
         return [hit.source.row for hit in _rows(self._search(self.state, query)).hits.hits]
 
-    def row_counts(self, head: Head) -> dict[str, int]:
+    def row_counts(self, head: SetHead) -> dict[str, int]:
         """How many rows of each kind the set has, as of the last refresh."""
         return self._counted("kind", _valid_rows(head, []))
 
@@ -313,22 +313,22 @@ class Indices:
         base = short(name)
         return self._get(self.change, [journal_id(base, number) for number in range(tail.count)], _journal_docs)
 
-    def by_uri(self, name: str, after: str, size: int) -> list[ResourceDocument]:
+    def by_uri(self, name: str, after: str, size: int) -> list[StoredResource]:
         """Up to `size` live resources in the order of their URIs, as of the last refresh."""
         query = _query(_live(name), {"location.value": "asc"}, [after] if after else None, size)
         return [hit.source for hit in _resources(self._search(self.resource, query)).hits.hits]
 
-    def on_page(self, name: str, number: int) -> list[ResourceDocument]:
+    def on_page(self, name: str, number: int) -> list[StoredResource]:
         """The live resources of a page in slot order, as of the last refresh."""
         return list(self._on_page(name, number))
 
-    def log(self, name: str, first: int, last: int) -> list[ChangeDocument]:
+    def log(self, name: str, first: int, last: int) -> list[StoredChange]:
         """The changes `first` to `last`, as of the last refresh: some may be missing."""
         between = {"range": {"seq": {"gte": first, "lte": last}}}
         query = _query([{"term": {"resource_set": name}}, between], {"seq": "asc"}, None, min(last - first + 1, WINDOW))
         return [hit.source for hit in _changes(self._search(self.change, query)).hits.hits]
 
-    def _on_page(self, name: str, number: int) -> Iterator[ResourceDocument]:
+    def _on_page(self, name: str, number: int) -> Iterator[StoredResource]:
         after: list[object] | None = None
         while True:
             query = _query([*_live(name), {"term": {"page": number}}], {"slot": "asc"}, after, WINDOW)
@@ -363,7 +363,7 @@ class Indices:
         return f"/{self.set}/{verb}/{short(name)}"
 
 
-def _valid_rows(head: Head, wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _valid_rows(head: SetHead, wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of a set that were committed: those that a restore has left behind when it failed are none."""
     dead = [{"range": {"rev": {"gt": after, "lt": until}}} for after, until in head.dead]
     mine: list[dict[str, Any]] = [{"term": {"resource_set": head.resource_set}}, {"range": {"rev": {"lte": head.rev}}}]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.catalog.cluster.head import Head, is_free_head
+from headwater.catalog.cluster.head import SetHead, is_free_head
 
 RENEW_PART = 3
 """A holder renews its lease when so many-th of it has passed: two attempts may fail."""
@@ -42,7 +42,7 @@ class Watch:
         self._seen: tuple[tuple[int, int], float] | None = None
         """The version that was found last, and since when."""
 
-    def judge(self, head: Head, version: tuple[int, int], now: float) -> Judgement:
+    def judge(self, head: SetHead, version: tuple[int, int], now: float) -> Judgement:
         """What to do about the head as it was found at `now`."""
         seen = self._seen
         if seen is None or seen[0] != version:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from headwater.catalog.cluster.documents import ChangeDocument, ResourceDocument, after_change
-from headwater.catalog.cluster.head import Head, applied, only_recorded, said, valid, void
+from headwater.catalog.cluster.documents import StoredChange, StoredResource, after_change
+from headwater.catalog.cluster.head import SetHead, applied, only_recorded, said, valid, void
 from headwater.catalog.cluster.indices import WINDOW, Indices
-from headwater.catalog.cluster.turn import Turn
+from headwater.catalog.cluster.set_writer import SetWriter
 from headwater.catalog.interface import Recorded, Resource
 from headwater.storage.cluster_faults import ClusterDamaged
 
@@ -23,9 +23,9 @@ _MOST_SINCE = 1_000
 _ATTEMPTS = 4
 _PAUSE = 0.02
 
-Documents = list[ResourceDocument]
-Since = dict[str, ResourceDocument]
-Alone = Callable[[str, Callable[[Turn], Documents]], Documents]
+Documents = list[StoredResource]
+Since = dict[str, StoredResource]
+Alone = Callable[[str, Callable[[SetWriter], Documents]], Documents]
 
 
 class Reads:
@@ -34,7 +34,7 @@ class Reads:
     def __init__(self, indices: Indices, alone: Alone) -> None:
         self._indices = indices
         self._alone = alone
-        self._refreshed: dict[str, Head] = {}
+        self._refreshed: dict[str, SetHead] = {}
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
         """The live resources among `uris`."""
@@ -59,7 +59,7 @@ class Reads:
         while True:
             ended = False
 
-            def fetch(head: Head, size: int = size) -> Documents:
+            def fetch(head: SetHead, size: int = size) -> Documents:
                 nonlocal ended
                 documents = self._by_uri(head, after, size)
                 ended = len(documents) < size
@@ -98,24 +98,24 @@ class Reads:
             first = end + 1
         return found
 
-    def _log(self, head: Head, first: int, last: int) -> list[ChangeDocument | None]:
+    def _log(self, head: SetHead, first: int, last: int) -> list[StoredChange | None]:
         """By search what the engine has refreshed, one by one the rest, which is the newest."""
         name = head.resource_set
         if last - first < _MOST_SINCE:
             return self._changes_of(head, first, last)
-        found: list[ChangeDocument | None] = []
+        found: list[StoredChange | None] = []
         for document in self._indices.log(name, first, last):
             if document.seq != first + len(found) or not valid(head, document.rev):
                 break  # not refreshed since it was written, or since it took the place of a dead writer's
             found.append(document)
         return found + self._changes_of(head, first + len(found), last)
 
-    def _changes_of(self, head: Head, first: int, last: int) -> list[ChangeDocument | None]:
+    def _changes_of(self, head: SetHead, first: int, last: int) -> list[StoredChange | None]:
         """These changes as they are now; the newest may be nowhere but in the head."""
         newest = said(head, first, last)
         return [*self._indices.changes_of(head.resource_set, first, last - len(newest)), *newest]
 
-    def _by_uri(self, head: Head, after: str, size: int) -> Documents:
+    def _by_uri(self, head: SetHead, after: str, size: int) -> Documents:
         """Fewer than `size` at the end only. What a dead writer has left, perhaps a whole load, takes no room."""
         found: Documents = []
         while size > len(found):
@@ -127,7 +127,7 @@ class Reads:
             after = more[-1].uri
         return found
 
-    def _read(self, name: str, fetch: Callable[[Head], Documents], *, searched: bool) -> tuple[Documents, Since]:
+    def _read(self, name: str, fetch: Callable[[SetHead], Documents], *, searched: bool) -> tuple[Documents, Since]:
         """Documents that `fetch` finds and what changes have made of others: together one committed state."""
         for attempt in range(_ATTEMPTS):
             if attempt > 1 or (attempt and searched):
@@ -141,7 +141,7 @@ class Reads:
             if since is not None:
                 return _committed(head, found), since
 
-        def work(turn: Turn) -> Documents:
+        def work(turn: SetWriter) -> Documents:
             if searched:
                 self._indices.refresh(self._indices.resource)
             found = _committed(turn.head, fetch(turn.head))
@@ -150,7 +150,7 @@ class Reads:
 
         return self._alone(name, work), {}
 
-    def _before(self, name: str, searched: bool, *, anew: bool) -> Head:
+    def _before(self, name: str, searched: bool, *, anew: bool) -> SetHead:
         """A state of which searches certainly see everything that was applied."""
         seen = self._indices.known.get(name)
         if seen is not None and not searched and not anew:
@@ -167,7 +167,7 @@ class Reads:
         self._refreshed[name] = head
         return head
 
-    def _since(self, before: Head, head: Head) -> Since | None:
+    def _since(self, before: SetHead, head: SetHead) -> Since | None:
         """What the changes after `before` have made of resources; None when not all that happened is in the log."""
         if not only_recorded(before, head):
             return None
@@ -182,5 +182,5 @@ class Reads:
         return since
 
 
-def _committed(head: Head, documents: Documents) -> Documents:
+def _committed(head: SetHead, documents: Documents) -> Documents:
     return [document for document in documents if valid(head, document.rev)]

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from headwater.catalog.cluster.head import Head
+from headwater.catalog.cluster.head import SetHead
 from headwater.catalog.cluster.indices import WINDOW, Indices
 from headwater.catalog.cluster.rows import RowWrite
-from headwater.catalog.cluster.turn import Turn
+from headwater.catalog.cluster.set_writer import SetWriter
 from headwater.catalog.ledger import is_row_key
 from headwater.catalog.state import RowKey, StateRow
 
@@ -21,7 +21,7 @@ _ATTEMPTS = 4
 _PAUSE = 0.02
 
 T = TypeVar("T")
-Alone = Callable[[str, Callable[[Turn], Any]], Any]
+Alone = Callable[[str, Callable[[SetWriter], Any]], Any]
 
 
 class RowReads:
@@ -60,7 +60,7 @@ class RowReads:
     def _page(self, name: str, kind: str, after: StateRow | None, until: int | None, size: int) -> list[StateRow]:
         wanted = 0
 
-        def fetch(head: Head) -> list[StateRow]:
+        def fetch(head: SetHead) -> list[StateRow]:
             nonlocal wanted
             wanted = size + (len(head.tail.rows) if head.tail is not None else 0)
             self._indices.refresh(self._indices.state)
@@ -84,14 +84,14 @@ class RowReads:
     def counts(self, name: str) -> dict[str, int]:
         """How many rows the set has of each kind."""
 
-        def fetch(head: Head) -> dict[str, int]:
+        def fetch(head: SetHead) -> dict[str, int]:
             self._indices.refresh(self._indices.state)
             return self._indices.row_counts(head)
 
         found, since = self._read(name, fetch)
         return self._held(name, fetch) if since else found
 
-    def _read(self, name: str, fetch: Callable[[Head], T]) -> tuple[T, dict[RowKey, RowWrite]]:
+    def _read(self, name: str, fetch: Callable[[SetHead], T]) -> tuple[T, dict[RowKey, RowWrite]]:
         """What `fetch` finds of the rows that are in their places, and what a head says of others."""
         known = self._indices.known.get(name)
         before = known.head if known is not None else self._indices.head(name)[0]
@@ -106,10 +106,10 @@ class RowReads:
             before = head
         return self._held(name, fetch), {}
 
-    def _held(self, name: str, fetch: Callable[[Head], T]) -> T:
+    def _held(self, name: str, fetch: Callable[[SetHead], T]) -> T:
         """What is found while nobody writes to the set, and nothing is left to be put into its place."""
 
-        def work(turn: Turn) -> T:
+        def work(turn: SetWriter) -> T:
             found = fetch(turn.head)
             turn.release()
             return found

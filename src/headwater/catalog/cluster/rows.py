@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from headwater.catalog.cluster.names import short
+from headwater.catalog.cluster.document_names import short
 from headwater.catalog.state import RowKey, StateRow
 
 _to_json = msgspec.json.Encoder().encode

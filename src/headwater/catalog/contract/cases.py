@@ -18,20 +18,20 @@ from headwater.catalog.interface import (
     Upsert,
 )
 from headwater.catalog.verify import verify
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 TICK = dt.timedelta(microseconds=1)
 SMALL = Limits(page_entries=4, page_octets=6_000, segment_entries=5, segment_octets=7_000)
 
-C, U, D = Change.CREATED, Change.UPDATED, Change.DELETED
+C, U, D = ChangeKind.CREATED, ChangeKind.UPDATED, ChangeKind.DELETED
 BARE = Metadata()
 BIG = Metadata(type="t/" + "t" * 3_600)
 HEAVY = Metadata(type="t/" + "t" * 1_200)
 OFFSET = dt.timezone(dt.timedelta(hours=-7))
 
 
-def up(uri: str, metadata: Metadata = BARE, change: Change | None = None) -> Upsert:
+def up(uri: str, metadata: Metadata = BARE, change: ChangeKind | None = None) -> Upsert:
     """An upsert without a memo."""
     return Upsert(uri, metadata, b"", change)
 
@@ -49,7 +49,7 @@ def at(microseconds: int) -> dt.datetime:
     return START + microseconds * TICK
 
 
-RECORDED: list[tuple[str, list[Event], list[Event], list[tuple[str, Change]], list[str]]] = [
+RECORDED: list[tuple[str, list[Event], list[Event], list[tuple[str, ChangeKind]], list[str]]] = [
     ("a new resource is created", [], [up("a")], [("a", C)], []),
     ("a known one is updated", [up("a")], [up("a")], [("a", U)], []),
     ("one that is given again as it was is an event like any other", [up("a", BIG)], [up("a", BIG)], [("a", U)], []),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headwater.catalog.contract.cases import SMALL, START, TICK
+from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import (
     Accepted,
     Catalog,
@@ -32,8 +33,7 @@ from headwater.catalog.interface import (
 )
 from headwater.catalog.state import NO_UPDATE, StateRow, StateUpdate
 from headwater.catalog.verify import verify
-from headwater.catalog.weights import weight
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 
 
 class Backend(Protocol):
@@ -99,11 +99,11 @@ class ModelSet:
         for event in events:
             held = self.find(event.uri)
             if isinstance(event, Upsert):
-                change = event.change or (Change.CREATED if held is None else Change.UPDATED)
+                change = event.change or (ChangeKind.CREATED if held is None else ChangeKind.UPDATED)
                 at = self._log(event.uri, change, event.metadata, min(event.at or now, now))
                 self._put(event, len(self.changes), at)
             elif held is not None:
-                self._take(held, self._log(event.uri, Change.DELETED, Metadata(), min(event.at or now, now)))
+                self._take(held, self._log(event.uri, ChangeKind.DELETED, Metadata(), min(event.at or now, now)))
             else:
                 ignored.append(event.uri)
         if len(self.changes) == before:
@@ -176,7 +176,7 @@ class ModelSet:
             )
         return found
 
-    def _log(self, uri: str, change: Change, metadata: Metadata, now: dt.datetime) -> dt.datetime:
+    def _log(self, uri: str, change: ChangeKind, metadata: Metadata, now: dt.datetime) -> dt.datetime:
         assert self.last_at is not None
         inside = self.in_segment(len(self.ends))
         octets = sum(weight(change.uri, change.metadata) for change in inside) + weight(uri, metadata)
@@ -252,7 +252,7 @@ METADATA = st.builds(
     links=st.sampled_from([(), (Link(rel="describedby", href="http://example.org/?a&b", modified=START),)]),
 )
 MOMENTS = st.integers(-5, 30).map(lambda us: START + us * TICK)
-CHANGES = st.sampled_from([None, None, Change.CREATED, Change.UPDATED])
+CHANGES = st.sampled_from([None, None, ChangeKind.CREATED, ChangeKind.UPDATED])
 UPSERTS: st.SearchStrategy[Event] = st.builds(
     Upsert, URIS, METADATA, st.binary(max_size=3), CHANGES, st.none() | MOMENTS
 )

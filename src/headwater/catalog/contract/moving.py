@@ -23,7 +23,6 @@ from headwater.catalog.contract.cases import (
 )
 from headwater.catalog.contract.model import observed
 from headwater.catalog.interface import (
-    Books,
     Contradiction,
     Delete,
     Event,
@@ -36,6 +35,7 @@ from headwater.catalog.interface import (
     Resource,
     SetExists,
     SetMoved,
+    SetSnapshot,
     Unacceptable,
     UnknownSet,
     Upsert,
@@ -113,27 +113,27 @@ def _change(parts: Parts, kind: type, number: int, **fields: object) -> Parts:
     return [*parts[:index], replace(parts[index], **fields), *parts[index + 1 :]]
 
 
-def _books(parts: Parts, **fields: object) -> Parts:
-    return _change(parts, Books, 0, **fields)
+def _snapshot(parts: Parts, **fields: object) -> Parts:
+    return _change(parts, SetSnapshot, 0, **fields)
 
 
 def _state(parts: Parts, **fields: object) -> Parts:
-    assert isinstance(parts[0], Books)
-    return _books(parts, state=replace(parts[0].state, **fields))
+    assert isinstance(parts[0], SetSnapshot)
+    return _snapshot(parts, state=replace(parts[0].state, **fields))
 
 
 def _page(parts: Parts, place: int, **fields: object) -> Parts:
-    assert isinstance(parts[0], Books)
+    assert isinstance(parts[0], SetSnapshot)
     pages = list(parts[0].pages)
     pages[place] = replace(pages[place], **fields)
-    return _books(parts, pages=tuple(pages))
+    return _snapshot(parts, pages=tuple(pages))
 
 
 def _segment(parts: Parts, place: int, **fields: object) -> Parts:
-    assert isinstance(parts[0], Books)
+    assert isinstance(parts[0], SetSnapshot)
     segments = list(parts[0].segments)
     segments[place] = replace(segments[place], **fields)
-    return _books(parts, segments=tuple(segments))
+    return _snapshot(parts, segments=tuple(segments))
 
 
 def _without(parts: Parts, kind: type, number: int) -> Parts:
@@ -150,12 +150,12 @@ def _swapped(parts: Parts, kind: type) -> Parts:
 
 CONTRADICTIONS: list[tuple[str, Callable[[Parts], Sequence[Part]]]] = [
     ("nothing at all", lambda p: []),
-    ("no books", lambda p: p[1:]),
-    ("books twice", lambda p: [p[0], *p]),
-    ("more resources than the books say", lambda p: _state(p, count=9)),
+    ("no snapshot", lambda p: p[1:]),
+    ("snapshot twice", lambda p: [p[0], *p]),
+    ("more resources than the snapshot say", lambda p: _state(p, count=9)),
     ("a count below nothing", lambda p: _state(p, count=-1)),
     ("fewer pages", lambda p: _state(p, page_count=2)),
-    ("a page missing", lambda p: _books(p, pages=p[0].pages[1:])),  # type: ignore[union-attr]
+    ("a page missing", lambda p: _snapshot(p, pages=p[0].pages[1:])),  # type: ignore[union-attr]
     ("a page of another number", lambda p: _page(p, 1, number=7)),
     ("pages that share otherwise", lambda p: _page(_page(p, 0, count=3), 1, count=1)),
     ("a page rendered more often than touched", lambda p: _page(p, 0, rendered=99)),
@@ -178,7 +178,7 @@ CONTRADICTIONS: list[tuple[str, Callable[[Parts], Sequence[Part]]]] = [
     ("a newest time before the opening", lambda p: _state(p, last_at=START - TICK)),
     ("no newest time", lambda p: _state(p, last_at=None)),
     ("a set that was never opened", lambda p: _state(p, opened_at=None)),
-    ("no segments", lambda p: _books(p, segments=())),
+    ("no segments", lambda p: _snapshot(p, segments=())),
     ("a segment of another number", lambda p: _segment(p, 0, number=1)),
     ("a segment that begins before the opening", lambda p: _segment(p, 0, from_=START - TICK)),
     ("a segment that begins later", lambda p: _segment(p, 1, from_=at(51))),

@@ -27,6 +27,7 @@ from headwater.catalog.contract.cases import (
     up,
 )
 from headwater.catalog.contract.model import observed
+from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import (
     Accepted,
     Catalog,
@@ -39,9 +40,8 @@ from headwater.catalog.interface import (
     Upsert,
 )
 from headwater.catalog.verify import verify
-from headwater.catalog.weights import weight
 from headwater.spec.datetimes import Coarse, parse_datetime
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 
 SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors, HealthCheck.too_slow]
 """Each backend runs the test in a class of its own, and each example makes a set of its own."""
@@ -52,7 +52,7 @@ class RecordingContract:
 
     @table(RECORDED)
     def test_record_says_what_happened(
-        self, catalog: Catalog, case: tuple[list[Event], list[Event], list[tuple[str, Change]], list[str]]
+        self, catalog: Catalog, case: tuple[list[Event], list[Event], list[tuple[str, ChangeKind]], list[str]]
     ) -> None:
         loaded, events, logged, ignored = case
         opened(catalog, loaded)

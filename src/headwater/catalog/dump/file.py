@@ -1,7 +1,7 @@
 """A portable dump as octets: lines in their order, counted and digested, so that no part is taken for the whole.
 
-Works on any stream of octets, once from its beginning to its end, and holds the books of one set in memory, never its
-resources or changes.
+Works on any stream of octets, once from its beginning to its end, and holds the snapshot of one set in memory, never
+its resources or changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NoReturn, Protocol
 import msgspec
 
 from headwater.catalog.dump import lines
-from headwater.catalog.interface import Books, Page, Part, Recorded, Resource, Segment
+from headwater.catalog.interface import Page, Part, Recorded, Resource, Segment, SetSnapshot
 from headwater.catalog.state import StateRow
 from headwater.errors import StoreFault, UsageFault
 
@@ -65,7 +65,7 @@ class Input(Protocol):
         ...
 
 
-class Moved(msgspec.Struct, kw_only=True):
+class SetTransfer(msgspec.Struct, kw_only=True):
     """What was written or read of one set."""
 
     name: str
@@ -97,11 +97,11 @@ class DumpWriter:
         self._written = 0
         self._put(lines.Header(version=lines.VERSION, sets=self._names, made_at=made_at, program=program))
 
-    def add(self, name: str, parts: Iterable[Part], tell: Tell = _untold) -> Moved:
+    def add(self, name: str, parts: Iterable[Part], tell: Tell = _untold) -> SetTransfer:
         """Write one set; it is the next of `names`. Raises what its parts and the stream raise."""
         if name != self._names[self._written]:
             raise ValueError(f"{name!r} is not the next set of the header")
-        moved, total = Moved(name=name), 0
+        moved, total = SetTransfer(name=name), 0
         for part in parts:
             if isinstance(part, Resource):
                 moved.resources += 1
@@ -114,7 +114,7 @@ class DumpWriter:
                 self._put(lines.row_line(part))
             else:
                 total = part.state.count + part.state.last_seq
-                self._put_books(part, moved)
+                self._put_snapshot(part, moved)
             done = moved.resources + moved.changes
             if done % _TOLD == 0 or done == total:
                 tell(name, done, total)
@@ -129,12 +129,12 @@ class DumpWriter:
         self._put(lines.DoneLine(sets=self._written, sha256=self._sum()))
         self._flush()
 
-    def _put_books(self, books: Books, moved: Moved) -> None:
-        moved.pages, moved.segments = len(books.pages), len(books.segments)
-        self._put(lines.set_line(books.state))
-        for page in books.pages:
+    def _put_snapshot(self, snapshot: SetSnapshot, moved: SetTransfer) -> None:
+        moved.pages, moved.segments = len(snapshot.pages), len(snapshot.segments)
+        self._put(lines.set_line(snapshot.state))
+        for page in snapshot.pages:
             self._put(lines.page_line(page))
-        for segment in books.segments:
+        for segment in snapshot.segments:
             self._put(lines.segment_line(segment))
 
     def _put(self, line: lines.Line) -> None:
@@ -169,13 +169,13 @@ class DumpReader:
         self._decode: Callable[[bytes], lines.Line] = msgspec.json.Decoder(lines.Line).decode
         self.header = self._header()
 
-    def sets(self) -> Iterator[tuple[Moved, Iterator[Part]]]:
+    def sets(self) -> Iterator[tuple[SetTransfer, Iterator[Part]]]:
         """Every set: how much of it was read so far, and its parts. What is not taken is read and checked all the same.
 
         The parts end only where the set's own end agrees with all that came before, else they raise DamagedDump.
         """
         for name in self.header.sets:
-            moved = Moved(name=name)
+            moved = SetTransfer(name=name)
             parts = self._set(moved)
             yield moved, parts
             for _ in parts:
@@ -204,11 +204,11 @@ class DumpReader:
             self._refuse("the same set twice")
         return header
 
-    def _set(self, moved: Moved) -> Iterator[Part]:
+    def _set(self, moved: SetTransfer) -> Iterator[Part]:
         name = moved.name
-        books, line = self._books(moved)
-        total = books.state.count + books.state.last_seq
-        yield books
+        snapshot, line = self._snapshot(moved)
+        total = snapshot.state.count + snapshot.state.last_seq
+        yield snapshot
         while isinstance(line, lines.ResourceLine):
             moved.resources += 1
             yield lines.resource_of(line)
@@ -232,7 +232,7 @@ class DumpReader:
             self._refuse(f"the set {name!a} does not hold what its end says")
         self._tell(name, moved.resources + moved.changes, total)
 
-    def _books(self, moved: Moved) -> tuple[Books, lines.Line]:
+    def _snapshot(self, moved: SetTransfer) -> tuple[SetSnapshot, lines.Line]:
         first = self._line()
         if not isinstance(first, lines.SetLine) or first.name != moved.name:
             self._refuse(f"the set {moved.name!a} does not begin where it should")
@@ -246,7 +246,7 @@ class DumpReader:
             segments.append(lines.segment_of(line))
             line = self._line()
         moved.pages, moved.segments = len(pages), len(segments)
-        return Books(state=lines.state_of(first), pages=tuple(pages), segments=tuple(segments)), line
+        return SetSnapshot(state=lines.state_of(first), pages=tuple(pages), segments=tuple(segments)), line
 
     def _line(self) -> lines.Line:
         return self._decoded(self._source.readline(LONGEST_LINE))
@@ -270,5 +270,5 @@ class DumpReader:
         raise DamagedDump(f"line {self._number}: {what}")
 
 
-def _counts(moved: Moved) -> dict[str, int]:
+def _counts(moved: SetTransfer) -> dict[str, int]:
     return {name: getattr(moved, name) for name in ("pages", "segments", "resources", "changes", "rows")}

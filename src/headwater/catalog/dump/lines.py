@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.catalog.interface import Metadata, Page, Recorded, Resource, Segment, SetState
 from headwater.catalog.state import StateRow
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 
 FORMAT: Final = "headwater-catalog"
 VERSION: Final = 2
@@ -63,7 +63,7 @@ class SetLine(_Line, frozen=True, kw_only=True, tag="set"):
 
 
 class PageLine(_Line, frozen=True, kw_only=True, tag="page"):
-    """The books of one page."""
+    """The snapshot of one page."""
 
     number: int
     count: int
@@ -76,7 +76,7 @@ class PageLine(_Line, frozen=True, kw_only=True, tag="page"):
 
 
 class SegmentLine(_Line, frozen=True, kw_only=True, tag="segment"):
-    """The books of one segment."""
+    """The snapshot of one segment."""
 
     number: int
     first: int
@@ -124,7 +124,7 @@ class ChangeLine(_Described, frozen=True, kw_only=True, tag="change"):
 
     seq: int
     at: Moment
-    change: Change
+    change: ChangeKind
 
 
 class RowLine(_Line, frozen=True, kw_only=True, tag="row"):
@@ -178,22 +178,22 @@ def state_of(line: SetLine) -> SetState:
 
 
 def page_line(page: Page) -> PageLine:
-    """From a page's books."""
+    """From a page's snapshot."""
     return PageLine(**msgspec.structs.asdict(page))
 
 
 def page_of(line: PageLine) -> Page:
-    """A page's books."""
+    """A page's snapshot."""
     return Page(**msgspec.structs.asdict(line))
 
 
 def segment_line(segment: Segment) -> SegmentLine:
-    """From a segment's books."""
+    """From a segment's snapshot."""
     return SegmentLine(**msgspec.structs.asdict(segment))
 
 
 def segment_of(line: SegmentLine) -> Segment:
-    """A segment's books."""
+    """A segment's snapshot."""
     return Segment(**msgspec.structs.asdict(line))
 
 

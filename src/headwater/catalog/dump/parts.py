@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from headwater.catalog.interface import Books, Catalog, Part, Portable, SetMoved, SetState
+from headwater.catalog.interface import Catalog, Part, Portable, SetMoved, SetSnapshot, SetState
 from headwater.catalog.state import StateRow
 
 _BATCH = 10_000
@@ -18,7 +18,7 @@ def read_parts(catalog: Catalog, name: str) -> Iterator[Part]:
 
     Memos are private to the ingest and not watched: one that is replaced meanwhile may be given as it was or as it is.
     """
-    return _read(catalog, _books(catalog, name))
+    return _read(catalog, _snapshot(catalog, name))
 
 
 def parts_of(catalog: Catalog, name: str) -> Iterator[Part]:
@@ -26,21 +26,21 @@ def parts_of(catalog: Catalog, name: str) -> Iterator[Part]:
     return catalog.dump(name) if isinstance(catalog, Portable) else read_parts(catalog, name)
 
 
-def _read(catalog: Catalog, books: Books) -> Iterator[Part]:
-    name = books.state.name
-    yield books
-    for page in books.pages:
+def _read(catalog: Catalog, snapshot: SetSnapshot) -> Iterator[Part]:
+    name = snapshot.state.name
+    yield snapshot
+    for page in snapshot.pages:
         yield from catalog.page(name, page.number)
-        if _state(catalog, name) != books.state:
+        if _state(catalog, name) != snapshot.state:
             raise SetMoved("the set changed while it was dumped", where=name)
     seq = 0
-    while seq < books.state.last_seq:
-        changes = catalog.changes(name, seq, min(_BATCH, books.state.last_seq - seq))
+    while seq < snapshot.state.last_seq:
+        changes = catalog.changes(name, seq, min(_BATCH, snapshot.state.last_seq - seq))
         yield from changes
-        seq = changes[-1].seq if changes else books.state.last_seq
+        seq = changes[-1].seq if changes else snapshot.state.last_seq
     for kind in sorted(catalog.row_counts(name), key=str.encode):
         yield from every_row(catalog, name, kind)
-    if _books(catalog, name) != books:
+    if _snapshot(catalog, name) != snapshot:
         raise SetMoved("the set changed while it was dumped", where=name)
 
 
@@ -57,6 +57,6 @@ def _state(catalog: Catalog, name: str) -> SetState:
     return replace(catalog.state(name), fence=0)
 
 
-def _books(catalog: Catalog, name: str) -> Books:
+def _snapshot(catalog: Catalog, name: str) -> SetSnapshot:
     state = _state(catalog, name)
-    return Books(state=state, pages=tuple(catalog.pages(name)), segments=tuple(catalog.segments(name)))
+    return SetSnapshot(state=state, pages=tuple(catalog.pages(name)), segments=tuple(catalog.segments(name)))

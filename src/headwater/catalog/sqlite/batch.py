@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.catalog import ledger
+from headwater.catalog.accepted_text import is_text as is_text
 from headwater.catalog.interface import Event, Limits, SetState, UnknownSet, WrongPhase
 from headwater.catalog.ledger import Arrivals, Log, PageFill, Place, Places, Run
 from headwater.catalog.sqlite.rows import (
@@ -19,7 +20,6 @@ from headwater.catalog.sqlite.rows import (
     state_of,
 )
 from headwater.catalog.sqlite.schema import SLOT_BITS
-from headwater.catalog.text import is_text as is_text
 from headwater.storage.database import Row, Transaction
 
 _PAGE_COUNT = "(SELECT count(*) FROM page WHERE set_id = id)"
@@ -27,7 +27,7 @@ _INSERT = "INSERT INTO resource VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 STATE_QUERY = f'SELECT {SET_COLUMNS}, {_PAGE_COUNT} FROM "set"'
 
 
-class Head:
+class SetHeader:
     """The set's own row, as a transaction found it."""
 
     __slots__ = ("base", "count", "id", "last_seq", "last_us", "name", "next_slot", "opened")
@@ -50,15 +50,15 @@ def read_state(transaction: Transaction, name: str) -> SetState:
     return state_of(row[:-1], row[-1])
 
 
-def head_of(transaction: Transaction, name: str) -> Head:
+def head_of(transaction: Transaction, name: str) -> SetHeader:
     sql = 'SELECT id, opened_us, last_seq, last_us, count, next_slot FROM "set" WHERE name = ?'
     row = transaction.one(sql, (name,)) if is_text(name) else None
     if row is None:
         raise UnknownSet("the catalog has no such set", where=name)
-    return Head(name, row)
+    return SetHeader(name, row)
 
 
-def read_places(transaction: Transaction, head: Head, events: Sequence[Event], limits: Limits) -> Places:
+def read_places(transaction: Transaction, head: SetHeader, events: Sequence[Event], limits: Limits) -> Places:
     """Read where the resources of a batch lie, how full their pages are, and how full the last page is."""
     held = {
         row[0]: Place(row[1] - head.base, row[2], row[3])
@@ -78,7 +78,7 @@ def read_places(transaction: Transaction, head: Head, events: Sequence[Event], l
     return Places(limits, held, {row[0]: PageFill(*row) for row in fills}, head.next_slot)
 
 
-def _keys(transaction: Transaction, head: Head, events: Sequence[Event]) -> list[tuple[int, str]]:
+def _keys(transaction: Transaction, head: SetHeader, events: Sequence[Event]) -> list[tuple[int, str]]:
     """The URIs that must be looked up; none when the set holds nothing between the batch's first and last one."""
     uris = ledger.uris_of(events)
     if not is_text("".join(uris)):
@@ -92,7 +92,7 @@ def _keys(transaction: Transaction, head: Head, events: Sequence[Event]) -> list
     return [(head.id, uri) for uri in uris]
 
 
-def read_log(transaction: Transaction, head: Head, limits: Limits) -> Log:
+def read_log(transaction: Transaction, head: SetHeader, limits: Limits) -> Log:
     sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number DESC LIMIT 1"
     row = transaction.one(sql, (head.id,)) if head.opened else None
     if row is None or head.last_us is None:
@@ -100,7 +100,7 @@ def read_log(transaction: Transaction, head: Head, limits: Limits) -> Log:
     return Log(limits, head.last_seq, head.last_us, run_of(row))
 
 
-def write_places(transaction: Transaction, head: Head, places: Places) -> None:
+def write_places(transaction: Transaction, head: SetHeader, places: Places) -> None:
     outcome = places.outcome()
     base, set_id = head.base, head.id
     if outcome.gone:
@@ -116,7 +116,7 @@ def write_places(transaction: Transaction, head: Head, places: Places) -> None:
     _write_pages(transaction, set_id, [page for page in places.pages.values() if page.touches])
 
 
-def write_arrivals(transaction: Transaction, head: Head, places: Places, arrivals: Arrivals) -> None:
+def write_arrivals(transaction: Transaction, head: SetHeader, places: Places, arrivals: Arrivals) -> None:
     transaction.many(_INSERT, arrival_rows(head.base, head.id, arrivals))
     _write_pages(transaction, head.id, [page for page in places.pages.values() if page.touches])
 
@@ -134,7 +134,7 @@ def _write_pages(transaction: Transaction, set_id: int, pages: list[PageFill]) -
     )
 
 
-def write_log(transaction: Transaction, head: Head, log: Log) -> None:
+def write_log(transaction: Transaction, head: SetHeader, log: Log) -> None:
     transaction.many(
         "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [change_row(head.base, logged) for logged in log.changes],
@@ -143,7 +143,7 @@ def write_log(transaction: Transaction, head: Head, log: Log) -> None:
         write_run(transaction, head, run)
 
 
-def write_run(transaction: Transaction, head: Head, run: Run) -> None:
+def write_run(transaction: Transaction, head: SetHeader, run: Run) -> None:
     transaction.run(
         "INSERT OR REPLACE INTO segment (set_id, number, first, last, from_us, until_us, weight)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from headwater.catalog import ledger
-from headwater.catalog.books import Books
 from headwater.catalog.interface import (
     Accepted,
     Event,
@@ -23,6 +22,7 @@ from headwater.catalog.interface import (
     Rendered,
     Resource,
     Segment,
+    SetSnapshot,
     SetState,
     Unacceptable,
     WrongPhase,
@@ -31,7 +31,7 @@ from headwater.catalog.ledger import Run
 from headwater.catalog.moments import to_microseconds
 from headwater.catalog.sqlite.batch import (
     STATE_QUERY,
-    Head,
+    SetHeader,
     head_of,
     is_text,
     read_log,
@@ -42,7 +42,7 @@ from headwater.catalog.sqlite.batch import (
     write_places,
     write_run,
 )
-from headwater.catalog.sqlite.moving import read_parts, write_parts
+from headwater.catalog.sqlite.dump_and_restore import read_parts, write_parts
 from headwater.catalog.sqlite.rows import (
     CHANGE_COLUMNS,
     PAGE_COLUMNS,
@@ -63,7 +63,7 @@ from headwater.catalog.sqlite.state import (
     write_rows,
 )
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
-from headwater.spec.moments import from_microseconds
+from headwater.spec.timestamps import from_microseconds
 from headwater.storage.database import Database, Transaction
 from headwater.storage.database_faults import SchemaTooNew
 from headwater.storage.schema import Durability
@@ -319,11 +319,11 @@ class SqliteCatalog:
         with self._database.read() as transaction:
             return _segments(transaction, head_of(transaction, name))
 
-    def books_of(self, name: str, newest: int | None = None) -> Books:
+    def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
         """One set with its pages and segments, from its present state, whatever is `newest`. Raises UnknownSet."""
         with self._database.read() as transaction:
             head = head_of(transaction, name)
-            return Books(read_state(transaction, name), _pages(transaction, head), _segments(transaction, head))
+            return SetSnapshot(read_state(transaction, name), _pages(transaction, head), _segments(transaction, head))
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         """Close the open segment, also an empty one, and open the next; return the closed one."""
@@ -360,7 +360,7 @@ class SqliteCatalog:
         return state
 
     def check(self) -> list[str]:
-        """What is wrong with the file itself; reads all of it. `verify` compares the books."""
+        """What is wrong with the file itself; reads all of it. `verify` compares the snapshot."""
         return self._database.check()
 
     def close(self) -> None:
@@ -368,11 +368,11 @@ class SqliteCatalog:
         self._database.close()
 
 
-def _pages(transaction: Transaction, head: Head) -> list[Page]:
+def _pages(transaction: Transaction, head: SetHeader) -> list[Page]:
     sql = f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number"
     return [page_of(row) for row in transaction.rows(sql, (head.id,))]
 
 
-def _segments(transaction: Transaction, head: Head) -> list[Segment]:
+def _segments(transaction: Transaction, head: SetHeader) -> list[Segment]:
     sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
     return [segment_of(row) for row in transaction.rows(sql, (head.id,))]

@@ -12,11 +12,11 @@ import msgspec
 from headwater.catalog.interface import Metadata, Page, Recorded, Resource, Segment, SetState
 from headwater.catalog.ledger import Arrivals, Logged, Put, Run
 from headwater.catalog.moments import all_to_microseconds, to_microseconds
-from headwater.spec.moments import from_microseconds, from_optional
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
+from headwater.spec.timestamps import from_microseconds, from_optional
 from headwater.storage.database import Row
 
-CHANGES = {1: Change.CREATED, 2: Change.UPDATED, 3: Change.DELETED}
+CHANGES = {1: ChangeKind.CREATED, 2: ChangeKind.UPDATED, 3: ChangeKind.DELETED}
 _CHANGE_NUMBERS = {change: number for number, change in CHANGES.items()}
 
 RESOURCE_COLUMNS = "lastmod_us, hash, length, type, more, uri, memo, page, seq"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from headwater.catalog.accepted_text import is_text
 from headwater.catalog.ledger import is_row_key
-from headwater.catalog.sqlite.batch import Head
+from headwater.catalog.sqlite.batch import SetHeader
 from headwater.catalog.state import RowKey, StateRow
-from headwater.catalog.text import is_text
 from headwater.storage.database import Transaction
 
 _LARGEST = (1 << 63) - 1
 
 
-def read_rows(transaction: Transaction, head: Head, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
+def read_rows(transaction: Transaction, head: SetHeader, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
     """Those of the rows that are there."""
     asked = list(keys)
     if not is_text("".join(text for key in asked for text in key)):
@@ -26,7 +26,7 @@ def read_rows(transaction: Transaction, head: Head, keys: Iterable[RowKey]) -> d
 
 
 def read_rows_of(
-    transaction: Transaction, head: Head, kind: str, after: StateRow | None, until: int | None, limit: int
+    transaction: Transaction, head: SetHeader, kind: str, after: StateRow | None, until: int | None, limit: int
 ) -> list[StateRow]:
     """Up to `limit` rows of a kind by rank and key."""
     if not is_row_key((kind, "-")):
@@ -40,14 +40,14 @@ def read_rows_of(
     return [StateRow(*row) for row in rows]
 
 
-def every_row(transaction: Transaction, head: Head) -> Iterator[StateRow]:
+def every_row(transaction: Transaction, head: SetHeader) -> Iterator[StateRow]:
     """All rows by kind, rank and key."""
     sql = "SELECT kind, key, value, rank FROM state WHERE set_id = ? ORDER BY kind, rank, key"
     for row in transaction.rows(sql, (head.id,)):
         yield StateRow(*row)
 
 
-def count_rows(transaction: Transaction, head: Head) -> dict[str, int]:
+def count_rows(transaction: Transaction, head: SetHeader) -> dict[str, int]:
     """How many rows the set has of each kind."""
     return dict(transaction.rows("SELECT kind, count(*) FROM state WHERE set_id = ? GROUP BY kind", (head.id,)))
 
@@ -61,7 +61,7 @@ def sets_with_rows(transaction: Transaction, kind: str, until: int | None) -> di
     return dict(transaction.rows(sql, (kind, _LARGEST if until is None else until)))
 
 
-def write_rows(transaction: Transaction, head: Head, writes: dict[RowKey, StateRow | None]) -> None:
+def write_rows(transaction: Transaction, head: SetHeader, writes: dict[RowKey, StateRow | None]) -> None:
     """Write what becomes of rows."""
     if not writes:
         return
@@ -73,7 +73,7 @@ def write_rows(transaction: Transaction, head: Head, writes: dict[RowKey, StateR
     transaction.run('UPDATE "set" SET state_version = state_version + 1 WHERE id = ?', (head.id,))
 
 
-def insert_rows(transaction: Transaction, head: Head, rows: Iterable[StateRow]) -> None:
+def insert_rows(transaction: Transaction, head: SetHeader, rows: Iterable[StateRow]) -> None:
     """Put rows over their older ones."""
     transaction.many(
         "INSERT OR REPLACE INTO state (set_id, kind, key, rank, value) VALUES (?, ?, ?, ?, ?)",

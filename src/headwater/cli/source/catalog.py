@@ -16,7 +16,7 @@ from headwater.errors import Exit, HeadwaterError, UsageFault
 if TYPE_CHECKING:
     import io
 
-    from headwater.catalog.dump.file import Moved, Output, Tell
+    from headwater.catalog.dump.file import Output, SetTransfer, Tell
     from headwater.catalog.interface import Catalog
     from headwater.ingest.dit.harvest import Harvest, Manner
     from headwater.progress import Listener
@@ -104,7 +104,7 @@ def export_sets(
 
 def _export(
     catalog: Catalog, names: Sequence[str], manner: Manner | None, out: Output, listener: Listener
-) -> Sequence[Moved | Harvest]:
+) -> Sequence[SetTransfer | Harvest]:
     import datetime as dt
 
     from headwater.catalog.dump.file import DumpWriter
@@ -163,7 +163,7 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     from headwater.cli.source.catalog_argument import CatalogArgument, restorable
 
     began = time.monotonic()
-    moved: list[Moved] = []
+    moved: list[SetTransfer] = []
     with click.open_file(dump, "rb") as file, listening() as listener:
         reader = DumpReader(DumpInput(cast("io.BufferedReader", file)), _progress("import", listener))
         chosen = _among(reader.header.sets, names, "dump")
@@ -264,16 +264,16 @@ def _progress(verb: str, listener: Listener) -> Tell:
     return lambda name, done, total: listener(Progress(f"{verb} {name}", done, total))
 
 
-def _tell_moved(verb: str, moved: Sequence[Moved | Harvest], more: str) -> None:
+def _tell_moved(verb: str, moved: Sequence[SetTransfer | Harvest], more: str) -> None:
     """Say on standard error what has moved: standard output may be the dump."""
-    from headwater.catalog.dump.file import Moved
+    from headwater.catalog.dump.file import SetTransfer
 
     if len(moved) > _NAMED:
         told = _counts(len(moved), sum(one.resources for one in moved), sum(one.changes for one in moved))
         click.echo(f"{verb} {told}", err=True)
     for one in moved if len(moved) <= _NAMED else ():
-        pages = f" (pages {one.pages:,})" if isinstance(one, Moved) else ""
-        segments = f" (segments {one.segments:,})" if isinstance(one, Moved) else ""
+        pages = f" (pages {one.pages:,})" if isinstance(one, SetTransfer) else ""
+        segments = f" (segments {one.segments:,})" if isinstance(one, SetTransfer) else ""
         words = f"resources {one.resources:,}{pages}, changes {one.changes:,}{segments}"
         click.echo(f"{verb} {printable(one.name)}: {words}", err=True)
     if moved:

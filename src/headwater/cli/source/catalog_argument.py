@@ -12,8 +12,8 @@ from headwater.errors import UsageFault
 from headwater.progress import Listener
 
 if TYPE_CHECKING:
+    from headwater.catalog.catalog_url import Credentials
     from headwater.catalog.interface import Catalog, Portable
-    from headwater.catalog.places import Credentials
 
 
 class NoCatalog(UsageFault):
@@ -40,7 +40,7 @@ class CatalogArgument:
     """
 
     def __init__(self, place: str, *, may_be_new: bool = False, patience_seconds: float | None = None) -> None:
-        from headwater.catalog.places import is_cluster, place_of, shown
+        from headwater.catalog.catalog_url import is_cluster, place_of, shown
 
         self.place = shown(place)
         self.file: Path | None = None
@@ -62,7 +62,7 @@ class CatalogArgument:
             self.file = _inside(path) if path.is_dir() else path
 
     def _read(self, path: Path) -> None:
-        from headwater.catalog.places import is_cluster
+        from headwater.catalog.catalog_url import is_cluster
         from headwater.source.config import read_config
 
         config = read_config(path)
@@ -105,7 +105,7 @@ class CatalogArgument:
 
     @property
     def _target(self) -> str | Path:
-        from headwater.catalog.places import with_patience
+        from headwater.catalog.catalog_url import with_patience
 
         if self.file is not None:
             return self.file
@@ -113,13 +113,13 @@ class CatalogArgument:
 
     def is_there(self, listener: Listener) -> bool:
         """Whether there is a catalog. Raises faults of the store."""
-        from headwater.catalog.places import is_there
+        from headwater.catalog.catalog_url import is_there
 
         return is_there(self._target, credentials=credentials(), listener=listener)
 
     def open(self, listener: Listener) -> Catalog:
         """The catalog, made when it is not there. Raises the catalog's errors."""
-        from headwater.catalog.places import open_catalog
+        from headwater.catalog.catalog_url import open_catalog
 
         return open_catalog(self._target, credentials=credentials(), listener=listener)
 
@@ -159,7 +159,7 @@ def restorable(where: CatalogArgument, listener: Listener) -> Iterator[Portable]
 
 def credentials() -> Credentials:
     """Who we are at a cluster, by the environment: a URL on a command line is seen by everybody on the machine."""
-    from headwater.catalog.places import credentials_from
+    from headwater.catalog.catalog_url import credentials_from
 
     return credentials_from(os.environ)
 

@@ -15,11 +15,11 @@ import msgspec
 from headwater.catalog.interface import Metadata
 from headwater.ingest.fed.pairs import Happening, Present, State, Statement
 from headwater.ingest.fed.reciprocity import INVERSE
-from headwater.spec.moments import to_microseconds
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
+from headwater.spec.timestamps import to_microseconds
 
-_WHEN_HELD = (Change.UPDATED, Change.DELETED, Change.CREATED)
-_WHEN_NOT = (Change.CREATED, Change.UPDATED, Change.DELETED)
+_WHEN_HELD = (ChangeKind.UPDATED, ChangeKind.DELETED, ChangeKind.CREATED)
+_WHEN_NOT = (ChangeKind.CREATED, ChangeKind.UPDATED, ChangeKind.DELETED)
 _NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 
 
@@ -38,7 +38,7 @@ def lives_after(happening: Happening, to_come: Iterable[Happening], state: State
     """How often the resource is deleted and made again after a happening with a change that the state may be of."""
     count, is_gone = 0, False
     for one in to_come:
-        if one.change is Change.DELETED:
+        if one.change is ChangeKind.DELETED:
             is_gone = True
         elif is_gone and one.own is None and belong(state, one):
             count, is_gone = count + 1, False
@@ -47,7 +47,7 @@ def lives_after(happening: Happening, to_come: Iterable[Happening], state: State
 
 def is_after_a_deletion(state: State, happening: Happening, to_come: Iterable[Happening]) -> bool:
     """Whether a state came after a deletion that came after the happening: it is of what was made after that."""
-    return any(one.change is Change.DELETED and happening.order <= one.order < state.order for one in to_come)
+    return any(one.change is ChangeKind.DELETED and happening.order <= one.order < state.order for one in to_come)
 
 
 def in_order(happenings: Iterable[Happening], now: dt.datetime, is_held: Callable[[str], bool]) -> list[Happening]:
@@ -65,7 +65,7 @@ def in_order(happenings: Iterable[Happening], now: dt.datetime, is_held: Callabl
     by_time = sorted(happenings, key=lambda one: (one.at or now, one.order))
     for _, group in groupby(by_time, key=lambda one: (one.at or now, one.order)):
         alike = sorted(group, key=rank)
-        live |= {one.uri: one.change is not Change.DELETED for one in alike}
+        live |= {one.uri: one.change is not ChangeKind.DELETED for one in alike}
         ordered += alike
     return ordered
 

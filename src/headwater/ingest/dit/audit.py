@@ -24,7 +24,7 @@ from headwater.ingest.fed.feed import BATCH, Feed
 from headwater.ingest.fed.ingest_state import Effects
 from headwater.ingest.fed.locations import BadLocation
 from headwater.ingest.fed.reciprocity import Draft
-from headwater.spec.moments import to_microseconds
+from headwater.spec.timestamps import to_microseconds
 
 _ROWS: Final = 10_000
 

@@ -19,8 +19,8 @@ from headwater.errors import UsageFault
 from headwater.ingest.fed.locations import URL, Location
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.hashes import HEX_LENGTH, parse_hash
-from headwater.spec.moments import from_microseconds, to_microseconds
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
+from headwater.spec.timestamps import from_microseconds, to_microseconds
 from headwater.spec.uris import to_ascii
 from headwater.spec.writing import value_checks as grammar
 from headwater.spec.writing.xml_text import WriteRefused
@@ -99,7 +99,7 @@ class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     resource_set: str | None
     location: Location
-    change: Change
+    change: ChangeKind
     lastmod: dt.datetime | None = None
     at: dt.datetime | None = None
     seq: int = 0
@@ -178,9 +178,13 @@ def _change_document(
     change = _change(source.get("change"))
     at = _time("datetime", source.get("datetime"), remarks) or stored
     seq = source.get("seq")
-    if not isinstance(seq, int) or not 1 <= seq <= _LONGEST_LENGTH or not (change is Change.DELETED or "ln" in source):
+    if (
+        not isinstance(seq, int)
+        or not 1 <= seq <= _LONGEST_LENGTH
+        or not (change is ChangeKind.DELETED or "ln" in source)
+    ):
         seq = 0  # a harvester's, which describes nothing
-    metadata = _metadata(source, remarks) if seq and change is not Change.DELETED else None
+    metadata = _metadata(source, remarks) if seq and change is not ChangeKind.DELETED else None
     return ChangeDocument(
         resource_set=name,
         location=location,
@@ -206,11 +210,11 @@ def _location(value: object) -> Location:
     return Location(text, kind.strip().lower())
 
 
-def _change(value: object) -> Change:
+def _change(value: object) -> ChangeKind:
     if value is None:
         raise BadDocument("a change document without change: created, updated or deleted", rule="DIT-06")
     try:
-        return Change(str(value).strip().lower())
+        return ChangeKind(str(value).strip().lower())
     except ValueError:
         raise BadDocument(f"change is created, updated or deleted, not {value!a:.40}", rule="DIT-06") from None
 

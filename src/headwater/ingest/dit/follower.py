@@ -17,7 +17,7 @@ from headwater.ingest.dit.exports import Wrapped
 from headwater.ingest.dit.index import PAGE, Found, Index, Shard
 from headwater.ingest.dit.intake import PATIENCE, settle, take_documents
 from headwater.ingest.dit.positions import ShardPosition, read_position, write_position
-from headwater.ingest.dit.shards import Page, held_seconds, ready
+from headwater.ingest.dit.shards import ShardPage, held_seconds, ready
 from headwater.ingest.dit.tally import Tally
 from headwater.ingest.fed.feed import Feed, Outcome, OutcomeKind
 from headwater.ingest.fed.intake import refusal
@@ -234,9 +234,9 @@ class _Read:
         """The documents, or why they are none."""
         return [parse(one.wrapped) for one in self.found]
 
-    def page(self, mark: _Mark | None) -> Page:
+    def page(self, mark: _Mark | None) -> ShardPage:
         """As those see it who decide how much of it to take."""
-        return Page(
+        return ShardPage(
             numbers=[one.number for one in self.found],
             times=[one.at if isinstance(one, ChangeDocument) else None for one in self.parsed],
             next=self.position.next,

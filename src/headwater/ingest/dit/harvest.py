@@ -19,7 +19,7 @@ from headwater.catalog.interface import Catalog, Metadata, Recorded, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.fed.locations import REL_PATH, URL, BadLocation, Location, Locations
 from headwater.ingest.fed.notes import read_note
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 
 _BATCH: Final = 1_000
 _MD5: Final = "md5:"
@@ -120,7 +120,7 @@ def change_source(name: str, change: Recorded, manner: Manner) -> Source:
 
     The description and the `seq` say that nothing has to be waited for; a deletion has none (DIT-A21).
     """
-    described = {} if change.change is Change.DELETED else _described(change.metadata, manner)
+    described = {} if change.change is ChangeKind.DELETED else _described(change.metadata, manner)
     return {
         "resource_set": name,
         "location": manner.location(change.uri),

@@ -18,10 +18,10 @@ from headwater.ingest.fed.ingest_state import Effects
 from headwater.ingest.fed.intake import refusal
 from headwater.ingest.fed.locations import BadLocation
 from headwater.ingest.fed.notes import Note, read_note
-from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
+from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
 from headwater.ingest.fed.reciprocity import Draft, statements_of, with_links
-from headwater.spec.moments import to_microseconds
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
+from headwater.spec.timestamps import to_microseconds
 
 PATIENCE: Final = dt.timedelta(seconds=5)
 """How long one document of a pair waits for the other."""
@@ -155,12 +155,12 @@ def _link(feed: Feed, document: LinkDocument, line: int, taken: Taken) -> Link |
         return None
 
 
-def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, Half] | None = None) -> Known:
+def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, Half] | None = None) -> KnownState:
     uris = list(dict.fromkeys(one.uri for one in items)) if halves is None else list(halves)
-    deleted = {one.uri for one in items if isinstance(one, Happening) and one.change is Change.DELETED}
+    deleted = {one.uri for one in items if isinstance(one, Happening) and one.change is ChangeKind.DELETED}
     keys = [key for one in items if isinstance(one, Happening) and (key := key_of(one)) is not None]
     remembered = feed.state.remembered(uris, seen=keys, statements=deleted)
-    return Known(
+    return KnownState(
         present={uri: _present(resource) for uri, resource in feed.held(uris).items()},
         halves=remembered.halves if halves is None else halves,
         seen=remembered.seen,

@@ -31,10 +31,10 @@ from headwater.ingest.dit.agreement import (
     was_ahead,
 )
 from headwater.ingest.fed.notes import Note
-from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, Known, Present, State
+from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
 from headwater.ingest.fed.reciprocity import INVERSE, with_links
-from headwater.spec.moments import to_microseconds
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
+from headwater.spec.timestamps import to_microseconds
 
 NEVER_US = -(1 << 63)
 SETTLED = dt.timedelta(minutes=10)
@@ -57,7 +57,7 @@ def key_of(one: Happening) -> bytes | None:
 
 def join(
     items: Iterable[State | Happening],
-    known: Known,
+    known: KnownState,
     now: dt.datetime,
     *,
     patience: dt.timedelta = dt.timedelta(seconds=5),
@@ -85,7 +85,13 @@ class _Joining:
     """One batch under way."""
 
     def __init__(
-        self, known: Known, now: dt.datetime, waits: tuple[dt.timedelta, dt.timedelta], *, snapshot: bool, final: bool
+        self,
+        known: KnownState,
+        now: dt.datetime,
+        waits: tuple[dt.timedelta, dt.timedelta],
+        *,
+        snapshot: bool,
+        final: bool,
     ) -> None:
         self.joined = Joined()
         self._final = final
@@ -123,7 +129,7 @@ class _Joining:
                 self._repeat(happening)
                 continue
             self._to_come[happening.uri].popleft()
-            if happening.change is Change.DELETED:
+            if happening.change is ChangeKind.DELETED:
                 self._delete(happening)
             else:
                 self._upsert(happening)
@@ -299,7 +305,7 @@ class _Joining:
 
     def _repeat(self, happening: Happening) -> None:
         """A deletion that is told again, or another one of the same second: what came before it and waits is gone."""
-        if happening.change is not Change.DELETED:
+        if happening.change is not ChangeKind.DELETED:
             return
         pool = self._pool.get(happening.uri, [])
         for state in [one for one in pool if one.order < happening.order and moment_of(one) == happening.at]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headwater.catalog.places import (
+from headwater.catalog.catalog_url import (
     NOBODY,
     BadPlace,
     ClusterPlace,

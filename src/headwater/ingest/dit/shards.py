@@ -25,7 +25,7 @@ _FIRST = dt.datetime.min.replace(tzinfo=dt.UTC)
 _LAST = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class ShardPage(msgspec.Struct, frozen=True, kw_only=True):
     """What one shard shows beyond its position: the numbers of documents and, of changes, when they happened.
 
     Numbers below `next` were late to be seen; those up to `mark` have been to be seen for long enough. `is_full`:
@@ -49,7 +49,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         return times[max(0, int(share * len(times)) - 1)] if times else _FIRST
 
 
-def ready(pages: Sequence[Page]) -> list[int]:
+def ready(pages: Sequence[ShardPage]) -> list[int]:
     """How many documents of each page may be taken now, from its beginning; some at least if one page was cut."""
     seen = [
         at
@@ -67,7 +67,7 @@ def ready(pages: Sequence[Page]) -> list[int]:
     return counts
 
 
-def _ready(page: Page, end: dt.datetime, shown: dt.datetime) -> int:
+def _ready(page: ShardPage, end: dt.datetime, shown: dt.datetime) -> int:
     count = 0
     for place, (number, at) in enumerate(zip(page.numbers, page.times, strict=True), 1):
         is_old = number < page.next or number <= page.mark

@@ -18,8 +18,8 @@ from headwater.ingest.fed.pairs import Statement
 from headwater.ingest.fed.reciprocity import statements_of
 from headwater.spec.datetimes import Leniency, parse_datetime
 from headwater.spec.hashes import parse_hash
-from headwater.spec.moments import from_microseconds, to_microseconds
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
+from headwater.spec.timestamps import from_microseconds, to_microseconds
 
 MOST_LINKS: Final = 500
 Length = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -56,7 +56,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     uri: str | None = None
     path: str | None = None
-    change: Change | None = None
+    change: ChangeKind | None = None
     lastmod: str | None = None
     hash: str | None = None
     md5: str | None = None
@@ -75,7 +75,7 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
     """One announcement in the catalog's terms: `metadata` None is a deletion."""
 
     uri: str
-    change: Change | None
+    change: ChangeKind | None
     metadata: Metadata | None
     statements: tuple[Statement, ...] = ()
 
@@ -92,7 +92,7 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
     if (told.uri is None) == (told.path is None):
         raise BadEvent("one of uri and path names the resource")
     uri = locations.url(told.uri) if told.uri is not None else locations.relative_path(told.path or "")
-    if told.change is Change.DELETED:
+    if told.change is ChangeKind.DELETED:
         return Announced(uri=uri, change=told.change, metadata=None)
     if len(told.links or ()) > MOST_LINKS:
         raise BadEvent(f"more than {MOST_LINKS} links")

@@ -18,6 +18,7 @@ from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
+from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import (
     Catalog,
     Delete,
@@ -30,7 +31,6 @@ from headwater.catalog.interface import (
     UnknownSet,
     Upsert,
 )
-from headwater.catalog.weights import weight
 from headwater.errors import StoreFault
 from headwater.ingest.fed.ingest_state import Effects, IngestState, Request, sweep
 from headwater.ingest.fed.locations import Locations

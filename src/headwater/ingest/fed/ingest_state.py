@@ -19,7 +19,7 @@ from headwater.catalog.interface import Catalog, Moved, SetState, UnknownSet
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.ingest.fed.pairs import Half, Statement, Unpaired
 from headwater.ingest.fed.reciprocity import MOST_LINKS
-from headwater.spec.moments import to_microseconds
+from headwater.spec.timestamps import to_microseconds
 
 SEEN_SECONDS: Final = 14 * 86_400
 """How long a change document is known again when it is sent once more."""
@@ -39,7 +39,7 @@ T = TypeVar("T")
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RequestProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the request with an idempotency key has got: so many lines with this digest, the part of its answer.
 
     `before` is what was known of it.
@@ -80,7 +80,7 @@ class Effects(msgspec.Struct, kw_only=True):
     halves: dict[str, Half | None] = msgspec.field(default_factory=dict)
     statements: dict[str, tuple[Statement, ...]] = msgspec.field(default_factory=dict)
     positions: dict[str, bytes] = msgspec.field(default_factory=dict)
-    progress: Progress | None = None
+    progress: RequestProgress | None = None
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,7 +259,7 @@ def _every(catalog: Catalog, name: str, kind: str) -> Iterator[StateRow]:
         rows = catalog.rows_of(name, kind, after=rows[-1])
 
 
-def _request_rows(made: Progress, now_us: int) -> Iterator[StateRow]:
+def _request_rows(made: RequestProgress, now_us: int) -> Iterator[StateRow]:
     parts, noted_us = (0, now_us) if made.before is None else (made.before.parts, made.before.noted_us)
     if made.part:
         yield StateRow(ANSWER, _part(made.key, parts), made.part, noted_us)

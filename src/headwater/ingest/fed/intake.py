@@ -11,7 +11,7 @@ from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
 from headwater.ingest.fed.announcements import Announced, BadEvent, read_announcement
 from headwater.ingest.fed.feed import Feed, Outcome, OutcomeKind
-from headwater.ingest.fed.ingest_state import Effects, Progress
+from headwater.ingest.fed.ingest_state import Effects, RequestProgress
 from headwater.ingest.fed.lines import Line
 from headwater.ingest.fed.reciprocity import Draft, with_links
 
@@ -28,7 +28,7 @@ class LineTooLong(BadEvent):
 
 
 def take_lines(
-    feed: Feed, lines: Sequence[Line], progress: Callable[[list[Outcome]], Progress] | None = None
+    feed: Feed, lines: Sequence[Line], progress: Callable[[list[Outcome]], RequestProgress] | None = None
 ) -> list[Outcome]:
     """Record what the lines announce as one batch and say of each, in order, what became of it.
 

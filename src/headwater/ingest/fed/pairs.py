@@ -10,7 +10,7 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.ingest.fed.notes import Note
-from headwater.spec.records import Change, Link
+from headwater.spec.records import ChangeKind, Link
 
 Statement = tuple[str, str]
 """What a resource says of another one: the relation, and the catalog's URI of the other (DIT-24)."""
@@ -45,7 +45,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     uri: str
-    change: Change
+    change: ChangeKind
     lastmod: dt.datetime | None = None
     at: dt.datetime | None = None
     order: int = 0
@@ -78,7 +78,7 @@ class Present(msgspec.Struct, frozen=True):
     note: Note
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class KnownState(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the URIs of a batch: the live ones, what waits, keys of happenings, deletions (µs).
 
     `said` has their own statements, of those that are deleted, and `implied` the links that follow from what others say

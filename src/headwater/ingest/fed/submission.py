@@ -17,7 +17,7 @@ import msgspec
 from headwater.errors import UsageFault
 from headwater.ingest.fed.account import Account
 from headwater.ingest.fed.feed import BATCH, Feed, Outcome
-from headwater.ingest.fed.ingest_state import Progress
+from headwater.ingest.fed.ingest_state import RequestProgress
 from headwater.ingest.fed.intake import Summary, take_lines
 from headwater.ingest.fed.lines import Line, Lines
 
@@ -150,13 +150,13 @@ class Submission:
         """Take a batch; what is answered is kept with it."""
         batch, self._batch, self._octets = self._batch, [], 0
 
-        def progress(outcomes: list[Outcome]) -> Progress:
+        def progress(outcomes: list[Outcome]) -> RequestProgress:
             before = self._feed.state.taken(self._key or "")
             if (None if before is None else before.lines) != self._kept_lines:
                 raise KeyUnderWay("a request with this Idempotency-Key is under way")
             digest = self._digest.digest()
             encoded = msgspec.json.encode(outcomes) if outcomes else b""
-            return Progress(
+            return RequestProgress(
                 key=self._key or "",
                 lines=self._count,
                 digest=digest,

@@ -7,7 +7,7 @@ import datetime as dt
 from headwater.catalog.interface import Metadata
 from headwater.ingest.folder.hashing.worker import FileState
 from headwater.ingest.folder.media_types import media_type
-from headwater.spec.moments import SECOND, from_microseconds
+from headwater.spec.timestamps import SECOND, from_microseconds
 
 _EARLIEST = dt.datetime.min.replace(tzinfo=dt.UTC)
 _LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)

@@ -21,8 +21,8 @@ from functools import partial
 from itertools import chain, takewhile
 
 from headwater import notices
+from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Unacceptable
-from headwater.catalog.weights import weight
 from headwater.ingest.deletion_guard import DeletionHold, HoldReason, judge
 from headwater.ingest.folder.comparison import Candidate, ComparisonCounts, MissingResource, compare
 from headwater.ingest.folder.difference_queue import DifferenceQueue

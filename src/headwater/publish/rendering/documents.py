@@ -24,7 +24,7 @@ from headwater.publish.site import (
     source_description_name,
 )
 from headwater.spec.kinds import RULES, Kind
-from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import Profile
 
 ENDINGS = (b"</sitemapindex>", b"</urlset>")
@@ -141,7 +141,7 @@ def change_entries(rows: Iterable[Recorded], prefix: str, profile: Profile) -> I
     """
     both = profile is Profile.BOTH
     for row in rows:
-        if row.change is Change.DELETED:
+        if row.change is ChangeKind.DELETED:
             lastmod = row.at if both else None
             yield Entry(loc=_absolute(row.uri, prefix), lastmod=lastmod, change=row.change, datetime=row.at)
             continue

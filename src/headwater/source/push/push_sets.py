@@ -17,7 +17,7 @@ from headwater.source.publication import Publication
 from headwater.source.tokens import AccessTokens, BadToken
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
-    from headwater.catalog.places import Credentials
+    from headwater.catalog.catalog_url import Credentials
     from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.fed.feed import Feed
     from headwater.source.push.scheduler import PushScheduler

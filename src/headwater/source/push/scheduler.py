@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final
 
-from headwater.catalog.books import books_of_set
 from headwater.catalog.interface import Catalog, UnknownSet
+from headwater.catalog.set_snapshot import read_snapshot
 from headwater.ingest.dit.intake import settle
 from headwater.ingest.fed.ingest_state import unsettled
 from headwater.progress import Listener, Notice, silent
@@ -283,7 +283,7 @@ class PushScheduler:
         try:
             # What the last look has found is enough: the catalog is asked for the pages' `at`, and when it knows less.
             newest = None if check else push_set.seen_seq or 0
-            state = books_of_set(self._catalog, name, newest).state
+            state = read_snapshot(self._catalog, name, newest).state
         except UnknownSet:
             return
         if state.opened_at is None:

@@ -20,7 +20,7 @@ from headwater.spec.limits import ReadLimits
 from headwater.spec.namespaces import CHANGE_FREQUENCIES
 from headwater.spec.reading.record_builder import RecordBuilder
 from headwater.spec.reading.text_values import HASH, TIME, URI_CHARACTERS
-from headwater.spec.records import Change, Entry, Link
+from headwater.spec.records import ChangeKind, Entry, Link
 
 BLOCK: Final = 1 << 16
 """Octets that are matched at a time: memory stays flat and no match runs long."""
@@ -52,7 +52,7 @@ _LINK_ATTRIBUTE = "|".join(f'{name}="(?:{value})"' for name, value in _LINK_VALU
 _LINK_PAIR = re.compile(r'([a-z]+)="([^"]*)"')
 _LINKS_KNOWN: Final = 1_000  # texts of links remembered: many documents repeat the same few
 _USUAL_ORDER: Final = ("change", "datetime", "encoding", "hash", "length", "path", "type")
-_CHANGES: Final = {"": None} | {change.value: change for change in Change}
+_CHANGES: Final = {"": None} | {change.value: change for change in ChangeKind}
 _MD = re.compile(r"<[A-Za-z_][A-Za-z0-9_.-]*:md(?=[ \t\r\n])([^<>]*)/>")
 _PREFIX = re.compile(r"<([A-Za-z_][A-Za-z0-9_.-]*):(?:md|ln)(?=[ \t\r\n/>])")
 _NAME = re.compile(r"""[ \t\r\n]([A-Za-z:_.-]+)="[^"<&]*(?=")""")
@@ -171,7 +171,7 @@ class FastEntries:
         locs, lastmods = _locs(columns[0]), _moments(columns[1])
         changes = [_CHANGES[text] for text in named["change"]]
         datetimes = _moments(named["datetime"])
-        if Change.DELETED in changes:
+        if ChangeKind.DELETED in changes:
             _refuse_described_deletions(changes, named)
         hashes, types, lengths = named["hash"], named["type"], _numbers(named["length"])
         assembly = self._assembly
@@ -301,10 +301,10 @@ def _links(text: str) -> tuple[Link, ...] | None:
     return tuple(links)
 
 
-def _refuse_described_deletions(changes: list[Change | None], named: dict[str, Any]) -> None:
+def _refuse_described_deletions(changes: list[ChangeKind | None], named: dict[str, Any]) -> None:
     described = (named[name] for name in ("hash", "length", "type", "encoding"))
     for change, *stated in zip(changes, *described, strict=True):
-        if change is Change.DELETED and any(stated):
+        if change is ChangeKind.DELETED and any(stated):
             raise Irregular
 
 

@@ -15,7 +15,7 @@ from headwater.spec.limits import DOCUMENT_ENTRIES, ReadLimits
 from headwater.spec.namespaces import RS, SITEMAP
 from headwater.spec.reading import text_values as values
 from headwater.spec.reading.reader_warnings import ReaderWarnings
-from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.uris import is_absolute, resolve
 
 Attributes = list[str]
@@ -374,7 +374,7 @@ class RecordBuilder:
     def _settle(self, fields: dict[str, Any]) -> None:
         """What follows from several attributes together."""
         change = fields.get("change")
-        if change is Change.DELETED and any(fields.get(name) is not None for name in _OF_A_REPRESENTATION):
+        if change is ChangeKind.DELETED and any(fields.get(name) is not None for name in _OF_A_REPRESENTATION):
             self._warnings.warn("AMB-34", "hash, length, type or encoding of a deleted resource was ignored")
             for name in _OF_A_REPRESENTATION:
                 fields.pop(name, None)

@@ -10,7 +10,7 @@ from headwater.spec.datetimes import parse_datetime
 from headwater.spec.hashes import parse_hash
 from headwater.spec.namespaces import CHANGE_FREQUENCIES
 from headwater.spec.reading.reader_warnings import ReaderWarnings
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|\+00:00)"
 """The usual form of a time, for which `datetime.fromisoformat` is right and quick; it still may be no real time."""
@@ -41,7 +41,7 @@ _media_type = re.compile(r"[0-9A-Za-z!#$&^_.+\-]+/[0-9A-Za-z!#$&^_.+*\-]+\s*(?:;
 _LARGEST: Final = (1 << 63) - 1  # lengths are 64 bit, and every store we know is signed
 _SPACE: Final = " \t\r\n"
 
-_CHANGES: Final = {change.value: change for change in Change}
+_CHANGES: Final = {change.value: change for change in ChangeKind}
 
 
 def moment(text: str, warnings: ReaderWarnings) -> dt.datetime | None:
@@ -79,7 +79,7 @@ def priority(text: str, warnings: ReaderWarnings) -> int:
     return 999_999
 
 
-def change(text: str, warnings: ReaderWarnings) -> Change:
+def change(text: str, warnings: ReaderWarnings) -> ChangeKind:
     """A `change`; an unknown one is an update, for the next GET decides (AMB-35)."""
     if (known := _CHANGES.get(text)) is not None:
         return known
@@ -87,7 +87,7 @@ def change(text: str, warnings: ReaderWarnings) -> Change:
         warnings.warn("AMB-35", "a change that is not written in lower case", text)
         return known
     warnings.warn("AMB-35", "an unknown change was taken as updated", text)
-    return Change.UPDATED
+    return ChangeKind.UPDATED
 
 
 def frequency(text: str, warnings: ReaderWarnings) -> str | None:

@@ -15,7 +15,7 @@ import msgspec
 from headwater.spec.kinds import CAPABILITIES, RULES, Kind, Need, Rules
 from headwater.spec.namespaces import INDEX, PATCH, UP
 from headwater.spec.reading.required_heads import MUSTS
-from headwater.spec.records import Change, Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writing.xml_text import WriteRefused
 
 _MANIFESTS: Final = frozenset({Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP_MANIFEST})
@@ -26,10 +26,10 @@ _PLACED: Final = ("capability", "path", "at", "completed", "from_", "until")
 """What may stand only in some documents, or is looked at one by one."""
 
 _ANNOUNCED: Final = {
-    "resourcelist": (Change.CREATED, Change.UPDATED),
-    "resourcedump": (Change.CREATED,),
-    "changelist": (Change.CREATED, Change.UPDATED),
-    "changedump": (Change.CREATED, Change.UPDATED),
+    "resourcelist": (ChangeKind.CREATED, ChangeKind.UPDATED),
+    "resourcedump": (ChangeKind.CREATED,),
+    "changelist": (ChangeKind.CREATED, ChangeKind.UPDATED),
+    "changedump": (ChangeKind.CREATED, ChangeKind.UPDATED),
 }
 """Which changes of which kind a Framework Notification may announce (RS-FN-08); others: any."""
 
@@ -166,7 +166,7 @@ class ElementOrder:
         if entry.change is None:
             raise WriteRefused(f"every entry of a {rules.title} must have change", rule="RS-CL-07")
         if not self._dated:
-            allowed = _ANNOUNCED.get(entry.capability or "", tuple(Change))
+            allowed = _ANNOUNCED.get(entry.capability or "", tuple(ChangeKind))
             if entry.change not in allowed:
                 raise WriteRefused(f"{entry.change.value} is never announced of {entry.capability}", rule="RS-FN-08")
             return
@@ -204,7 +204,7 @@ class ElementOrder:
     def _check_path(self, entry: Entry) -> None:
         if self._kind not in _MANIFESTS:
             raise WriteRefused("path stands only in manifests", rule="RS-MD-10")
-        if entry.path is None and entry.change is not Change.DELETED:
+        if entry.path is None and entry.change is not ChangeKind.DELETED:
             rule = "RS-RDM-05" if self._kind is Kind.RESOURCE_DUMP_MANIFEST else "RS-CDM-06"
             raise WriteRefused("every bitstream of a manifest must have path", rule=rule)
 

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from headwater.spec.namespaces import RS, SITEMAP, XML
-from headwater.spec.records import Change, Document, Entry, Extra, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Extra, Link
 from headwater.spec.writing import value_checks as grammar
 from headwater.spec.writing.xml_text import WriteRefused, escape
 
 _UTC = dt.UTC
-_CHANGE: Final = {change: f' change="{change.value}"' for change in Change}
+_CHANGE: Final = {change: f' change="{change.value}"' for change in ChangeKind}
 _TYPES_KNOWN: Final = 1_000  # media types remembered as written
 
 
@@ -102,7 +102,7 @@ class MarkupWriter:
     def _times(self, name: str, column: Sequence[dt.datetime | None]) -> list[str]:
         return ["" if text is None else f' {name}="{text}"' for text in moments(column)]
 
-    def _changes(self, column: Sequence[Change | None]) -> list[str]:
+    def _changes(self, column: Sequence[ChangeKind | None]) -> list[str]:
         return ["" if change is None else _CHANGE[change] for change in column]
 
     def _digests(self, column: Sequence[str | None]) -> list[str]:

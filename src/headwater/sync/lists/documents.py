@@ -17,9 +17,9 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
-from headwater.spec.moments import from_optional
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
+from headwater.spec.timestamps import from_optional
 from headwater.sync.faults import RedirectRefused, Unreachable, cause_of
 from headwater.sync.filters import Origin, origin_of
 from headwater.sync.lists.document_probe import Probe as Probe

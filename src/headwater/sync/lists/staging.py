@@ -11,7 +11,7 @@ from headwater.errors import SourceFault
 from headwater.progress import Listener, Progress
 from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Change, Document, Entry
+from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.lists.entries import EntryFilter
 from headwater.sync.lists.position import ChangeListFingerprint, IndexedList, Position, Style10, Times, is_past, mark_of
@@ -115,7 +115,7 @@ class ChangeListStaging:
         """The staged row of one entry; None for one that is certainly done (5.2)."""
         assert self.style is not None
         ordinal = len(self.marks)
-        change = (entry.change or Change.UPDATED).value  # AMB-35: GET decides
+        change = (entry.change or ChangeKind.UPDATED).value  # AMB-35: GET decides
         lastmod = micros(entry.lastmod)
         low = high = micros(entry.datetime)
         if isinstance(entry.datetime, Coarse):

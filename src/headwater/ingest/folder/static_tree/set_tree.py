@@ -24,7 +24,7 @@ from headwater.ingest.folder.signature import is_outlined, outline
 from headwater.ingest.folder.static_tree.file_placement import COPY
 from headwater.ingest.folder.walking.walk import FileEntry, RootFault, Walk, path_of
 from headwater.patterns import Selection
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 _ROWS = 5_000
 _MANY = 1_000
@@ -129,7 +129,7 @@ class SetTree:
         removed = 0
         while changes := self._catalog.changes(self._name, after, _ROWS):
             after = changes[-1].seq
-            uris = list(dict.fromkeys(one.uri for one in changes if one.change is Change.DELETED))
+            uris = list(dict.fromkeys(one.uri for one in changes if one.change is ChangeKind.DELETED))
             live = self._catalog.get(self._name, uris)
             removed += sum(self._remove(path_of(uri)) for uri in uris if uri not in live)
         return removed

@@ -10,15 +10,15 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from headwater.catalog.cluster.bodies import resource_bodies
+from headwater.catalog.cluster.bulk_bodies import resource_bodies
 from headwater.catalog.cluster.documents import logged_operation, resource_document
-from headwater.catalog.cluster.head import Head, PageBook, RunBook, stamped
+from headwater.catalog.cluster.head import PageBook, RunBook, SetHead, stamped
 from headwater.catalog.cluster.rows import RowWrite, row_operations
-from headwater.catalog.cluster.turn import Overtaken, Turn
+from headwater.catalog.cluster.set_writer import Overtaken, SetWriter
 from headwater.catalog.interface import Contradiction, SetExists, UnknownSet
 from headwater.catalog.ledger import Run
 from headwater.catalog.moments import to_optional
-from headwater.catalog.restoring import RestoredPage, Restoring
+from headwater.catalog.restore import RestoredPage, Restoring
 from headwater.errors import StoreFault
 
 
@@ -29,14 +29,14 @@ class RestoreLost(StoreFault):
     advice: ClassVar[str] = "Nothing of the set was restored: run the same command again, with a longer lease_seconds."
 
 
-def restore(turn: Turn, restoring: Restoring) -> Head:
+def restore(turn: SetWriter, restoring: Restoring) -> SetHead:
     """Write a set that is not there, by a turn that sees hidden heads; the head. Raises what `restoring` raises,
     SetExists, SetBusy, RestoreLost, ClusterFault."""
     indices, name = turn.indices, turn.name
     try:
         indices.head(name)
     except UnknownSet:
-        indices.create_head(stamped(Head(resource_set=name, hidden=True), turn.writer.stamp()))
+        indices.create_head(stamped(SetHead(resource_set=name, hidden=True), turn.writer.stamp()))
     else:
         raise SetExists("the set is in the catalog already", where=name)
     after = turn.run(lambda: _restored(turn, restoring))
@@ -45,9 +45,9 @@ def restore(turn: Turn, restoring: Restoring) -> Head:
     return after
 
 
-def _restored(turn: Turn, restoring: Restoring) -> Head | None:
+def _restored(turn: SetWriter, restoring: Restoring) -> SetHead | None:
     """The head as it was committed; None when the lease was lost: the parts are used up, and cannot be taken anew."""
-    name, books = turn.name, restoring.books
+    name, snapshot = turn.name, restoring.snapshot
     if not turn.head.hidden:
         raise SetExists("the set is in the catalog already", where=name)
     first = turn.head.rev + 1
@@ -57,9 +57,9 @@ def _restored(turn: Turn, restoring: Restoring) -> Head | None:
         turn.write_ahead(turn.indices.resource, resource_bodies(name, documents))
         pages = restoring.pages()
         _count(turn, pages, first)
-        changes = enumerate(restoring.changes(), first + books.state.count)
+        changes = enumerate(restoring.changes(), first + snapshot.state.count)
         turn.write_ahead(turn.indices.change, (logged_operation(name, logged, rev) for rev, logged in changes))
-        rev = first + books.state.count + books.state.last_seq
+        rev = first + snapshot.state.count + snapshot.state.last_seq
         rows = (RowWrite(row.kind, row.key, row.value, row.rank) for row in restoring.rows())
         turn.write_ahead(turn.indices.state, row_operations(name, rows, rev, turn.indices.state))
         after = _head(turn.head, restoring, pages)
@@ -70,7 +70,7 @@ def _restored(turn: Turn, restoring: Restoring) -> Head | None:
     return after
 
 
-def _count(turn: Turn, pages: list[RestoredPage], first: int) -> None:
+def _count(turn: SetWriter, pages: list[RestoredPage], first: int) -> None:
     """Read every page back: of two resources with one URI, the second has taken the place of the first."""
     turn.indices.refresh(turn.indices.resource)
     for restored in pages:
@@ -83,7 +83,7 @@ def _count(turn: Turn, pages: list[RestoredPage], first: int) -> None:
                 raise Contradiction(what, where=turn.name)
 
 
-def _count_rows(turn: Turn, after: Head, count: int) -> None:
+def _count_rows(turn: SetWriter, after: SetHead, count: int) -> None:
     """Of two rows with one kind and key, the second has taken the place of the first."""
     turn.indices.refresh(turn.indices.state)
     turn.keep()
@@ -92,8 +92,8 @@ def _count_rows(turn: Turn, after: Head, count: int) -> None:
         raise Contradiction(f"{count - found} rows have a kind and key that came before", where=turn.name)
 
 
-def _head(head: Head, restoring: Restoring, pages: list[RestoredPage]) -> Head:
-    state = restoring.books.state
+def _head(head: SetHead, restoring: Restoring, pages: list[RestoredPage]) -> SetHead:
+    state = restoring.snapshot.state
     return replace(
         head,
         hidden=False,

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.cluster.head import Head, Tail
+from headwater.catalog.cluster.head import SetHead, Tail
 
 ROOM: Final = 150_000
 """Pages, segments and the like that are kept in mind: about 200 octets each."""
@@ -23,14 +23,14 @@ Version = tuple[int, int]
 """Sequence number and primary term of a document, as compare-and-set wants them."""
 
 
-class Known(msgspec.Struct, frozen=True):
+class CachedHead(msgspec.Struct, frozen=True):
     """A head and its version; `is_applied`: what its tail says has been put into its places.
 
     `is_written`: by this handle, and acknowledged; one that was only read may be lost with the node that showed it.
     `is_doubted`: there is a newer one, of which nothing else is known.
     """
 
-    head: Head
+    head: SetHead
     version: Version
     is_applied: bool = False
     is_written: bool = False
@@ -52,22 +52,22 @@ class KnownHeads:
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, CachedHead] = OrderedDict()
         self._weight = 0
         self._lock = threading.Lock()
 
-    def get(self, name: str) -> Known | None:
+    def get(self, name: str) -> CachedHead | None:
         """The newest head of this set that was seen; None when none is known."""
         with self._lock:
             known = self._known.get(name)
         return known if known is not None and not known.is_doubted else None
 
-    def heads(self) -> dict[str, Head]:
+    def heads(self) -> dict[str, SetHead]:
         """All heads that are known, by the names of their sets."""
         with self._lock:
             return {name: known.head for name, known in self._known.items()}
 
-    def keep(self, head: Head, version: Version, *, is_written: bool = False) -> None:
+    def keep(self, head: SetHead, version: Version, *, is_written: bool = False) -> None:
         """This was read or written; what was seen already and is newer stays. Nobody is shown a hidden one."""
         if head.hidden:
             return
@@ -75,7 +75,7 @@ class KnownHeads:
             before = self._known.get(head.resource_set)
             if before is None or _age(before.version) < _age(version):
                 is_applied = before is not None and before.is_applied and _is_same(before.head.tail, head.tail)
-                self._put(head.resource_set, Known(head, version, is_applied, is_written))
+                self._put(head.resource_set, CachedHead(head, version, is_applied, is_written))
 
     def applied(self, name: str, version: Version) -> None:
         """What the tail of this head says has been put into its places."""
@@ -91,7 +91,7 @@ class KnownHeads:
             if before is not None and before.version == version:
                 self._put(name, msgspec.structs.replace(before, is_doubted=True))
 
-    def _put(self, name: str, known: Known) -> None:
+    def _put(self, name: str, known: CachedHead) -> None:
         self._drop(name)
         self._known[name] = known
         self._weight += known.weight

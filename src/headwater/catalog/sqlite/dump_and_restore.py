@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headwater.catalog.interface import Books, Contradiction, Part, SetExists, SetState, Unacceptable
+from headwater.catalog.interface import Contradiction, Part, SetExists, SetSnapshot, SetState, Unacceptable
 from headwater.catalog.moments import to_optional
-from headwater.catalog.restoring import RestoredPage, Restoring
+from headwater.catalog.restore import RestoredPage, Restoring
 from headwater.catalog.sqlite.batch import head_of, is_text, read_state, write_run
 from headwater.catalog.sqlite.rows import (
     CHANGE_COLUMNS,
@@ -30,7 +30,7 @@ def read_parts(transaction: Transaction, name: str) -> Iterator[Part]:
     head = head_of(transaction, name)
     pages = transaction.rows(f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number", (head.id,))
     segments = transaction.rows(f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number", (head.id,))
-    yield Books(
+    yield SetSnapshot(
         state=read_state(transaction, name),
         pages=tuple(map(page_of, pages)),
         segments=tuple(map(segment_of, segments)),
@@ -52,7 +52,7 @@ def read_parts(transaction: Transaction, name: str) -> Iterator[Part]:
 def write_parts(transaction: Transaction, parts: Iterable[Part]) -> SetState:
     """Write a set that is not there. Raises SetExists, Contradiction, Unacceptable, and what `parts` raises."""
     restoring = Restoring(parts)
-    state = restoring.books.state
+    state = restoring.snapshot.state
     if not state.name or not is_text(state.name):
         raise Unacceptable(f"no name for a set: {state.name!a}")
     if transaction.value('SELECT 1 FROM "set" WHERE name = ?', (state.name,)):

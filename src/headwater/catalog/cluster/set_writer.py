@@ -16,9 +16,9 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from headwater.catalog.cluster.documents import after_change, redone_operation
-from headwater.catalog.cluster.head import Head, Lease, Tail, is_free_head, overtaken, stamped, valid
+from headwater.catalog.cluster.head import Lease, SetHead, Tail, is_free_head, overtaken, stamped, valid
+from headwater.catalog.cluster.head_cache import Version
 from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.known import Version
 from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Listener, Notice
@@ -63,7 +63,7 @@ class Writer:
         """A name for one write of a head, never used again."""
         return f"{self.token}.{next(self._numbers)}"
 
-    def judge(self, name: str, head: Head, version: Version, now: float) -> Judgement:
+    def judge(self, name: str, head: SetHead, version: Version, now: float) -> Judgement:
         """Who holds a set. What was seen before counts: who has been silent all the while is not waited for anew."""
         watch = self._watches.setdefault(name, Watch(self.token))
         judgement = watch.judge(head, version, now)
@@ -72,13 +72,13 @@ class Writer:
         return judgement
 
 
-class Turn:
+class SetWriter:
     """`head` is the set's head as it was last read or written here; with `hidden` also one that nobody is to see.
 
     Not for two threads at once.
     """
 
-    head: Head
+    head: SetHead
     _version: Version
     _beat: float
     _wrote: bool
@@ -93,7 +93,7 @@ class Turn:
         self.name = name
         self._hidden = hidden
 
-    def edit(self, change: Callable[[Head], Head]) -> Head:
+    def edit(self, change: Callable[[SetHead], SetHead]) -> SetHead:
         """Replace the head by what `change` makes of it, while nobody holds the lease; the new head.
 
         `change` is tried on the head that is known first. What comes of that counts when it has taken the place of that
@@ -151,7 +151,7 @@ class Turn:
         if not self.write(index, operations):
             raise self._damage("documents are newer than the head of their set")
 
-    def commit(self, head: Head) -> bool:
+    def commit(self, head: SetHead) -> bool:
         """Replace the head; False: it was, but we have been overtaken since. Raises Overtaken: it was not."""
         before = self.head.rev
         try:
@@ -196,7 +196,7 @@ class Turn:
             if not lost.landed:
                 raise
 
-    def put(self, head: Head) -> None:
+    def put(self, head: SetHead) -> None:
         """Write the head over the one that was last read or written. Raises Overtaken, with `head` the one found."""
         if self._is_applied and head.tail is self.head.tail:
             head = replace(head, tail=None)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headwater.catalog.cluster.documents import ResourceDocument
-from headwater.catalog.cluster.names import short_each
+from headwater.catalog.cluster.document_names import short_each
+from headwater.catalog.cluster.documents import StoredResource
 from headwater.storage.cluster import SLICE_COUNT, Body
 
 
@@ -27,11 +27,11 @@ class _Action(msgspec.Struct, frozen=True, gc=False):
 _to_lines = msgspec.json.Encoder().encode_lines
 
 
-def resource_bodies(name: str, documents: Iterator[ResourceDocument]) -> Iterator[Body]:
+def resource_bodies(name: str, documents: Iterator[StoredResource]) -> Iterator[Body]:
     """What `redone_operation` makes of each of one set's documents, in ready requests and a quarter of the time."""
     while part := list(itertools.islice(documents, SLICE_COUNT)):
         ids = short_each(name, [document.location.value for document in part])
-        lines: list[_Action | ResourceDocument] = []
+        lines: list[_Action | StoredResource] = []
         for id_, document in zip(ids, part, strict=True):
             lines += (_Action(_Index(id_, document.rev)), document)
         yield Body(_to_lines(lines))

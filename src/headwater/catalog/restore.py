@@ -13,14 +13,15 @@ from typing import Final, NoReturn, TypeVar
 
 import msgspec
 
+from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import (
-    Books,
     Contradiction,
     Metadata,
     Page,
     Part,
     Recorded,
     Resource,
+    SetSnapshot,
     SetState,
     Unacceptable,
     Upsert,
@@ -28,8 +29,7 @@ from headwater.catalog.interface import (
 from headwater.catalog.ledger import Logged, Place, Put, Run, row_writes
 from headwater.catalog.moments import to_microseconds
 from headwater.catalog.state import StateRow, StateUpdate
-from headwater.catalog.weights import weight
-from headwater.spec.records import Change
+from headwater.spec.records import ChangeKind
 
 MOST_ENTRIES: Final = 50_000
 """Entries of a document (RS-LIM-01): a page or a segment with more could never be published."""
@@ -40,7 +40,7 @@ Kind = TypeVar("Kind", Resource, Recorded)
 
 
 class RestoredPage(msgspec.Struct, frozen=True, gc=False):
-    """One page as it is restored: its books, the weight of what came, and the first of its slots."""
+    """One page as it is restored: its snapshot, the weight of what came, and the first of its slots."""
 
     page: Page
     weight: int
@@ -48,7 +48,7 @@ class RestoredPage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Restoring:
-    """Takes the parts of one set. Read `books`, all of `resources`, `changes` and `rows`; then `pages` and `runs`.
+    """Takes the parts of one set. Read `snapshot`, all of `resources`, `changes` and `rows`; then `pages` and `runs`.
 
     Raises Contradiction and Unacceptable from each of them, and whatever `parts` raises.
     """
@@ -56,26 +56,26 @@ class Restoring:
     def __init__(self, parts: Iterable[Part]) -> None:
         self._parts = iter(parts)
         first = next(self._parts, None)
-        if not isinstance(first, Books):
-            raise Contradiction("a set begins with its books")
-        self.books = first
+        if not isinstance(first, SetSnapshot):
+            raise Contradiction("a set begins with its snapshot")
+        self.snapshot = first
         self._name = first.state.name
         self._next: Part | None = next(self._parts, None)
         self._weights = [0] * len(first.pages)
         self._octets = [0] * len(first.segments)
         self.row_count = 0
         """The rows that were taken."""
-        _check_books(first)
+        _check_snapshot(first)
 
     @property
     def next_slot(self) -> int:
         """The first slot never used: slots are numbered anew, without holes."""
-        return self.books.state.count
+        return self.snapshot.state.count
 
     def resources(self) -> Iterator[Put]:
         """Every resource with its place; slots count from 0, page after page."""
-        slot, last_seq = 0, self.books.state.last_seq
-        for page in self.books.pages:
+        slot, last_seq = 0, self.snapshot.state.last_seq
+        for page in self.snapshot.pages:
             for _ in range(page.count):
                 resource = self._take(Resource, f"page {page.number} has {page.count} resources")
                 if resource.page != page.number:
@@ -91,7 +91,7 @@ class Restoring:
     def changes(self) -> Iterator[Logged]:
         """Every change with its weight (AMB-11, AMB-20)."""
         before_us: int | None = None
-        for segment in self.books.segments:
+        for segment in self.snapshot.segments:
             from_us = to_microseconds(segment.from_)
             until_us = None if segment.until is None else to_microseconds(segment.until)
             before_us = from_us if before_us is None else max(before_us, from_us)
@@ -102,15 +102,15 @@ class Restoring:
                     self._refuse(f"change {change.seq} stands where change {seq} belongs")
                 if at_us <= before_us or (until_us is not None and at_us >= until_us):
                     self._refuse(f"change {seq} is not later than what precedes it, or not inside its segment")
-                if change.change is Change.DELETED and change.metadata != _NOTHING:
+                if change.change is ChangeKind.DELETED and change.metadata != _NOTHING:
                     self._refuse(f"change {seq} deletes, and describes what it deletes")
                 octets = _octets(change.uri, change.metadata)
                 self._octets[segment.number] += octets
                 before_us = at_us
                 yield Logged(seq, at_us, change.uri, change.change, change.metadata, octets)
         if self._next is not None and not isinstance(self._next, StateRow):
-            self._refuse("more follows than the books say")
-        state = self.books.state
+            self._refuse("more follows than the snapshot say")
+        state = self.snapshot.state
         if before_us is not None and (state.last_at is None or to_microseconds(state.last_at) < before_us):
             self._refuse("the newest change is newer than the newest time")
 
@@ -127,12 +127,12 @@ class Restoring:
             yield row
             self._next = next(self._parts, None)
         if self._next is not None:
-            self._refuse("more follows than the books say")
+            self._refuse("more follows than the snapshot say")
 
     def pages(self) -> list[RestoredPage]:
         """The pages, once all resources were taken."""
         found, slot = [], 0
-        for page, octets in zip(self.books.pages, self._weights, strict=True):
+        for page, octets in zip(self.snapshot.pages, self._weights, strict=True):
             found.append(RestoredPage(page, octets, slot))
             slot += page.count
         return found
@@ -148,7 +148,7 @@ class Restoring:
                 octets,
                 None if one.until is None else to_microseconds(one.until),
             )
-            for one, octets in zip(self.books.segments, self._octets, strict=True)
+            for one, octets in zip(self.snapshot.segments, self._octets, strict=True)
         ]
 
     def _take(self, kind: type[Kind], said: str) -> Kind:
@@ -175,27 +175,27 @@ def _octets(uri: str, metadata: Metadata) -> int:
     return weight(uri, metadata)
 
 
-def _check_books(books: Books) -> None:
-    """Raise Contradiction for books that do not agree with themselves, Unacceptable for a time without a zone."""
-    for moment in _moments(books):
+def _check_snapshot(snapshot: SetSnapshot) -> None:
+    """Raise Contradiction for snapshot that do not agree with themselves, Unacceptable for a time without a zone."""
+    for moment in _moments(snapshot):
         if moment is not None:
             to_microseconds(moment)
-    for wrong in _wrong(books):
-        raise Contradiction(wrong, where=books.state.name)
+    for wrong in _wrong(snapshot):
+        raise Contradiction(wrong, where=snapshot.state.name)
 
 
-def _moments(books: Books) -> Iterator[dt.datetime | None]:
-    yield from (books.state.opened_at, books.state.last_at)
-    for page in books.pages:
+def _moments(snapshot: SetSnapshot) -> Iterator[dt.datetime | None]:
+    yield from (snapshot.state.opened_at, snapshot.state.last_at)
+    for page in snapshot.pages:
         yield from (page.at, page.completed, page.stale_at)
-    for segment in books.segments:
+    for segment in snapshot.segments:
         yield from (segment.from_, segment.until)
 
 
-def _wrong(books: Books) -> Iterator[str]:
-    yield from _wrong_state(books.state)
-    yield from _wrong_pages(books)
-    yield from _wrong_segments(books)
+def _wrong(snapshot: SetSnapshot) -> Iterator[str]:
+    yield from _wrong_state(snapshot.state)
+    yield from _wrong_pages(snapshot)
+    yield from _wrong_segments(snapshot)
 
 
 def _wrong_state(state: SetState) -> Iterator[str]:
@@ -209,11 +209,11 @@ def _wrong_state(state: SetState) -> Iterator[str]:
         yield "a set that is still loading has no changes"
 
 
-def _wrong_pages(books: Books) -> Iterator[str]:
-    state = books.state
-    if [page.number for page in books.pages] != list(range(state.page_count)):
+def _wrong_pages(snapshot: SetSnapshot) -> Iterator[str]:
+    state = snapshot.state
+    if [page.number for page in snapshot.pages] != list(range(state.page_count)):
         yield f"the pages are not numbered 0 to {state.page_count - 1}"
-    for page in books.pages:
+    for page in snapshot.pages:
         if not 0 <= page.count <= MOST_ENTRIES:
             yield f"page {page.number} has {page.count} resources"
         if not 0 <= page.rendered <= page.touched < _LONGEST_COUNT:
@@ -221,12 +221,12 @@ def _wrong_pages(books: Books) -> Iterator[str]:
         stale = page.touched > page.rendered
         if state.opened_at is not None and stale != (page.stale_at is not None):
             yield f"page {page.number} is stale and says not since when, or the reverse"
-    if sum(page.count for page in books.pages) != state.count:
+    if sum(page.count for page in snapshot.pages) != state.count:
         yield f"the pages do not have {state.count} resources together"
 
 
-def _wrong_segments(books: Books) -> Iterator[str]:
-    state, segments = books.state, books.segments
+def _wrong_segments(snapshot: SetSnapshot) -> Iterator[str]:
+    state, segments = snapshot.state, snapshot.segments
     if (state.opened_at is None) != (not segments):
         yield "an open set has segments, and one that is still loading has none"
     if not segments:
