@@ -14,10 +14,10 @@ from tools.engines.errors import Unavailable
 from bench.catalog import START, clocked, event
 from bench.rows import Row, in_turns, row
 from headwater.catalog import ledger
-from headwater.catalog.cluster.bulk_bodies import resource_bodies
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.documents import arrival_documents
 from headwater.catalog.cluster.schema import Layout, remove
+from headwater.catalog.cluster.write.bulk_bodies import resource_bodies
 from headwater.catalog.interface import Event, Limits
 from headwater.catalog.ledger import Places
 from headwater.storage.cluster import Access, Body, Cluster, Node

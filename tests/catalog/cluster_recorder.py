@@ -13,8 +13,8 @@ import sys
 from typing import Any
 
 from headwater.catalog.catalog_url import open_catalog
-from headwater.catalog.cluster import batch as batch_module
-from headwater.catalog.cluster.set_writer import SetWriter
+from headwater.catalog.cluster.write import batch as batch_module
+from headwater.catalog.cluster.write.set_writer import SetWriter
 from headwater.progress import Notice, Progress
 from headwater.storage import cluster
 from tests.catalog.recorder import LIMITS, START, batch, rows, say

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.catalog import ledger
+from headwater.catalog.accepted_times import all_to_microseconds, to_optional
 from headwater.catalog.entry_size import LONGEST_URI, usual_weights, weight
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert
 from headwater.catalog.ledger import Arrivals, PageFill, Place, Places, Put
-from headwater.catalog.moments import all_to_microseconds, to_optional
 from headwater.spec.records import ChangeKind, Link
 
 T = TypeVar("T")

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster.documents import to_json
 from headwater.catalog.cluster.head import STAMPS, SetHead
+from headwater.catalog.cluster.write import batch as cluster_batch
 from headwater.catalog.interface import Accepted, Metadata, Upsert
 from headwater.catalog.verify import verify
 from headwater.storage.cluster import Answer

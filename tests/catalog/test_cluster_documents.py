@@ -11,7 +11,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headwater.catalog import ledger
-from headwater.catalog.cluster.bulk_bodies import resource_bodies
 from headwater.catalog.cluster.documents import (
     StoredChange,
     StoredResource,
@@ -25,6 +24,7 @@ from headwater.catalog.cluster.documents import (
     resource_operation,
     to_json,
 )
+from headwater.catalog.cluster.write.bulk_bodies import resource_bodies
 from headwater.catalog.contract.cases import METADATA, up
 from headwater.catalog.contract.model import EVENTS
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert

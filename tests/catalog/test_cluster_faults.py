@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import batch as cluster_batch
-from headwater.catalog.cluster import reads as cluster_reads
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import Tail
-from headwater.catalog.cluster.set_writer import SetBusy, SetWriter
+from headwater.catalog.cluster.read import resources_and_changes as cluster_reads
+from headwater.catalog.cluster.write import batch as cluster_batch
+from headwater.catalog.cluster.write.set_writer import SetBusy, SetWriter
 from headwater.catalog.interface import Accepted, Catalog, Delete, Metadata, Resource, Upsert
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind

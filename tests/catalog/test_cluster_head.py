@@ -28,9 +28,9 @@ from headwater.catalog.cluster.head import (
     stamped,
     valid,
 )
-from headwater.catalog.cluster.head_cache import KnownHeads
-from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
-from headwater.catalog.cluster.set_writer import Writer
+from headwater.catalog.cluster.read.head_cache import KnownHeads
+from headwater.catalog.cluster.write.lease import Expired, Free, Held, Judgement, Watch, due
+from headwater.catalog.cluster.write.set_writer import Writer
 from headwater.catalog.contract.cases import START
 from headwater.catalog.interface import Limits, WrongPhase
 from headwater.progress import silent

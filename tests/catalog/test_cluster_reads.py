@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import SetHead
-from headwater.catalog.cluster.set_writer import SetWriter
+from headwater.catalog.cluster.write import batch as cluster_batch
+from headwater.catalog.cluster.write.set_writer import SetWriter
 from headwater.catalog.contract.cases import START, at
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
 from headwater.storage.cluster_faults import ClusterUnreachable

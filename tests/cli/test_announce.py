@@ -15,10 +15,18 @@ import pytest
 from headwater.cli import run
 from headwater.cli.source.announce import CHANGES, DOCUMENTS, address
 from headwater.http.ingest.endpoint import IngestLimits
-from headwater.ingest.fed.lines import Line
-from headwater.ingest.fed.sending import BATCH_LINES, BATCH_OCTETS, BadAddress, Refused, Sender, Unanswered, batches
+from headwater.ingest.push.events.http_sender import (
+    BATCH_LINES,
+    BATCH_OCTETS,
+    BadAddress,
+    Refused,
+    Sender,
+    Unanswered,
+    batches,
+)
+from headwater.ingest.push.events.lines import Line
 from tests.http.announcing import OTHER, TOKEN, Fed, serving
-from tests.ingest.fed import change, resource
+from tests.ingest.push_set import change, resource
 
 
 @pytest.fixture
@@ -195,7 +203,7 @@ def test_what_does_not_pass_is_not_tried_again(status: int) -> None:
 def test_a_server_that_does_not_come_back_is_given_up_and_the_key_is_told(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.ingest.fed.sending.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.ingest.push.events.http_sender.PATIENCE_SECONDS", 0.0)
     name = written(tmp_path / "a.ndjson", {"path": "a"})
     to = ["--to", "http://127.0.0.1:9/s/changes", "--token", TOKEN]
     status, _, err = told(capfd, "events", name, *to, "--key", "mine")

@@ -17,7 +17,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.http.announcing import OTHER, serving
-from tests.ingest.fed import PREFIX, Fed, change, resource
+from tests.ingest.push_set import PREFIX, Fed, change, resource
 from tests.program import Done, run_here
 
 MANY = 1_200

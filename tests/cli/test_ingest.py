@@ -15,7 +15,7 @@ import pytest
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.cli import run
-from tests.ingest.fed import change, resource
+from tests.ingest.push_set import change, resource
 
 
 def lines(*values: object) -> bytes:

@@ -26,8 +26,8 @@ from headwater.storage import cluster
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.schema import Schema
 from tests.http.serving import Process
-from tests.ingest.fed import START as FED_START
-from tests.ingest.fed import Fed, change, resource
+from tests.ingest.push_set import START as FED_START
+from tests.ingest.push_set import Fed, change, resource
 
 FIELDS = {
     "name", "phase", "resources", "last_seq", "last_at", "published", "published_seq", "changes_waiting",

@@ -15,7 +15,7 @@ from headwater.http.ingest.endpoint import IngestEndpoint, IngestLimits
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.server.server import make_server
 from headwater.http.server.sockets import address_url, listen
-from headwater.ingest.fed.account import Account
+from headwater.ingest.push.events.line_counts import Account
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from tests.http.serving import DEADLINE, Answer, request

@@ -20,7 +20,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.cli import run
 from tests.http.announcing import OTHER, PREFIX, Fed, said, serving
 from tests.http.serving import until
-from tests.ingest.fed import change, resource
+from tests.ingest.push_set import change, resource
 
 
 class Case(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.source.config import SetConfig
 from tests.http.announcing import Fed, said, serving
 from tests.http.serving import request, until
-from tests.ingest.fed import change, resource
+from tests.ingest.push_set import change, resource
 from tests.reading import read_bytes
 
 TOKENS = {"elsevier": "e" * 32, "springer": "p" * 32}

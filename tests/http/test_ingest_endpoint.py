@@ -16,12 +16,12 @@ from headwater.http.ingest.endpoint import IngestLimits
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
 from headwater.http.metrics.shared_counters import SharedCounters
-from headwater.ingest.fed.account import Account
-from headwater.ingest.fed.submission import SubmissionLimits
+from headwater.ingest.push.events.line_counts import Account
+from headwater.ingest.push.events.submission import SubmissionLimits
 from tests.bars import Late, in_time, within
 from tests.http.announcing import OTHER, PREFIX, TOKEN, Fed, said, serving
 from tests.http.serving import DEADLINE, drain, request, until
-from tests.ingest.fed import change, resource
+from tests.ingest.push_set import change, resource
 from tests.reading import read_bytes
 
 SMALL = IngestLimits(

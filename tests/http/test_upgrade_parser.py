@@ -19,7 +19,7 @@ from tools.engines import java
 from tests.engines import REQUIRE
 from tests.http.announcing import OTHER, TOKEN, Fed, serving
 from tests.http.serving import DEADLINE, until
-from tests.ingest.fed import change, resource
+from tests.ingest.push_set import change, resource
 
 OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAA\r\n"
 CLIENT = Path(__file__).with_name("Announcer.java")

@@ -17,11 +17,11 @@ from typing import Any
 from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.set_writer import SetWriter
+from headwater.catalog.cluster.write.set_writer import SetWriter
 from headwater.errors import HeadwaterError
-from headwater.ingest.fed.feed import Feed
-from headwater.ingest.fed.locations import Locations
-from headwater.ingest.fed.submission import Submission
+from headwater.ingest.push.events.submission import Submission
+from headwater.ingest.push.feed import Feed
+from headwater.ingest.push.resource_locations import Locations
 
 COUNT = 3
 MANY = 30

@@ -14,8 +14,8 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.errors import HeadwaterError
-from headwater.ingest.fed.feed import Feed
-from headwater.ingest.fed.submission import BadKey, Submission
+from headwater.ingest.push.events.submission import BadKey, Submission
+from headwater.ingest.push.feed import Feed
 from tests.bars import in_time, within
 from tests.catalog.cluster_ground import Ground
 from tests.http.serving import until

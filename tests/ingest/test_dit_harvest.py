@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.interface import Catalog, Metadata, Recorded, Resource, Upsert
+from headwater.catalog.interface import Catalog, Change, Metadata, Resource, Upsert
 from headwater.ingest.dit.harvest import Harvest, Manner, NoPath, change_source, resource_source
 from headwater.ingest.dit.intake import settle
 from headwater.ingest.dit.submission import DitSubmission
-from headwater.ingest.fed.locations import Location, Locations
-from headwater.ingest.fed.notes import read_note
+from headwater.ingest.push.dit_memo import read_note
+from headwater.ingest.push.resource_locations import Location, Locations
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.uris import quote_path
 from tests.examples import examples
-from tests.ingest.fed import PREFIX, START, Fed, change, resource
+from tests.ingest.push_set import PREFIX, START, Fed, change, resource
 
 EXACT, SEED = Manner(), Manner(seed_dates=True)
 MD5, SHA = "a" * 32, "b" * 64
@@ -99,7 +99,7 @@ def test_dit_a5_a_resource_in_the_seeds_shape(manner: Manner, held: Resource, wr
 def test_dit_06_a_change_in_the_seeds_shape() -> None:
     """DIT-A13: with what the resource was at that time; DIT-A21: a deletion says nothing of it, no lastmod either."""
     stated = Metadata(lastmod=START, length=3, hash=f"md5:{MD5}")
-    written = change_source("s", Recorded(7, START, "a", ChangeKind.UPDATED, stated), SEED)
+    written = change_source("s", Change(7, START, "a", ChangeKind.UPDATED, stated), SEED)
     second = "2026-01-01T00:00:00+0000"
     assert written == {
         "resource_set": "s",
@@ -113,7 +113,7 @@ def test_dit_06_a_change_in_the_seeds_shape() -> None:
         "timestamp": second,
         "seq": 7,
     }
-    gone = change_source("s", Recorded(8, START, "a", ChangeKind.DELETED, Metadata(lastmod=START)), SEED)
+    gone = change_source("s", Change(8, START, "a", ChangeKind.DELETED, Metadata(lastmod=START)), SEED)
     assert sorted(gone) == ["change", "datetime", "location", "resource_set", "seq", "timestamp"]
 
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from headwater.ingest.dit.submission import DitSubmission
-from headwater.ingest.fed.notes import read_note
-from headwater.ingest.fed.submission import SubmissionLimits, TooManyLines
+from headwater.ingest.push.dit_memo import read_note
+from headwater.ingest.push.events.submission import SubmissionLimits, TooManyLines
 from headwater.progress import Notice
-from tests.ingest.fed import PREFIX, START, Fed, at, change, resource
+from tests.ingest.push_set import PREFIX, START, Fed, at, change, resource
 
 A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
 

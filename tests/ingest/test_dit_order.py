@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.verify import verify
-from headwater.ingest.fed.notes import read_note
-from tests.ingest.fed import Fed, at, change, resource
+from headwater.ingest.push.dit_memo import read_note
+from tests.ingest.push_set import Fed, at, change, resource
 
 A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
 

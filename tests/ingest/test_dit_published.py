@@ -12,11 +12,11 @@ import pytest
 from headwater.catalog.interface import Limits
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import Taken, take_documents
-from headwater.ingest.fed.feed import Feed
-from headwater.ingest.fed.locations import Locations
+from headwater.ingest.push.feed import Feed
+from headwater.ingest.push.resource_locations import Locations
 from headwater.publish.site import SetSettings, change_list_name, resource_list_name, resource_page_name
 from headwater.spec.records import ChangeKind, Document, Entry
-from tests.ingest.fed import change, resource
+from tests.ingest.push_set import change, resource
 from tests.publish.world import BASE, World, put
 from tests.reading import read_bytes
 

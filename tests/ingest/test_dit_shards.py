@@ -12,17 +12,23 @@ from unittest.mock import ANY
 import pytest
 
 from headwater.ingest.dit.documents import read_document
-from headwater.ingest.dit.exports import Wrapped
-from headwater.ingest.dit.follower import DitFollower
-from headwater.ingest.dit.index import PAGE, Found, Index, Shard, _seconds
+from headwater.ingest.dit.export_formats import Wrapped
+from headwater.ingest.dit.index.follower import DitFollower
+from headwater.ingest.dit.index.read_order import (
+    LONGEST_SECONDS,
+    MARGIN_SECONDS,
+    ShardPage,
+    held_seconds,
+    ready,
+)
+from headwater.ingest.dit.index.shard_positions import ShardPosition
+from headwater.ingest.dit.index.shard_reader import PAGE, Found, Index, Shard, _seconds
 from headwater.ingest.dit.intake import take_documents
-from headwater.ingest.dit.positions import ShardPosition
-from headwater.ingest.dit.shards import LONGEST_SECONDS, MARGIN_SECONDS, ShardPage, held_seconds, ready
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.http.serving import until
-from tests.ingest.fed import START, Fed, change, resource
+from tests.ingest.push_set import START, Fed, change, resource
 
 
 class Shards(Index):

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.catalog.interface import Metadata
 from headwater.spec.records import ChangeKind, Link
-from tests.ingest.fed import PREFIX, Fed
+from tests.ingest.push_set import PREFIX, Fed
 
 SHA = "a" * 64
 

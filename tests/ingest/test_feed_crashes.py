@@ -15,8 +15,8 @@ import pytest
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import take_documents
-from headwater.ingest.fed.submission import BadKey, Submission
-from tests.ingest.fed import Fed, change, resource
+from headwater.ingest.push.events.submission import BadKey, Submission
+from tests.ingest.push_set import Fed, change, resource
 
 
 class PowerCut(Exception):

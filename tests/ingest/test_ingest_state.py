@@ -18,10 +18,13 @@ from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Catalog, Delete, Metadata, Moved, Resource, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
-from headwater.ingest.fed import feed as feed_module
-from headwater.ingest.fed import ingest_state
-from headwater.ingest.fed.feed import Feed, IntakeBusy
-from headwater.ingest.fed.ingest_state import (
+from headwater.ingest.push import feed as feed_module
+from headwater.ingest.push import ingest_state
+from headwater.ingest.push.dit_pairs import Half, State, Unpaired
+from headwater.ingest.push.events.intake import take_lines
+from headwater.ingest.push.events.lines import Line
+from headwater.ingest.push.feed import Feed, IntakeBusy
+from headwater.ingest.push.ingest_state import (
     REQUEST_SECONDS,
     SEEN_SECONDS,
     Effects,
@@ -31,12 +34,9 @@ from headwater.ingest.fed.ingest_state import (
     unpaired,
     unsettled,
 )
-from headwater.ingest.fed.intake import take_lines
-from headwater.ingest.fed.lines import Line
-from headwater.ingest.fed.locations import Locations
-from headwater.ingest.fed.old_memory import OldMemory, refuse_old_memory
-from headwater.ingest.fed.pairs import Half, State, Unpaired
-from headwater.ingest.fed.reciprocity import MOST_LINKS
+from headwater.ingest.push.inverse_links import MOST_LINKS
+from headwater.ingest.push.old_state_check import OldMemory, refuse_old_memory
+from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable

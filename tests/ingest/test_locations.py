@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.ingest.fed.locations import BadLocation, Location, Locations
+from headwater.ingest.push.resource_locations import BadLocation, Location, Locations
 
 PREFIX = "http://example.org/data/"
 HERE = Locations(PREFIX, "/srv/data")

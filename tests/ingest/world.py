@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.catalog.interface import Recorded
+from headwater.catalog.interface import Change
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.scan_result import ScanResult
@@ -99,7 +99,7 @@ class World:
         """What the set says: relative URI -> hashes."""
         return {one.uri: one.metadata.hash for one in self.catalog.resources(SET, limit=1_000_000)}
 
-    def log(self, after: int = 0) -> list[Recorded]:
+    def log(self, after: int = 0) -> list[Change]:
         return self.catalog.changes(SET, after, limit=1_000_000)
 
     def told(self) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.catalog.interface import Delete, Event, Limits, Metadata, Recorded, Upsert
+from headwater.catalog.interface import Change, Delete, Event, Limits, Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.site import SOURCE_DESCRIPTION, SetSettings, Site
@@ -250,7 +250,7 @@ def _ordered(entries: list[Entry], leaf: Document) -> list[Entry]:
     return entries
 
 
-def replay(rows: Iterable[Recorded], prefix: str, loaded: dict[str, str]) -> dict[str, str]:
+def replay(rows: Iterable[Change], prefix: str, loaded: dict[str, str]) -> dict[str, str]:
     """The state that changes of the catalog's own log lead to."""
     state = dict(loaded)
     for row in rows:

@@ -22,7 +22,7 @@ import pytest
 from opensearchpy import OpenSearch
 from tools.engines.engine import Engine
 
-from headwater.catalog.interface import Recorded, Resource
+from headwater.catalog.interface import Change, Resource
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from tests.http.serving import Process, request, until
@@ -164,7 +164,7 @@ class Held:
     def __init__(self, state: Path) -> None:
         self.catalog = SqliteCatalog(state / "catalog.sqlite")
 
-    def log(self, name: str) -> list[Recorded]:
+    def log(self, name: str) -> list[Change]:
         return list(self.catalog.changes(name.lower(), 0, 1_000_000))
 
     def resources(self, name: str) -> dict[str, Resource]:

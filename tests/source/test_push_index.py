@@ -19,7 +19,7 @@ from tools.engines.engine import Engine
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.http.serving import Process, request, until
-from tests.ingest.fed import change, resource
+from tests.ingest.push_set import change, resource
 from tests.reading import read_bytes
 
 

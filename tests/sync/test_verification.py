@@ -14,7 +14,7 @@ from headwater.spec.hashes import Digest, parse_hash
 from headwater.sync.audit.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
 from headwater.sync.filters import Choice, Refusal, Scope, origin_of
 from headwater.sync.follow import next_wait
-from headwater.sync.timestamps import SECOND, http_date_micros
+from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.transfer.attempts import mtime_ns, octet_limit
 from headwater.sync.transfer.result_log import backoff_seconds
 from headwater.sync.transfer.verification import (

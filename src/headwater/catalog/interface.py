@@ -76,7 +76,7 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
     """Sequence number of the last change; 0 for one that was loaded and has not changed since."""
 
 
-class Recorded(msgspec.Struct, frozen=True, gc=False):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One change of the log. A deletion carries no hash, length or type (AMB-34)."""
 
     seq: int
@@ -338,7 +338,7 @@ class Catalog(StateRows, Protocol):
         """
         ...
 
-    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Recorded]:
+    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
         """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
         ...
 
@@ -371,7 +371,7 @@ class SetSnapshot(msgspec.Struct, frozen=True):
     segments: Sequence[Segment]
 
 
-Part = SetSnapshot | Resource | Recorded | StateRow
+Part = SetSnapshot | Resource | Change | StateRow
 """A whole set: its `SetSnapshot`, its resources page by page in slot order, its changes by number, its rows by kind."""
 
 

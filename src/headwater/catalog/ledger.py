@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.catalog.accepted_text import is_text
+from headwater.catalog.accepted_times import to_microseconds
 from headwater.catalog.entry_size import usual_weights, weight
 from headwater.catalog.interface import Event, Limits, Metadata, Moved, SetState, Unacceptable, Upsert
-from headwater.catalog.moments import to_microseconds
 from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, RowKey, StateRow, StateUpdate
 from headwater.spec.records import ChangeKind
 

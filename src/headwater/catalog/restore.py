@@ -13,13 +13,14 @@ from typing import Final, NoReturn, TypeVar
 
 import msgspec
 
+from headwater.catalog.accepted_times import to_microseconds
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import (
+    Change,
     Contradiction,
     Metadata,
     Page,
     Part,
-    Recorded,
     Resource,
     SetSnapshot,
     SetState,
@@ -27,7 +28,6 @@ from headwater.catalog.interface import (
     Upsert,
 )
 from headwater.catalog.ledger import Logged, Place, Put, Run, row_writes
-from headwater.catalog.moments import to_microseconds
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.spec.records import ChangeKind
 
@@ -36,7 +36,7 @@ MOST_ENTRIES: Final = 50_000
 
 _LONGEST_COUNT: Final = 1 << 40
 
-Kind = TypeVar("Kind", Resource, Recorded)
+Kind = TypeVar("Kind", Resource, Change)
 
 
 class RestoredPage(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +96,7 @@ class Restoring:
             until_us = None if segment.until is None else to_microseconds(segment.until)
             before_us = from_us if before_us is None else max(before_us, from_us)
             for seq in range(segment.first, segment.last + 1):
-                change = self._take(Recorded, f"segment {segment.number} ends with change {segment.last}")
+                change = self._take(Change, f"segment {segment.number} ends with change {segment.last}")
                 at_us = to_microseconds(change.at)
                 if change.seq != seq:
                     self._refuse(f"change {change.seq} stands where change {seq} belongs")

@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 import msgspec
 
 from headwater.catalog.entry_size import weight
-from headwater.catalog.interface import Catalog, Page, Recorded, Resource, Segment, SetState
+from headwater.catalog.interface import Catalog, Change, Page, Resource, Segment, SetState
 from headwater.catalog.state import StateRow
 from headwater.progress import Listener, Progress, silent
 from headwater.spec.records import ChangeKind
@@ -134,7 +134,7 @@ def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Dis
     runs = iter([_Tally(segment) for segment in catalog.segments(state.name)])
     run = next(runs, None)
     seq, gone = 0, dict[str, int]()
-    before: Recorded | None = None
+    before: Change | None = None
     for batch in _batches(catalog, state.name):
         teller.read(len(batch))
         held = catalog.get(state.name, [change.uri for change in batch])
@@ -164,7 +164,7 @@ def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Dis
         yield Discrepancy("changes", f"the newest is of {before.at}, the set says {state.last_at}")
 
 
-def _batches(catalog: Catalog, name: str) -> Iterator[list[Recorded]]:
+def _batches(catalog: Catalog, name: str) -> Iterator[list[Change]]:
     batch = catalog.changes(name, 0, _BATCH)
     while batch:
         yield batch
@@ -196,7 +196,7 @@ def _row_batches(catalog: Catalog, name: str, kind: str) -> Iterator[list[StateR
         batch = catalog.rows_of(name, kind, after=batch[-1], limit=_ROWS)
 
 
-def _against(change: Recorded, resource: Resource | None, gone: dict[str, int]) -> Iterator[Discrepancy]:
+def _against(change: Change, resource: Resource | None, gone: dict[str, int]) -> Iterator[Discrepancy]:
     deleted = change.change is ChangeKind.DELETED
     if resource is None:
         if deleted:
@@ -217,7 +217,7 @@ class _Tally:
         self.count = 0
         self.octets = 0
 
-    def add(self, change: Recorded) -> Iterator[Discrepancy]:
+    def add(self, change: Change) -> Iterator[Discrepancy]:
         self.count += 1
         self.octets += weight(change.uri, change.metadata)
         segment = self.segment

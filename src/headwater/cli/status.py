@@ -125,7 +125,7 @@ def _unpaired(
     catalog: Catalog, where: CatalogArgument, names: tuple[str, ...], now: dt.datetime
 ) -> list[dict[str, object]]:
     """The sets in which documents wait for their partners: how many, and how long the oldest has waited."""
-    from headwater.ingest.fed.ingest_state import unpaired
+    from headwater.ingest.push.ingest_state import unpaired
 
     found = unpaired(catalog)
     return [

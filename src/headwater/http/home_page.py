@@ -47,7 +47,7 @@ def home_page(source: ObservableSource) -> bytes:
 <style>{_STYLE}</style></head><body>
 <h1>{title}</h1>
 <p>Keep a copy of it in step: <code>headwater sync {escape(site.base_url)} DIR</code></p>
-<table><thead><tr><th>Set of resources</th><th class="n">Resources</th><th>Recorded until (UTC)</th>
+<table><thead><tr><th>Set of resources</th><th class="n">Resources</th><th>Change until (UTC)</th>
 <th>Documents</th></tr></thead><tbody>{rows}</tbody></table>
 <footer><a href="{escape(site.url(SOURCE_DESCRIPTION))}">Source Description</a> ·
 <a href="{escape(site.url(ROBOTS))}">robots.txt</a> · <a href="{escape(site.url("health"))}">health</a> ·

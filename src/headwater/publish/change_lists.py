@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Recorded, Segment
+from headwater.catalog.interface import Catalog, Change, Segment
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.plan import ChangePlan, plan_changes
@@ -93,7 +93,7 @@ class ChangeLists:
         before = self.open if self.open.number == segment.number else OpenList()
         changed: dt.datetime | None = None
 
-        def rows(after: int) -> Iterator[Recorded]:
+        def rows(after: int) -> Iterator[Change]:
             nonlocal changed
             for row in self._rows(after, segment.last):
                 changed = row.at
@@ -135,7 +135,7 @@ class ChangeLists:
                 changed=changed,
             )
 
-    def _rows(self, after: int, last: int) -> Iterator[Recorded]:
+    def _rows(self, after: int, last: int) -> Iterator[Change]:
         while after < last:
             rows = self._catalog.changes(self._name, after, min(_ROWS_AT_ONCE, last - after))
             if not rows:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from headwater.catalog import catalog_url as places
+from headwater.catalog import catalog_url
 from headwater.catalog.interface import Catalog, Limits
 from headwater.progress import Listener, silent
 from headwater.publish.site import SOURCE_DESCRIPTION
@@ -36,8 +36,8 @@ def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     """The catalog that the configuration names. Raises the catalog's StoreFaults."""
     limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
     place = config.catalog or Path(config.state) / CATALOG
-    credentials = places.credentials_from(os.environ)
-    return places.open_catalog(place, limits, credentials=credentials, listener=listener)
+    credentials = catalog_url.credentials_from(os.environ)
+    return catalog_url.open_catalog(place, limits, credentials=credentials, listener=listener)
 
 
 def open_store(config: SourceConfig, tree: StaticTree | None = None) -> FolderStore:

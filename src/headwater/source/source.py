@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater import notices
-from headwater.catalog import catalog_url as places
+from headwater.catalog import catalog_url
 from headwater.catalog.claims import Claim, Claiming
 from headwater.catalog.interface import Resource, SetState
 from headwater.errors import HeadwaterError
@@ -156,7 +156,7 @@ class Source(ConfiguredSource):
 
     def _render_pool(self) -> RenderPool | None:
         """Processes can print what is in a file, at the system's time."""
-        place = places.place_of(self.config.catalog or str(self._state / CATALOG))
+        place = catalog_url.place_of(self.config.catalog or str(self._state / CATALOG))
         return RenderPool(place) if isinstance(place, Path) and self._clock is utc_now else None
 
     def _claim(self) -> Claim | None:

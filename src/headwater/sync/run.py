@@ -26,11 +26,11 @@ from headwater.sync.options import SetReport, SyncOptions, SyncReport, gravest_s
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.polling import PollingHints, asked_first, polled_by
 from headwater.sync.sets.registry import SetRegistry
+from headwater.sync.source_times import micros
 from headwater.sync.state.facts import IN_PUBLIC, fact, keep_fact
 from headwater.sync.state.run_history import keep_fault, keep_report
 from headwater.sync.state.schema import FOLDER, TEMPORARY
 from headwater.sync.state.set_rows import SetRow, sets
-from headwater.sync.timestamps import micros
 from headwater.sync.transfer.partial_downloads import sweep
 from headwater.sync.update.set_sync import SetSync
 

@@ -16,27 +16,28 @@ from msgspec.structs import replace
 
 from headwater.catalog import ledger
 from headwater.catalog.accepted_text import is_text
+from headwater.catalog.accepted_times import to_microseconds
 from headwater.catalog.claims import Claim
-from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster import restore as cluster_restore
-from headwater.catalog.cluster.batch import Batch, Extents
-from headwater.catalog.cluster.claims import ClusterClaim
 from headwater.catalog.cluster.head import SetHead, page_of, said, segment_of, stamped, state_of
 from headwater.catalog.cluster.indices import Indices, Mark
-from headwater.catalog.cluster.reads import Reads
-from headwater.catalog.cluster.row_reads import RowReads
+from headwater.catalog.cluster.read.resources_and_changes import Reads
+from headwater.catalog.cluster.read.state_rows import RowReads
 from headwater.catalog.cluster.rows import writes_in_order
 from headwater.catalog.cluster.schema import Layout, has_memory, prepare
-from headwater.catalog.cluster.set_writer import SetWriter, Writer
+from headwater.catalog.cluster.write import batch as cluster_batch
+from headwater.catalog.cluster.write.batch import Batch, Extents
+from headwater.catalog.cluster.write.claims import ClusterClaim
+from headwater.catalog.cluster.write.set_writer import SetWriter, Writer
 from headwater.catalog.dump.parts import read_parts
 from headwater.catalog.interface import (
     Accepted,
+    Change,
     Event,
     Limits,
     Page,
     Part,
-    Recorded,
     Rendered,
     Resource,
     Segment,
@@ -45,7 +46,6 @@ from headwater.catalog.interface import (
     Unacceptable,
     UnknownSet,
 )
-from headwater.catalog.moments import to_microseconds
 from headwater.catalog.restore import Restoring
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.progress import Listener, silent
@@ -256,7 +256,7 @@ class ClusterCatalog:
         """Note that documents of pages were written from the states with these `touched` counts."""
         self._edit(name, lambda head: cluster_head.rendered(head, pages))
 
-    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Recorded]:
+    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
         """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
         return self._reads.changes(name, after, limit)
 

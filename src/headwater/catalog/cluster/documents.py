@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from headwater.catalog.accepted_times import to_microseconds
 from headwater.catalog.cluster.document_names import short
-from headwater.catalog.interface import Metadata, Recorded, Resource, Upsert
+from headwater.catalog.interface import Change, Metadata, Resource, Upsert
 from headwater.catalog.ledger import Arrivals, BatchResult, Logged, Place, Put
-from headwater.catalog.moments import to_microseconds
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.timestamps import from_microseconds
 
@@ -107,8 +107,8 @@ class StoredChange(Described, frozen=True, gc=False, kw_only=True):
     redo: Redo | None = None
 
     @property
-    def recorded(self) -> Recorded:
-        return Recorded(self.seq, self.datetime, self.location.value, self.change, self.metadata)
+    def recorded(self) -> Change:
+        return Change(self.seq, self.datetime, self.location.value, self.change, self.metadata)
 
 
 class JournalDocument(msgspec.Struct, frozen=True):

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from headwater.catalog.accepted_times import to_microseconds
 from headwater.catalog.cluster.documents import StoredChange
 from headwater.catalog.cluster.rows import RowWrite
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
 from headwater.catalog.ledger import Log, PageFill, Places, Run
-from headwater.catalog.moments import to_microseconds
 from headwater.spec.timestamps import from_microseconds, from_optional
 
 TERM_BITS = 32

@@ -20,7 +20,7 @@ from headwater.catalog.cluster.documents import (
     to_json,
 )
 from headwater.catalog.cluster.head import SetHead, Tail, valid
-from headwater.catalog.cluster.head_cache import KnownHeads, Version
+from headwater.catalog.cluster.read.head_cache import KnownHeads, Version
 from headwater.catalog.cluster.rows import RowDocument, row_id, row_operations
 from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET, STATE
 from headwater.catalog.interface import UnknownSet

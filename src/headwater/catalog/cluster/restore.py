@@ -10,14 +10,14 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from headwater.catalog.cluster.bulk_bodies import resource_bodies
+from headwater.catalog.accepted_times import to_optional
 from headwater.catalog.cluster.documents import logged_operation, resource_document
 from headwater.catalog.cluster.head import PageBook, RunBook, SetHead, stamped
 from headwater.catalog.cluster.rows import RowWrite, row_operations
-from headwater.catalog.cluster.set_writer import Overtaken, SetWriter
+from headwater.catalog.cluster.write.bulk_bodies import resource_bodies
+from headwater.catalog.cluster.write.set_writer import Overtaken, SetWriter
 from headwater.catalog.interface import Contradiction, SetExists, UnknownSet
 from headwater.catalog.ledger import Run
-from headwater.catalog.moments import to_optional
 from headwater.catalog.restore import RestoredPage, Restoring
 from headwater.errors import StoreFault
 

@@ -19,12 +19,12 @@ from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import (
     Accepted,
     Catalog,
+    Change,
     Delete,
     Event,
     Limits,
     Metadata,
     Page,
-    Recorded,
     Rendered,
     Resource,
     Segment,
@@ -60,7 +60,7 @@ class ModelSet:
         self.rows: list[StateRow] = []
         self.state_version = 0
         self.live: list[Resource] = []
-        self.changes: list[Recorded] = []
+        self.changes: list[Change] = []
         self.pages: list[dict[str, Any]] = []
         self.ends: list[tuple[int, dt.datetime]] = []
 
@@ -73,7 +73,7 @@ class ModelSet:
     def octets(self, page: int) -> int:
         return sum(weight(resource.uri, resource.metadata) for resource in self.on(page))
 
-    def in_segment(self, number: int) -> list[Recorded]:
+    def in_segment(self, number: int) -> list[Change]:
         first = self.ends[number - 1][0] if number else 0
         last = self.ends[number][0] if number < len(self.ends) else len(self.changes)
         return self.changes[first:last]
@@ -184,7 +184,7 @@ class ModelSet:
             self.last_at += TICK
             self.ends.append((len(self.changes), self.last_at))
         self.last_at = max(now, self.last_at + TICK)
-        self.changes.append(Recorded(len(self.changes) + 1, self.last_at, uri, change, metadata))
+        self.changes.append(Change(len(self.changes) + 1, self.last_at, uri, change, metadata))
         return self.last_at
 
     def _put(self, event: Upsert, seq: int, at: dt.datetime | None) -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NoReturn, Protocol
 import msgspec
 
 from headwater.catalog.dump import lines
-from headwater.catalog.interface import Page, Part, Recorded, Resource, Segment, SetSnapshot
+from headwater.catalog.interface import Change, Page, Part, Resource, Segment, SetSnapshot
 from headwater.catalog.state import StateRow
 from headwater.errors import StoreFault, UsageFault
 
@@ -106,7 +106,7 @@ class DumpWriter:
             if isinstance(part, Resource):
                 moved.resources += 1
                 self._put(lines.resource_line(part))
-            elif isinstance(part, Recorded):
+            elif isinstance(part, Change):
                 moved.changes += 1
                 self._put(lines.change_line(part))
             elif isinstance(part, StateRow):

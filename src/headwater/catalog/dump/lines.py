@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from headwater.catalog.interface import Metadata, Page, Recorded, Resource, Segment, SetState
+from headwater.catalog.interface import Change, Metadata, Page, Resource, Segment, SetState
 from headwater.catalog.state import StateRow
 from headwater.spec.records import ChangeKind, Link
 
@@ -220,7 +220,7 @@ def resource_of(line: ResourceLine) -> Resource:
     return Resource(line.uri, line.metadata, line.memo, line.page, line.seq)
 
 
-def change_line(change: Recorded) -> ChangeLine:
+def change_line(change: Change) -> ChangeLine:
     """From a change."""
     metadata = change.metadata
     return ChangeLine(
@@ -238,9 +238,9 @@ def change_line(change: Recorded) -> ChangeLine:
     )
 
 
-def change_of(line: ChangeLine) -> Recorded:
+def change_of(line: ChangeLine) -> Change:
     """A change."""
-    return Recorded(line.seq, line.at, line.uri, line.change, line.metadata)
+    return Change(line.seq, line.at, line.uri, line.change, line.metadata)
 
 
 def row_line(row: StateRow) -> RowLine:

@@ -11,14 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from headwater.catalog import ledger
+from headwater.catalog.accepted_times import to_microseconds
 from headwater.catalog.interface import (
     Accepted,
+    Change,
     Event,
     Limits,
     NewerSchema,
     Page,
     Part,
-    Recorded,
     Rendered,
     Resource,
     Segment,
@@ -28,7 +29,6 @@ from headwater.catalog.interface import (
     WrongPhase,
 )
 from headwater.catalog.ledger import Run
-from headwater.catalog.moments import to_microseconds
 from headwater.catalog.sqlite.batch import (
     STATE_QUERY,
     SetHeader,
@@ -304,7 +304,7 @@ class SqliteCatalog:
                 if not changed:
                     raise Unacceptable(f"page {page.number} was never touched {page.touched} times", where=name)
 
-    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Recorded]:
+    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
         """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
         with self._database.read() as transaction:
             head = head_of(transaction, name)

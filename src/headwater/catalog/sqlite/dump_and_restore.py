@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from headwater.catalog.accepted_times import to_optional
 from headwater.catalog.interface import Contradiction, Part, SetExists, SetSnapshot, SetState, Unacceptable
-from headwater.catalog.moments import to_optional
 from headwater.catalog.restore import RestoredPage, Restoring
 from headwater.catalog.sqlite.batch import head_of, is_text, read_state, write_run
 from headwater.catalog.sqlite.rows import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.interface import Metadata, Page, Recorded, Resource, Segment, SetState
+from headwater.catalog.accepted_times import all_to_microseconds, to_microseconds
+from headwater.catalog.interface import Change, Metadata, Page, Resource, Segment, SetState
 from headwater.catalog.ledger import Arrivals, Logged, Put, Run
-from headwater.catalog.moments import all_to_microseconds, to_microseconds
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.timestamps import from_microseconds, from_optional
 from headwater.storage.database import Row
@@ -162,11 +162,11 @@ def resource_of(row: Row) -> Resource:
     return Resource(uri, metadata, memo or b"", page, seq)
 
 
-def recorded_of(row: Row, base: int) -> Recorded:
+def recorded_of(row: Row, base: int) -> Change:
     """From CHANGE_COLUMNS."""
     lastmod_us, hash_, length, type_, more, id_, at_us, uri, change = row
     metadata = metadata_of(lastmod_us, hash_, length, type_, more)
-    return Recorded(id_ - base, from_microseconds(at_us), uri, CHANGES[change], metadata)
+    return Change(id_ - base, from_microseconds(at_us), uri, CHANGES[change], metadata)
 
 
 def page_of(row: Row) -> Page:

@@ -16,9 +16,9 @@ from headwater.errors import HeadwaterError, UsageFault
 if TYPE_CHECKING:
     import ssl
 
-    from headwater.ingest.fed.account import Account
-    from headwater.ingest.fed.lines import Line
-    from headwater.ingest.fed.sending import Sender
+    from headwater.ingest.push.events.http_sender import Sender
+    from headwater.ingest.push.events.line_counts import Account
+    from headwater.ingest.push.events.lines import Line
     from headwater.progress import Listener
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -47,7 +47,7 @@ def check_alone(options: dict[str, Any]) -> None:
 
 def address(url: str, path: str, set_name: str | None) -> str:
     """The address that takes announcements: URL itself, or below it."""
-    from headwater.ingest.fed.sending import BadAddress
+    from headwater.ingest.push.events.http_sender import BadAddress
 
     url = url.rstrip("/")
     if url.endswith(path):
@@ -73,7 +73,7 @@ def announce(
     listener: Listener,
 ) -> None:
     """Send all of it in batches, each with a part of the key; `account` and `hear` get what became of the lines."""
-    from headwater.ingest.fed.sending import Sender, batches
+    from headwater.ingest.push.events.http_sender import Sender, batches
 
     if options["dry_run"]:
         raise UsageFault("--dry-run is for what is recorded here; a server judges as it takes")
@@ -126,7 +126,7 @@ def _end(sender: Sender, options: dict[str, Any]) -> None:
 
 def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
     """The lines of the files, one after the other."""
-    from headwater.ingest.fed.lines import Lines
+    from headwater.ingest.push.events.lines import Lines
 
     for file in files:
         lines = Lines(octets=_FOREVER, ratio=1_000)
@@ -137,9 +137,9 @@ def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
 
 def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
     """Each document of a file on a line of its own, in whatever wrappers and layout they lie there."""
-    from headwater.ingest.dit.exports import Unwrapper
-    from headwater.ingest.dit.texts import Texts, decoded
-    from headwater.ingest.fed.lines import Lines
+    from headwater.ingest.dit.export_formats import Unwrapper
+    from headwater.ingest.dit.json_texts import Texts, decoded
+    from headwater.ingest.push.events.lines import Lines
 
     lines = Lines(octets=_FOREVER, ratio=1_000, line_octets=most_octets)
     texts, unwrapper = Texts(most_octets), Unwrapper()
@@ -165,7 +165,7 @@ def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
 def _line(number: int, document: Any) -> Line:
     import msgspec
 
-    from headwater.ingest.fed.lines import Line
+    from headwater.ingest.push.events.lines import Line
 
     hit = {"_source": document.source, "_type": document.kind, "_timestamp": document.stored_at}
     plain = document.kind is None and document.stored_at is None and isinstance(document.source, dict)

@@ -122,7 +122,7 @@ def _export(
 def _manner(form: str, dates: str, url_prefix: str | None) -> Manner | None:
     """How documents are to be written; None for a dump."""
     from headwater.ingest.dit.harvest import Manner
-    from headwater.ingest.fed.locations import Locations
+    from headwater.ingest.push.resource_locations import Locations
 
     if form == "dit":
         prefix = None if url_prefix is None else Locations(url_prefix or "/").prefix

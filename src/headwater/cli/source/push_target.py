@@ -15,7 +15,7 @@ from headwater.errors import UsageFault
 
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
-    from headwater.ingest.fed.feed import Feed
+    from headwater.ingest.push.feed import Feed
     from headwater.progress import Listener
     from headwater.source.config import SetConfig
     from headwater.source.state_lock import StateLock
@@ -59,9 +59,9 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     """The set's feed, with the state folder for us alone. Raises UsageFault, Locked, the catalog's errors."""
     import datetime as dt
 
-    from headwater.ingest.fed.feed import Feed
-    from headwater.ingest.fed.locations import Locations
-    from headwater.ingest.fed.old_memory import refuse_old_memory
+    from headwater.ingest.push.feed import Feed
+    from headwater.ingest.push.old_state_check import refuse_old_memory
+    from headwater.ingest.push.resource_locations import Locations
 
     name = options["set_name"]
     if name is None:

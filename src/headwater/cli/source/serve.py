@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headwater.cli.server_log import ServerLog
     from headwater.http.app import Application
     from headwater.http.metrics.counters import RequestCounters
-    from headwater.ingest.fed.account import Account
+    from headwater.ingest.push.events.line_counts import Account
     from headwater.source.config import SourceConfig
     from headwater.source.read_only import ReadOnlySource
     from headwater.source.source import Source

@@ -23,10 +23,10 @@ from headwater.http.ingest.bearer import bearer_token
 from headwater.http.responses import Response, line
 from headwater.http.routes import HttpRequest, Receive, Route, Scope
 from headwater.ingest.dit.submission import DitSubmission, NotForUs
-from headwater.ingest.fed.account import Account
-from headwater.ingest.fed.feed import Feed
-from headwater.ingest.fed.lines import TooMuch
-from headwater.ingest.fed.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
+from headwater.ingest.push.events.line_counts import Account
+from headwater.ingest.push.events.lines import TooMuch
+from headwater.ingest.push.events.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
+from headwater.ingest.push.feed import Feed
 from headwater.source.push.target import PushTarget
 
 DIT_PATH = "/ingest/dit"

@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
-from headwater.ingest.fed.locations import URL, Location
+from headwater.ingest.push.resource_locations import URL, Location
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.hashes import HEX_LENGTH, parse_hash
 from headwater.spec.records import ChangeKind, Link

@@ -15,10 +15,10 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Metadata, Recorded, Resource
+from headwater.catalog.interface import Catalog, Change, Metadata, Resource
 from headwater.errors import UsageFault
-from headwater.ingest.fed.locations import REL_PATH, URL, BadLocation, Location, Locations
-from headwater.ingest.fed.notes import read_note
+from headwater.ingest.push.dit_memo import read_note
+from headwater.ingest.push.resource_locations import REL_PATH, URL, BadLocation, Location, Locations
 from headwater.spec.records import ChangeKind, Link
 
 _BATCH: Final = 1_000
@@ -115,7 +115,7 @@ def resource_source(name: str, resource: Resource, stored_at: dt.datetime | None
     }
 
 
-def change_source(name: str, change: Recorded, manner: Manner) -> Source:
+def change_source(name: str, change: Change, manner: Manner) -> Source:
     """The `change` document (DIT-06) with its number, and what its resource was at that time (DIT-A13).
 
     The description and the `seq` say that nothing has to be waited for; a deletion has none (DIT-A21).

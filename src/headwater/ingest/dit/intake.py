@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
-from headwater.ingest.dit.joining import DOUBT, join, key_of
-from headwater.ingest.fed.feed import BATCH, Feed, Outcome
-from headwater.ingest.fed.ingest_state import Effects
-from headwater.ingest.fed.intake import refusal
-from headwater.ingest.fed.locations import BadLocation
-from headwater.ingest.fed.notes import Note, read_note
-from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
-from headwater.ingest.fed.reciprocity import Draft, statements_of, with_links
+from headwater.ingest.dit.pairing import DOUBT, join, key_of
+from headwater.ingest.push.dit_memo import Note, read_note
+from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
+from headwater.ingest.push.events.intake import refusal
+from headwater.ingest.push.feed import BATCH, Feed, Outcome
+from headwater.ingest.push.ingest_state import Effects
+from headwater.ingest.push.inverse_links import Draft, statements_of, with_links
+from headwater.ingest.push.resource_locations import BadLocation
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.timestamps import to_microseconds
 

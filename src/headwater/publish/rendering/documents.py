@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from headwater.catalog.interface import Recorded, Resource, Segment
+from headwater.catalog.interface import Change, Resource, Segment
 from headwater.publish.capabilities import CAPABILITIES
 from headwater.publish.site import (
     SOURCE_DESCRIPTION,
@@ -133,7 +133,7 @@ def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
         )
 
 
-def change_entries(rows: Iterable[Recorded], prefix: str, profile: Profile) -> Iterator[Entry]:
+def change_entries(rows: Iterable[Change], prefix: str, profile: Profile) -> Iterator[Entry]:
     """The entries of a Change List, each with its `datetime` (AMB-17).
 
     In profile 1.1 `lastmod` is the time of modification (RS-TIME-12); in `both` it equals `datetime`, also on

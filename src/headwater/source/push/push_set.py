@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from headwater.ingest.fed.feed import Feed
+from headwater.ingest.push.feed import Feed
 from headwater.progress import Listener
 from headwater.source.push.work_queue import Priority
 from headwater.source.set_health import SetHealth

@@ -18,8 +18,8 @@ from headwater.source.tokens import AccessTokens, BadToken
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
     from headwater.catalog.catalog_url import Credentials
-    from headwater.ingest.dit.follower import DitFollower
-    from headwater.ingest.fed.feed import Feed
+    from headwater.ingest.dit.index.follower import DitFollower
+    from headwater.ingest.push.feed import Feed
     from headwater.source.push.scheduler import PushScheduler
     from headwater.source.push.target import PushTarget
 
@@ -48,8 +48,8 @@ class PushSets:
         self._scheduler: PushScheduler | None = None
         self.by_set: dict[str, Feed] = {}
         if self._configs:
-            from headwater.ingest.fed.feed import Feed
-            from headwater.ingest.fed.old_memory import refuse_old_memory
+            from headwater.ingest.push.feed import Feed
+            from headwater.ingest.push.old_state_check import refuse_old_memory
 
             refuse_old_memory(catalog, state)
             for name, one in self._configs.items():
@@ -71,7 +71,7 @@ class PushSets:
         """What keeps the fed sets current, not started yet; None when there are none."""
         if not self.by_set:
             return None
-        from headwater.ingest.dit.place import index_credentials
+        from headwater.ingest.dit.index.index_url import index_credentials
         from headwater.source.push.push_set import PushSet
         from headwater.source.push.scheduler import PushScheduler
 
@@ -97,8 +97,8 @@ class PushSets:
         self, config: SetConfig, feed: Feed, credentials: Credentials, listener: Listener
     ) -> Callable[[Callable[[], bool]], DitFollower]:
         def make(stop: Callable[[], bool]) -> DitFollower:
-            from headwater.ingest.dit.follower import DitFollower
-            from headwater.ingest.dit.place import index_at
+            from headwater.ingest.dit.index.follower import DitFollower
+            from headwater.ingest.dit.index.index_url import index_at
 
             names = config.resource_sets or (config.name,)
             patience = dt.timedelta(seconds=config.pair_seconds)

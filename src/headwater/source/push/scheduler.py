@@ -19,7 +19,7 @@ from typing import Final
 from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.ingest.dit.intake import settle
-from headwater.ingest.fed.ingest_state import unsettled
+from headwater.ingest.push.ingest_state import unsettled
 from headwater.progress import Listener, Notice, silent
 from headwater.publish.publisher import Publisher
 from headwater.source.publication import Publication

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.ingest.dit.intake import PATIENCE
-from headwater.ingest.fed.feed import Feed
+from headwater.ingest.push.feed import Feed
 from headwater.source.tokens import AccessTokens
 
 

@@ -20,8 +20,8 @@ from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_entries
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
 from headwater.sync.sets.relocation import LISTED, take_along
+from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import Offer, SetRow, one_set
-from headwater.sync.timestamps import format_micros
 from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
 from headwater.sync.update.path_conflicts import PathConflicts
 

@@ -6,7 +6,7 @@ import msgspec
 
 from headwater.errors import Exit
 from headwater.sync.options import gravest_status
-from headwater.sync.timestamps import SECOND
+from headwater.sync.source_times import SECOND
 from headwater.sync.transfer.verification import digests_of
 
 SAME, MISSING, DIFFERENT, EXTRA = "same", "missing", "different", "extra"

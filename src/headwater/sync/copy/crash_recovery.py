@@ -13,8 +13,8 @@ from pathlib import Path
 from headwater.storage.database import Database, Transaction
 from headwater.sync.copy.file_tree import FileTree, boot_id, flush
 from headwater.sync.copy.local_files import digest_of_path, record_damage
+from headwater.sync.source_times import micros
 from headwater.sync.state.file_intents import intents
-from headwater.sync.timestamps import micros
 
 
 class CrashRecovery:

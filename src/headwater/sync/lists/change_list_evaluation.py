@@ -19,7 +19,7 @@ from headwater.sync.lists.position import (
     unprocessed,
 )
 from headwater.sync.lists.staging import ChangeListStaging
-from headwater.sync.timestamps import last_micros, micros
+from headwater.sync.source_times import last_micros, micros
 
 
 class Evaluation(msgspec.Struct, frozen=True):

@@ -25,9 +25,9 @@ from headwater.sync.lists.entries import EntryFilter
 from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, select
 from headwater.sync.lists.staging import ChangeListStaging, FailedChange, fold, set_apart
 from headwater.sync.network.throttling import RETRIED_STATUSES
+from headwater.sync.source_times import micros
 from headwater.sync.state.set_rows import CHANGE_LIST, Offer
 from headwater.sync.state.validators import validators
-from headwater.sync.timestamps import micros
 
 _UPSIDE_DOWN = "UPDATE temp.changed SET ordinal = -ordinal WHERE list = ?"
 """In a list that stands newest first it is the first entry of a resource that counts."""

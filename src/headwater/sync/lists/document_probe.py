@@ -13,7 +13,7 @@ from headwater.spec.records import Document, Entry
 from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, SignInRefused
 from headwater.sync.lists.sign_in_faults import sign_in_refused
 from headwater.sync.network.transport import Fetched, StreamBroken, StreamedAnswer
-from headwater.sync.timestamps import strong_last_modified
+from headwater.sync.source_times import strong_last_modified
 
 PAGE_OCTETS = 1 << 20
 """How much of a page that is no ResourceSync document is kept to look for links."""

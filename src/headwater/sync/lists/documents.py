@@ -28,8 +28,8 @@ from headwater.sync.lists.sign_in_faults import sign_in_refused
 from headwater.sync.network.fetch import Objection
 from headwater.sync.network.throttling import backoff_seconds
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
+from headwater.sync.source_times import http_date_micros, strong_last_modified
 from headwater.sync.state.validators import Validators
-from headwater.sync.timestamps import http_date_micros, strong_last_modified
 
 LARGEST_DOCUMENT = 4 << 30
 """Octets of one document. The standard says 50 MB; the reader streams, so larger ones do no harm."""

@@ -9,7 +9,7 @@ import msgspec
 from headwater.spec.records import Entry
 from headwater.spec.uris import normalise
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
-from headwater.sync.timestamps import micros
+from headwater.sync.source_times import micros
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
 _DUPLICATE = "duplicate"

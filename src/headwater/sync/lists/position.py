@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from headwater.sync.timestamps import SECOND
+from headwater.sync.source_times import SECOND
 
 DAY = 86_400_000_000
 FUTURE = DAY

@@ -30,8 +30,8 @@ from headwater.sync.lists.fingerprints import (
     is_completed,
 )
 from headwater.sync.lists.position import FUTURE
+from headwater.sync.source_times import micros
 from headwater.sync.state.validators import Validators
-from headwater.sync.timestamps import micros
 
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
 _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)

@@ -15,7 +15,7 @@ from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.lists.entries import EntryFilter
 from headwater.sync.lists.position import ChangeListFingerprint, IndexedList, Position, Style10, Times, is_past, mark_of
-from headwater.sync.timestamps import last_micros, micros
+from headwater.sync.source_times import last_micros, micros
 
 _INSERT = (
     "INSERT INTO temp.changed(list, ordinal, uri, loc, lastmod, length, hash, type, encoding, mirrors, refused,"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from headwater.sync.timestamps import http_date_micros
+from headwater.sync.source_times import http_date_micros
 
 if TYPE_CHECKING:
     from hashlib import _Hash

@@ -6,7 +6,7 @@ import os
 
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import digest_of_path
-from headwater.sync.timestamps import SECOND
+from headwater.sync.source_times import SECOND
 from headwater.sync.transfer.attempts import mtime_ns
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import Work

@@ -5,7 +5,7 @@ Decisions over values (5.3, DST-S2, DST-F11).
 
 from __future__ import annotations
 
-from headwater.sync.timestamps import SECOND, http_date_micros
+from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import PAST_CACHES, Attempt, MirrorAttempt, Work, mirrors_of
 

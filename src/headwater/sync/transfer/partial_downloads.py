@@ -21,8 +21,8 @@ from headwater.sync.network.fetch import Fetch, Fetched
 from headwater.sync.network.range_requests import StoredPart
 from headwater.sync.network.scheduler import site_of
 from headwater.sync.network.throttling import RETRIED_STATUSES
+from headwater.sync.source_times import SECOND
 from headwater.sync.state.schema import PARTIAL_PREFIX
-from headwater.sync.timestamps import SECOND
 from headwater.sync.transfer.work_queue import Work
 
 MOST_PARTS = 1_000

@@ -19,8 +19,8 @@ from headwater.sync.filters import origin_of
 from headwater.sync.network.authentication import REFUSED, Presented
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.sync.run_context import RunContext
+from headwater.sync.source_times import SECOND, http_date_micros, strong_last_modified
 from headwater.sync.state.set_rows import SetRow
-from headwater.sync.timestamps import SECOND, http_date_micros, strong_last_modified
 from headwater.sync.transfer.adopt_existing import adopt_existing
 from headwater.sync.transfer.attempts import mirror_base, mtime_ns, next_attempt, octet_limit
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 from headwater.storage.database import Database, Row, Transaction
+from headwater.sync.source_times import SECOND
 from headwater.sync.state.file_intents import intend
 from headwater.sync.state.set_rows import SetRow
-from headwater.sync.timestamps import SECOND
 from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempt
 
 _CHUNK = 1_000

@@ -13,7 +13,7 @@ from enum import Enum
 import msgspec
 
 from headwater.spec.hashes import STRONGEST, Digest, parse_hash
-from headwater.sync.timestamps import SECOND, http_date_micros
+from headwater.sync.source_times import SECOND, http_date_micros
 
 
 class ListedResource(msgspec.Struct, frozen=True, gc=False):

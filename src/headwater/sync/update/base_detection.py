@@ -17,7 +17,7 @@ import msgspec
 from headwater.storage.database import Transaction
 from headwater.sync.copy.file_names import natural_path
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.timestamps import SECOND
+from headwater.sync.source_times import SECOND
 from headwater.sync.transfer.adopt_existing import is_listed
 
 _SAMPLE = 200

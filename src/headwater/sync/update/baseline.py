@@ -14,10 +14,10 @@ from headwater.sync.lists.position import FUTURE, Position
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead, ResourceListReader, UnchangedList
 from headwater.sync.sets.relocation import LISTED
+from headwater.sync.source_times import format_micros
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, SetRow, keep_position
 from headwater.sync.state.validators import Validators, forget_documents, keep_validators, validators
-from headwater.sync.timestamps import format_micros
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext

@@ -12,9 +12,9 @@ from typing import Protocol
 from headwater.storage.database import Transaction
 from headwater.sync.lists.position import is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
+from headwater.sync.source_times import SECOND
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.state.validators import Validators
-from headwater.sync.timestamps import SECOND
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, PlannedFetch, listed_columns

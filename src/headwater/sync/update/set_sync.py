@@ -17,8 +17,8 @@ from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
 from headwater.sync.lists.refused_entries import refused_entries
 from headwater.sync.options import FailedTransfer, SetReport, gravest_status
 from headwater.sync.run_context import RunContext
+from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import SetRow
-from headwater.sync.timestamps import format_micros
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import Baseline
 from headwater.sync.update.increment import Increment

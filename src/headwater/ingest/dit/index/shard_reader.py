@@ -14,8 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from headwater.errors import SourceFault, UsageFault
-from headwater.ingest.dit.exports import Unwrapper, Wrapped
-from headwater.ingest.dit.positions import ShardPosition
+from headwater.ingest.dit.export_formats import Unwrapper, Wrapped
+from headwater.ingest.dit.index.shard_positions import ShardPosition
 
 PAGE: Final = 1_000
 """Documents of one search, at most …"""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from headwater.catalog.cluster.head import SetHead
 from headwater.catalog.cluster.indices import WINDOW, Indices
 from headwater.catalog.cluster.rows import RowWrite
-from headwater.catalog.cluster.set_writer import SetWriter
+from headwater.catalog.cluster.write.set_writer import SetWriter
 from headwater.catalog.ledger import is_row_key
 from headwater.catalog.state import RowKey, StateRow
 

@@ -32,10 +32,10 @@ from headwater.catalog.interface import (
     Upsert,
 )
 from headwater.errors import StoreFault
-from headwater.ingest.fed.ingest_state import Effects, IngestState, Request, sweep
-from headwater.ingest.fed.locations import Locations
-from headwater.ingest.fed.pairs import Statement
-from headwater.ingest.fed.reciprocity import Draft, differences, implied_by, reciprocate
+from headwater.ingest.push.dit_pairs import Statement
+from headwater.ingest.push.ingest_state import Effects, IngestState, Request, sweep
+from headwater.ingest.push.inverse_links import Draft, differences, implied_by, reciprocate
+from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import Link
 
 BATCH = 1_000

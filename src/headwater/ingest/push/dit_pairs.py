@@ -9,7 +9,7 @@ from enum import Enum
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.fed.notes import Note
+from headwater.ingest.push.dit_memo import Note
 from headwater.spec.records import ChangeKind, Link
 
 Statement = tuple[str, str]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.dit.agreement import (
+from headwater.ingest.dit.document_comparison import (
     agree,
     belong,
     in_order,
@@ -30,9 +30,9 @@ from headwater.ingest.dit.agreement import (
     remembered,
     was_ahead,
 )
-from headwater.ingest.fed.notes import Note
-from headwater.ingest.fed.pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
-from headwater.ingest.fed.reciprocity import INVERSE, with_links
+from headwater.ingest.push.dit_memo import Note
+from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
+from headwater.ingest.push.inverse_links import INVERSE, with_links
 from headwater.spec.records import ChangeKind
 from headwater.spec.timestamps import to_microseconds
 

@@ -10,10 +10,10 @@ import msgspec
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import Taken, settle, take_documents
-from headwater.ingest.fed.feed import Feed, Outcome
-from headwater.ingest.fed.intake import take_lines
-from headwater.ingest.fed.lines import Line
-from headwater.ingest.fed.locations import Locations
+from headwater.ingest.push.events.intake import take_lines
+from headwater.ingest.push.events.lines import Line
+from headwater.ingest.push.feed import Feed, Outcome
+from headwater.ingest.push.resource_locations import Locations
 
 PREFIX = "http://example.org/data/"
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

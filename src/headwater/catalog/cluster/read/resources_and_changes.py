@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from headwater.catalog.cluster.documents import StoredChange, StoredResource, after_change
 from headwater.catalog.cluster.head import SetHead, applied, only_recorded, said, valid, void
 from headwater.catalog.cluster.indices import WINDOW, Indices
-from headwater.catalog.cluster.set_writer import SetWriter
-from headwater.catalog.interface import Recorded, Resource
+from headwater.catalog.cluster.write.set_writer import SetWriter
+from headwater.catalog.interface import Change, Resource
 from headwater.storage.cluster_faults import ClusterDamaged
 
 _MOST_SINCE = 1_000
@@ -79,7 +79,7 @@ class Reads:
                 return [document.resource for document in kept[:limit]]
             size = 2 * size + len(since)  # some of what was found is gone
 
-    def changes(self, name: str, after: int, limit: int) -> list[Recorded]:
+    def changes(self, name: str, after: int, limit: int) -> list[Change]:
         """Up to `limit` changes with seq > `after`. Raises ClusterDamaged when one is missing."""
         first = max(after, 0) + 1
         known = self._indices.known.get(name)
@@ -88,7 +88,7 @@ class Reads:
         else:
             head, _ = self._indices.head(name)
         last = min(head.last_seq, first + limit - 1)
-        found: list[Recorded] = []
+        found: list[Change] = []
         while first <= last:
             end = min(last, first + WINDOW - 1)
             for seq, document in enumerate(self._log(head, first, end), first):

@@ -13,8 +13,8 @@ from itertools import groupby
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.fed.pairs import Happening, Present, State, Statement
-from headwater.ingest.fed.reciprocity import INVERSE
+from headwater.ingest.push.dit_pairs import Happening, Present, State, Statement
+from headwater.ingest.push.inverse_links import INVERSE
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.timestamps import to_microseconds
 

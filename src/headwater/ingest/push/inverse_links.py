@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.interface import Metadata, Resource
-from headwater.ingest.fed.pairs import Statement
+from headwater.ingest.push.dit_pairs import Statement
 from headwater.spec.records import Link
 
 INVERSE: Final = {"describedby": "describes", "describes": "describedby"}

@@ -12,7 +12,7 @@ from itertools import groupby
 import msgspec
 
 from headwater.ingest.dit.documents import BadDocument
-from headwater.ingest.fed.lines import Line
+from headwater.ingest.push.events.lines import Line
 
 
 class Texts:

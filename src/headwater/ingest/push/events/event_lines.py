@@ -13,9 +13,9 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
-from headwater.ingest.fed.locations import Locations
-from headwater.ingest.fed.pairs import Statement
-from headwater.ingest.fed.reciprocity import statements_of
+from headwater.ingest.push.dit_pairs import Statement
+from headwater.ingest.push.inverse_links import statements_of
+from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.datetimes import Leniency, parse_datetime
 from headwater.spec.hashes import parse_hash
 from headwater.spec.records import ChangeKind, Link

@@ -19,8 +19,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from headwater.errors import SourceFault, UsageFault
-from headwater.ingest.fed.feed import Outcome
-from headwater.ingest.fed.lines import Line
+from headwater.ingest.push.events.lines import Line
+from headwater.ingest.push.feed import Outcome
 from headwater.progress import Listener, Notice, silent
 
 BATCH_LINES: Final = 1_000

@@ -13,7 +13,7 @@ from headwater.catalog.catalog_url import (
     credentials_from,
     place_of,
 )
-from headwater.ingest.dit.index import BadIndex, Index
+from headwater.ingest.dit.index.shard_reader import BadIndex, Index
 from headwater.progress import Listener, silent
 
 _SCHEMES = {"http://": "opensearch://", "https://": "opensearch://"}

@@ -15,11 +15,11 @@ from typing import ClassVar
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.ingest.fed.account import Account
-from headwater.ingest.fed.feed import BATCH, Feed, Outcome
-from headwater.ingest.fed.ingest_state import RequestProgress
-from headwater.ingest.fed.intake import Summary, take_lines
-from headwater.ingest.fed.lines import Line, Lines
+from headwater.ingest.push.events.intake import Summary, take_lines
+from headwater.ingest.push.events.line_counts import Account
+from headwater.ingest.push.events.lines import Line, Lines
+from headwater.ingest.push.feed import BATCH, Feed, Outcome
+from headwater.ingest.push.ingest_state import RequestProgress
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}\Z")
 

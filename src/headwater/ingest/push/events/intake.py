@@ -9,11 +9,11 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
-from headwater.ingest.fed.announcements import Announced, BadEvent, read_announcement
-from headwater.ingest.fed.feed import Feed, Outcome, OutcomeKind
-from headwater.ingest.fed.ingest_state import Effects, RequestProgress
-from headwater.ingest.fed.lines import Line
-from headwater.ingest.fed.reciprocity import Draft, with_links
+from headwater.ingest.push.events.event_lines import Announced, BadEvent, read_announcement
+from headwater.ingest.push.events.lines import Line
+from headwater.ingest.push.feed import Feed, Outcome, OutcomeKind
+from headwater.ingest.push.ingest_state import Effects, RequestProgress
+from headwater.ingest.push.inverse_links import Draft, with_links
 
 NO_NEWS = "the set says so already"
 _LONGEST_REASON = 300

@@ -14,7 +14,6 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog import ledger
-from headwater.catalog.cluster.bulk_bodies import resource_bodies
 from headwater.catalog.cluster.documents import (
     JournalDocument,
     after_change,
@@ -39,7 +38,8 @@ from headwater.catalog.cluster.head import (
     with_rows,
 )
 from headwater.catalog.cluster.rows import RowWrite
-from headwater.catalog.cluster.set_writer import Overtaken, SetWriter
+from headwater.catalog.cluster.write.bulk_bodies import resource_bodies
+from headwater.catalog.cluster.write.set_writer import Overtaken, SetWriter
 from headwater.catalog.interface import Accepted, Event, Limits, SetState, WrongPhase
 from headwater.catalog.ledger import Log, Places, check_after
 from headwater.progress import Notice

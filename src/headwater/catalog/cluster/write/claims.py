@@ -13,8 +13,8 @@ from uuid import uuid4
 import msgspec
 
 from headwater.catalog.cluster.document_names import short
-from headwater.catalog.cluster.head_cache import Version
 from headwater.catalog.cluster.indices import Indices
+from headwater.catalog.cluster.read.head_cache import Version
 
 _NOT_FOUND, _CONFLICT = 404, 409
 _GRACE_SECONDS = 1.0

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.ingest.fed.feed import Outcome, OutcomeKind
+from headwater.ingest.push.feed import Outcome, OutcomeKind
 
 FEW: Final = 3
 """Reasons that are told."""

@@ -6,13 +6,13 @@ import datetime as dt
 from collections.abc import Sequence
 
 from headwater.catalog.interface import Unacceptable
-from headwater.spec import timestamps as moments
+from headwater.spec import timestamps
 
 
 def to_microseconds(moment: dt.datetime) -> int:
     """Microseconds since 1970. Raises Unacceptable for a time without a zone."""
     try:
-        return moments.to_microseconds(moment)
+        return timestamps.to_microseconds(moment)
     except ValueError as cause:
         raise Unacceptable(str(cause)) from cause
 
@@ -20,7 +20,7 @@ def to_microseconds(moment: dt.datetime) -> int:
 def all_to_microseconds(all_: Sequence[dt.datetime | None]) -> list[int | None]:
     """As `to_optional` of each."""
     try:
-        return [None if moment is None else moments.to_microseconds(moment) for moment in all_]
+        return [None if moment is None else timestamps.to_microseconds(moment) for moment in all_]
     except ValueError as cause:
         raise Unacceptable(str(cause)) from cause
 

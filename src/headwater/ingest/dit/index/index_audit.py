@@ -17,13 +17,13 @@ import msgspec
 
 from headwater.ingest.deletion_guard import DeletionHold, judge
 from headwater.ingest.dit.documents import DitDocument, ResourceDocument
-from headwater.ingest.dit.follower import DitFollower
+from headwater.ingest.dit.index.follower import DitFollower
+from headwater.ingest.dit.index.shard_positions import ShardPosition
 from headwater.ingest.dit.intake import settle, take_documents
-from headwater.ingest.dit.positions import ShardPosition
-from headwater.ingest.fed.feed import BATCH, Feed
-from headwater.ingest.fed.ingest_state import Effects
-from headwater.ingest.fed.locations import BadLocation
-from headwater.ingest.fed.reciprocity import Draft
+from headwater.ingest.push.feed import BATCH, Feed
+from headwater.ingest.push.ingest_state import Effects
+from headwater.ingest.push.inverse_links import Draft
+from headwater.ingest.push.resource_locations import BadLocation
 from headwater.spec.timestamps import to_microseconds
 
 _ROWS: Final = 10_000

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from headwater.catalog.cluster.documents import after_change, redone_operation
 from headwater.catalog.cluster.head import Lease, SetHead, Tail, is_free_head, overtaken, stamped, valid
-from headwater.catalog.cluster.head_cache import Version
 from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.lease import Expired, Free, Held, Judgement, Watch, due
+from headwater.catalog.cluster.read.head_cache import Version
+from headwater.catalog.cluster.write.lease import Expired, Free, Held, Judgement, Watch, due
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Listener, Notice
 from headwater.storage.cluster import Body

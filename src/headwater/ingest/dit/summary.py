@@ -8,7 +8,7 @@ import msgspec
 
 from headwater import notices
 from headwater.ingest.dit.intake import Taken
-from headwater.ingest.fed.feed import Outcome, OutcomeKind
+from headwater.ingest.push.feed import Outcome, OutcomeKind
 from headwater.progress import Listener, Notice
 
 

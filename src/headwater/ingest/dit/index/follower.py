@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, read_document
-from headwater.ingest.dit.exports import Wrapped
-from headwater.ingest.dit.index import PAGE, Found, Index, Shard
+from headwater.ingest.dit.export_formats import Wrapped
+from headwater.ingest.dit.index.read_order import ShardPage, held_seconds, ready
+from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position, write_position
+from headwater.ingest.dit.index.shard_reader import PAGE, Found, Index, Shard
 from headwater.ingest.dit.intake import PATIENCE, settle, take_documents
-from headwater.ingest.dit.positions import ShardPosition, read_position, write_position
-from headwater.ingest.dit.shards import ShardPage, held_seconds, ready
-from headwater.ingest.dit.tally import Tally
-from headwater.ingest.fed.feed import Feed, Outcome, OutcomeKind
-from headwater.ingest.fed.intake import refusal
+from headwater.ingest.dit.summary import Tally
+from headwater.ingest.push.events.intake import refusal
+from headwater.ingest.push.feed import Feed, Outcome, OutcomeKind
 from headwater.progress import Listener, Progress, silent
 
 MOST_PAGES: Final = 5

@@ -1,1 +1,0 @@
-"""Sets that are fed: announced records, each taken exactly once, and what is remembered of them."""

@@ -1,0 +1,1 @@
+"""Sets that are filled by push: announced records, each taken exactly once, and what is remembered of them."""
