@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("headwater.catalog.contract")
+pytest.register_assert_rewrite("headwater.testing.catalog")

@@ -13,12 +13,12 @@ from tools.engines.engine import Engine
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.contract import CatalogContract, machine_for
-from headwater.catalog.contract.cases import START, opened, up
 from headwater.catalog.interface import Delete, NewerSchema, Unacceptable
 from headwater.errors import UsageFault
 from headwater.storage.cluster import Answer, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
+from headwater.testing.catalog import CatalogContract, machine_for
+from headwater.testing.catalog.cases import START, opened, up
 from tests.catalog.clusters import LAYOUT, ClusterBackend, access, prefix
 
 RARELY = settings(

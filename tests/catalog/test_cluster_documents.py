@@ -25,11 +25,11 @@ from headwater.catalog.cluster.documents import (
     to_json,
 )
 from headwater.catalog.cluster.write.bulk_bodies import resource_bodies
-from headwater.catalog.contract.cases import METADATA, up
-from headwater.catalog.contract.model import EVENTS
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert
 from headwater.catalog.ledger import Log, PageFill, Place, Places, Put, Run
 from headwater.storage.cluster import SLICE_COUNT
+from headwater.testing.catalog.cases import METADATA, up
+from headwater.testing.catalog.model import EVENTS
 
 PLACE = Place(7, 0, 500)
 

@@ -31,10 +31,10 @@ from headwater.catalog.cluster.head import (
 from headwater.catalog.cluster.read.head_cache import KnownHeads
 from headwater.catalog.cluster.write.lease import Expired, Free, Held, Judgement, Watch, due
 from headwater.catalog.cluster.write.set_writer import Writer
-from headwater.catalog.contract.cases import START
 from headwater.catalog.interface import Limits, WrongPhase
 from headwater.progress import silent
 from headwater.spec.records import ChangeKind
+from headwater.testing.catalog.cases import START
 
 HEAD = SetHead(resource_set="s", stamps=("0",))
 LEASE = Lease("other", 10.0)

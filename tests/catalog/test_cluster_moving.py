@@ -16,9 +16,6 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.contract.cases import SMALL, at, opened, up
-from headwater.catalog.contract.model import observed
-from headwater.catalog.contract.moving import STORIES, PortableContract, told
 from headwater.catalog.dump.file import DamagedDump, DumpReader, DumpWriter
 from headwater.catalog.interface import (
     Catalog,
@@ -36,6 +33,9 @@ from headwater.catalog.verify import verify
 from headwater.errors import Exit
 from headwater.spec.timestamps import from_microseconds
 from headwater.storage.cluster import Cluster
+from headwater.testing.catalog.cases import SMALL, at, opened, up
+from headwater.testing.catalog.model import observed
+from headwater.testing.catalog.moving import STORIES, PortableContract, told
 from tests.catalog.clusters import LAYOUT, ClusterBackend, Scoped, access, prefix
 
 NOW = from_microseconds(0)

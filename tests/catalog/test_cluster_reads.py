@@ -14,9 +14,9 @@ from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import SetHead
 from headwater.catalog.cluster.write import batch as cluster_batch
 from headwater.catalog.cluster.write.set_writer import SetWriter
-from headwater.catalog.contract.cases import START, at
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
 from headwater.storage.cluster_faults import ClusterUnreachable
+from headwater.testing.catalog.cases import START, at
 from tests.catalog.clusters import ClusterBackend
 
 URIS = [f"r{number:02}" for number in range(40)]

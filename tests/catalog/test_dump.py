@@ -16,9 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.contract.cases import SMALL, opened, up
-from headwater.catalog.contract.model import observed
-from headwater.catalog.contract.moving import STORIES, told
 from headwater.catalog.dump import file as dump_file
 from headwater.catalog.dump.file import DamagedDump, DumpReader, DumpWriter, NewerDump, NotADump
 from headwater.catalog.dump.stream import DumpInput, written
@@ -27,6 +24,9 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.spec.records import Link
 from headwater.storage.schema import Durability
+from headwater.testing.catalog.cases import SMALL, opened, up
+from headwater.testing.catalog.model import observed
+from headwater.testing.catalog.moving import STORIES, told
 from tests.examples import examples
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)

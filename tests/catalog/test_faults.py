@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.contract.cases import START, at, opened, up
-from headwater.catalog.contract.model import observed
 from headwater.catalog.interface import Event, Metadata, NewerSchema
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
@@ -30,6 +28,8 @@ from headwater.storage.database_faults import (
     DatabaseUnreachable,
     NotADatabase,
 )
+from headwater.testing.catalog.cases import START, at, opened, up
+from headwater.testing.catalog.model import observed
 
 FAT = Metadata(type="t/" + "t" * 2_000)
 

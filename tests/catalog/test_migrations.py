@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.contract.cases import BIG, HEAVY, METADATA, SMALL, START, at, opened, up
-from headwater.catalog.contract.model import observed
 from headwater.catalog.interface import Catalog, Delete, Metadata, Rendered, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.catalog.verify import verify
 from headwater.spec.records import Link
+from headwater.testing.catalog.cases import BIG, HEAVY, METADATA, SMALL, START, at, opened, up
+from headwater.testing.catalog.model import observed
 
 DATA = Path(__file__).parent / "data"
 MARKS = "PRAGMA application_id = {0};\nPRAGMA user_version = {1};\n"

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.contract.cases import SMALL, at, opened, up
-from headwater.catalog.contract.model import EVENTS, MOMENTS, observed
-from headwater.catalog.contract.moving import STORIES, PortableContract, told
 from headwater.catalog.dump import parts as dumping
 from headwater.catalog.interface import Event, Limits, Portable, Rendered, SetMoved, UnknownSet
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.storage.schema import Durability
+from headwater.testing.catalog.cases import SMALL, at, opened, up
+from headwater.testing.catalog.model import EVENTS, MOMENTS, observed
+from headwater.testing.catalog.moving import STORIES, PortableContract, told
 from tests.examples import examples
 
 

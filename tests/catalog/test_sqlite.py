@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from headwater.catalog.contract import CatalogContract, machine_for
 from headwater.catalog.interface import Catalog, Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.storage.schema import Durability
+from headwater.testing.catalog import CatalogContract, machine_for
 from tests.examples import examples
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.contract.cases import START, opened, up
 from headwater.catalog.interface import SetSnapshot, UnknownSet
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.testing.catalog.cases import START, opened, up
 
 LOOKS = 200
 

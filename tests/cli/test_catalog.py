@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.contract.cases import START, opened, up
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.source.state_lock import Locked, StateLock
+from headwater.testing.catalog.cases import START, opened, up
 from tests.program import Done, run_here
 
 BASE = "https://example.org/data"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.contract.cases import opened, up
 from headwater.catalog.interface import Catalog, Metadata
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.storage.cluster import Access, Cluster, Node
+from headwater.testing.catalog.cases import opened, up
 from tests.http.announcing import OTHER, serving
 from tests.ingest.push_set import PREFIX, Fed, change, resource
 from tests.program import Done, run_here

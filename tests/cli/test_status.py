@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.catalog.contract.cases import START, opened, up
 from headwater.catalog.sqlite import catalog as backend
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.sqlite.schema import SCHEMA
@@ -25,6 +24,7 @@ from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.schema import Schema
+from headwater.testing.catalog.cases import START, opened, up
 from tests.http.serving import Process
 from tests.ingest.push_set import START as FED_START
 from tests.ingest.push_set import Fed, change, resource

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.contract.cases import SMALL, START, at, opened, up
 from headwater.catalog.interface import Delete, Rendered
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publication_state import OpenList, PublicationState, encode_publication
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.storage.schema import Durability
+from headwater.testing.catalog.cases import SMALL, START, at, opened, up
 
 HOUR = dt.timedelta(hours=1)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.catalog.contract.cases import SMALL
-from headwater.catalog.contract.loading import LoadingContract
-from headwater.catalog.contract.model import Backend, machine_for
-from headwater.catalog.contract.paging import PagingContract
-from headwater.catalog.contract.reading import ReadingContract
-from headwater.catalog.contract.recording import RecordingContract
-from headwater.catalog.contract.state import StateContract
 from headwater.catalog.interface import Catalog
+from headwater.testing.catalog.cases import SMALL
+from headwater.testing.catalog.loading import LoadingContract
+from headwater.testing.catalog.model import Backend, machine_for
+from headwater.testing.catalog.paging import PagingContract
+from headwater.testing.catalog.reading import ReadingContract
+from headwater.testing.catalog.recording import RecordingContract
+from headwater.testing.catalog.state import StateContract
 
 __all__ = ["Backend", "CatalogContract", "machine_for"]
 

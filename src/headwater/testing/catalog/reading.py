@@ -7,7 +7,14 @@ import threading
 import msgspec
 import pytest
 
-from headwater.catalog.contract.cases import (
+from headwater.catalog.interface import (
+    Accepted,
+    Catalog,
+    Delete,
+    Upsert,
+)
+from headwater.catalog.verify import verify
+from headwater.testing.catalog.cases import (
     BARE,
     BIG,
     HEAVY,
@@ -16,14 +23,7 @@ from headwater.catalog.contract.cases import (
     opened,
     up,
 )
-from headwater.catalog.contract.model import Backend, observed
-from headwater.catalog.interface import (
-    Accepted,
-    Catalog,
-    Delete,
-    Upsert,
-)
-from headwater.catalog.verify import verify
+from headwater.testing.catalog.model import Backend, observed
 
 
 class ReadingContract:

@@ -14,7 +14,6 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headwater.catalog.contract.cases import SMALL, START, TICK
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import (
     Accepted,
@@ -34,6 +33,7 @@ from headwater.catalog.interface import (
 from headwater.catalog.state import NO_UPDATE, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind, Link
+from headwater.testing.catalog.cases import SMALL, START, TICK
 
 
 class Backend(Protocol):

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import pytest
 
-from headwater.catalog.contract.cases import at, opened, table, up
-from headwater.catalog.contract.model import Backend, observed
 from headwater.catalog.interface import Catalog, Moved, SetState, Unacceptable, WrongPhase
 from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, StateRow, StateUpdate
 from headwater.catalog.verify import verify
+from headwater.testing.catalog.cases import at, opened, table, up
+from headwater.testing.catalog.model import Backend, observed
 
 T = TypeVar("T")
 

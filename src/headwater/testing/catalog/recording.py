@@ -9,7 +9,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.contract.cases import (
+from headwater.catalog.entry_size import weight
+from headwater.catalog.interface import (
+    Accepted,
+    Catalog,
+    Delete,
+    Event,
+    Metadata,
+    Moved,
+    Rendered,
+    Unacceptable,
+    Upsert,
+)
+from headwater.catalog.verify import verify
+from headwater.spec.datetimes import Coarse, parse_datetime
+from headwater.spec.records import ChangeKind, Link
+from headwater.testing.catalog.cases import (
     BARE,
     BIG,
     HEAVY,
@@ -26,22 +41,7 @@ from headwater.catalog.contract.cases import (
     table,
     up,
 )
-from headwater.catalog.contract.model import observed
-from headwater.catalog.entry_size import weight
-from headwater.catalog.interface import (
-    Accepted,
-    Catalog,
-    Delete,
-    Event,
-    Metadata,
-    Moved,
-    Rendered,
-    Unacceptable,
-    Upsert,
-)
-from headwater.catalog.verify import verify
-from headwater.spec.datetimes import Coarse, parse_datetime
-from headwater.spec.records import ChangeKind, Link
+from headwater.testing.catalog.model import observed
 
 SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors, HealthCheck.too_slow]
 """Each backend runs the test in a class of its own, and each example makes a set of its own."""

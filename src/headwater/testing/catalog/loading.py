@@ -6,17 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.catalog.contract.cases import (
-    BIG,
-    HEAVY,
-    START,
-    UNKNOWN,
-    at,
-    opened,
-    table,
-    up,
-)
-from headwater.catalog.contract.model import observed
 from headwater.catalog.interface import (
     Catalog,
     Delete,
@@ -27,6 +16,17 @@ from headwater.catalog.interface import (
     WrongPhase,
 )
 from headwater.catalog.verify import verify
+from headwater.testing.catalog.cases import (
+    BIG,
+    HEAVY,
+    START,
+    UNKNOWN,
+    at,
+    opened,
+    table,
+    up,
+)
+from headwater.testing.catalog.model import observed
 
 
 class LoadingContract:

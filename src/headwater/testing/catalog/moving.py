@@ -9,19 +9,6 @@ from typing import Protocol
 import pytest
 from msgspec.structs import replace
 
-from headwater.catalog.contract.cases import (
-    BIG,
-    HEAVY,
-    METADATA,
-    SMALL,
-    START,
-    TICK,
-    at,
-    opened,
-    table,
-    up,
-)
-from headwater.catalog.contract.model import observed
 from headwater.catalog.interface import (
     Change,
     Contradiction,
@@ -42,6 +29,19 @@ from headwater.catalog.interface import (
 )
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.catalog.verify import verify
+from headwater.testing.catalog.cases import (
+    BIG,
+    HEAVY,
+    METADATA,
+    SMALL,
+    START,
+    TICK,
+    at,
+    opened,
+    table,
+    up,
+)
+from headwater.testing.catalog.model import observed
 
 
 class PortableBackend(Protocol):

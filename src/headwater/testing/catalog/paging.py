@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.catalog.contract.cases import (
+from headwater.catalog.interface import (
+    Catalog,
+    Delete,
+    Limits,
+    Rendered,
+    Unacceptable,
+)
+from headwater.catalog.verify import verify
+from headwater.testing.catalog.cases import (
     BARE,
     BIG,
     HEAVY,
@@ -15,15 +23,7 @@ from headwater.catalog.contract.cases import (
     opened,
     up,
 )
-from headwater.catalog.contract.model import Backend, observed
-from headwater.catalog.interface import (
-    Catalog,
-    Delete,
-    Limits,
-    Rendered,
-    Unacceptable,
-)
-from headwater.catalog.verify import verify
+from headwater.testing.catalog.model import Backend, observed
 
 
 class PagingContract:
