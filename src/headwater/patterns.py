@@ -97,8 +97,8 @@ class Selection:
 
     def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = (), *, of_addresses: bool = False) -> None:
         """Raises BadPattern, also for patterns of addresses where there are none."""
-        self._include, self._include_uri = _compiled(include, of_addresses)
-        self._exclude, self._exclude_uri = _compiled(exclude, of_addresses)
+        self._include, self._include_uri = _compiled(include, of_addresses=of_addresses)
+        self._exclude, self._exclude_uri = _compiled(exclude, of_addresses=of_addresses)
         self._includes_all = self._include is None and self._include_uri is None
         self.everything = self._includes_all and self._exclude is None and self._exclude_uri is None
 
@@ -116,7 +116,7 @@ class Selection:
         return self._includes_all or _fits(self._include, path) or _fits(self._include_uri, uri)
 
 
-def _compiled(patterns: Iterable[str], of_addresses: bool) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
+def _compiled(patterns: Iterable[str], *, of_addresses: bool) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
     """What paths have to match, and what addresses have to; None for either that no pattern is about."""
     listed = list(patterns)
     if of_addresses and (bare := next((one for one in listed if re.match(_BARE_SCHEME, one)), None)):

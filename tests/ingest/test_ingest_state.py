@@ -298,7 +298,7 @@ def test_a_sweep_lets_a_set_be_that_nobody_sees_or_that_is_opened(tmp_path: Path
 
 def test_an_answer_that_is_swept_while_it_is_read_is_as_one_that_was_swept_before(tmp_path: Path) -> None:
     catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
-    keep(catalog, "s", Effects(progress=Progress(key="key", lines=1, digest=b"d", part=b"[]", complete=True)))
+    keep(catalog, "s", Effects(progress=RequestProgress(key="key", lines=1, digest=b"d", part=b"[]", complete=True)))
     feed, taken = feed_of(catalog), IngestState.taken
 
     def swept(key: str) -> object:

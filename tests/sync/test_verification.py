@@ -119,7 +119,7 @@ def test_compare(listed: ListedResource, held: LocalCopy, same: CopyState) -> No
 )
 def test_judge_file(length, hash_, lastmod, newer, size, mtime, own, verdict) -> None:
     """DST-Q: all listed digests that can be computed; what was newer than listed is not in sync until confirmed."""
-    assert judge_file(length, hash_, lastmod, newer, size, mtime, own) == verdict
+    assert judge_file(length, hash_, lastmod, newer=newer, size=size, mtime_ns=mtime, own=own) == verdict
 
 
 HEX = {"sha-512": 128, "sha-384": 96, "sha-256": 64, "sha-1": 40, "md5": 32}

@@ -39,7 +39,10 @@ def home_page(source: ObservableSource) -> bytes:
     waiting = waits(source, states)
     site = source.site
     title = escape(site.title or "ResourceSync source")
-    rows = "".join(_row(site, one, states, shows(source, one.name, states), one.name in waiting) for one in site.sets)
+    rows = "".join(
+        _row(site, one, states, ready=shows(source, one.name, states), is_waiting=one.name in waiting)
+        for one in site.sets
+    )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title>
@@ -56,7 +59,7 @@ ResourceSync (ANSI/NISO Z39.99-2017) by Headwater</footer>
 """.encode()
 
 
-def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], ready: bool, is_waiting: bool) -> str:
+def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, ready: bool, is_waiting: bool) -> str:
     state = states.get(settings.name)
     name = escape(settings.title or settings.name)
     if settings.describedby:

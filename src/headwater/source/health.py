@@ -65,7 +65,7 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     sets = [
         {
             **working.get(one.name, {}),
-            **_set(one.name, states.get(one.name), shows(source, one.name, states)),
+            **_set(one.name, states.get(one.name), ready=shows(source, one.name, states)),
             "waiting": one.name in waiting,
         }
         for one in source.site.sets
@@ -101,7 +101,7 @@ def records(value: object) -> list[dict[str, object]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _set(name: str, state: SetState | None, ready: bool) -> dict[str, object]:
+def _set(name: str, state: SetState | None, *, ready: bool) -> dict[str, object]:
     if state is None:
         return {"name": name, "ready": False}
     note = decode_publication(state.notes)

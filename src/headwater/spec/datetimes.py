@@ -45,7 +45,9 @@ def parse_datetime(text: str) -> tuple[dt.datetime, tuple[Leniency, ...]]:
     year, month, day = int(match["year"]), int(match["month"] or 1), int(match["day"] or 1)
     if match["t"] is None:
         start = dt.datetime(year, month, day, tzinfo=UTC)
-        return _coarse(start, _period_end(start, match["month"] is not None, match["day"] is not None)), ()
+        return _coarse(
+            start, _period_end(start, has_month=match["month"] is not None, has_day=match["day"] is not None)
+        ), ()
     return _timed(match, year, month, day)
 
 
@@ -87,7 +89,7 @@ def _offset(zone: str | None) -> dt.timedelta:
     return -offset if zone[0] == "-" else offset
 
 
-def _period_end(start: dt.datetime, has_month: bool, has_day: bool) -> dt.datetime:
+def _period_end(start: dt.datetime, *, has_month: bool, has_day: bool) -> dt.datetime:
     try:
         if has_day:
             return start + dt.timedelta(days=1)

@@ -118,13 +118,13 @@ class FolderStore:
         if held and held.etag == writing.etag and held.octets == writing.octets:
             if _matching_gzip(path, held.etag, held.octets) is not None:  # memory may say so of one that is gone
                 return held
-            writing.place_gzip(self._durable)
+            writing.place_gzip(durable=self._durable)
             if self._durable:
                 sync_folder(path.parent)
             self._forget(name)
             return self.get(name) or held
-        writing.place_gzip(self._durable)
-        signature = writing.place_plain(self._durable)
+        writing.place_gzip(durable=self._durable)
+        signature = writing.place_plain(durable=self._durable)
         if self._durable:  # both names at once: whichever of them a power cut spares, the label tells what it is
             sync_folder(path.parent)
         self._forget(name)
@@ -194,7 +194,7 @@ class FolderStore:
             if stored is None:
                 return None
             try:
-                return stored, _opened(stored, coded)
+                return stored, _opened(stored, coded=coded)
             except _Replaced:
                 self._forget(name)
             except FileNotFoundError:
@@ -323,11 +323,11 @@ class _PendingWrite:
             text = "" if mark is None else f" {mark():<{MARK_OCTETS}}"
             coded.write(header(_label(self.etag, self.octets) + text))
 
-    def place_gzip(self, durable: bool) -> None:
-        _place(self._gzip, _gzip_path(self._path), durable)
+    def place_gzip(self, *, durable: bool) -> None:
+        _place(self._gzip, _gzip_path(self._path), durable=durable)
 
-    def place_plain(self, durable: bool) -> _Signature:
-        return _place(self._plain, self._path, durable)
+    def place_plain(self, *, durable: bool) -> _Signature:
+        return _place(self._plain, self._path, durable=durable)
 
     def discard(self) -> None:
         for leftover in (self._plain, self._gzip):
@@ -343,7 +343,7 @@ def _is_label_of(label: str | None, etag: str, octets: int) -> bool:
     return label is not None and label.startswith(_label(etag, octets))
 
 
-def _place(source: Path, target: Path, durable: bool) -> _Signature:
+def _place(source: Path, target: Path, *, durable: bool) -> _Signature:
     if durable:
         sync_file(source)
     signature = _signature(source.stat())
@@ -361,7 +361,7 @@ def _matching_gzip(path: Path, etag: str, octets: int) -> tuple[Path, int] | Non
         return None  # a missing or unreadable compressed form only means that it is not offered
 
 
-def _opened(stored: StoredDocument, coded: bool) -> BinaryIO:
+def _opened(stored: StoredDocument, *, coded: bool) -> BinaryIO:
     if not coded or stored.gzip_path is None:
         file = stored.path.open("rb")
         if _signature(os.fstat(file.fileno())) == stored.signature:

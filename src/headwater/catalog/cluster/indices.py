@@ -179,7 +179,7 @@ class Indices:
 
     def heads(self, *, whole: bool = False) -> Iterator[SetHead]:
         """Every set's head in the order of their names, without pages and segments unless it is to be whole."""
-        return self._heads(True, _WHOLE_HEADS) if whole else self._heads(_PARTS, 1_000)
+        return self._heads(True, _WHOLE_HEADS) if whole else self._heads(_PARTS, 1_000)  # noqa: FBT003 (a value of the query)
 
     def newest(self, since: int = -1) -> dict[str, int]:
         """The number of the newest change of every open set whose head was written by an operation after `since`."""

@@ -53,13 +53,13 @@ def written(path: Path) -> Iterator[Counted]:
     compressed = path.name.endswith(".gz")
     if _is_special(path):
         with path.open("wb", buffering=_BUFFER) as file:
-            yield from _through(file, compressed)
+            yield from _through(file, compressed=compressed)
         return
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb", buffering=_BUFFER) as file:
-            yield from _through(file, compressed)
+            yield from _through(file, compressed=compressed)
             os.fsync(file.fileno())
         aside.replace(path)
     except BaseException:
@@ -72,7 +72,7 @@ def written(path: Path) -> Iterator[Counted]:
         os.close(folder)
 
 
-def _through(file: BinaryIO, compressed: bool) -> Iterator[Counted]:
+def _through(file: BinaryIO, *, compressed: bool) -> Iterator[Counted]:
     out = Counted(file, compressed=compressed)
     yield out
     out.finish()

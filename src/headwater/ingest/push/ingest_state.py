@@ -17,8 +17,8 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Moved, SetState, UnknownSet
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
-from headwater.ingest.push.inverse_links import MOST_LINKS
 from headwater.ingest.push.dit_pairs import Half, Statement, Unpaired
+from headwater.ingest.push.inverse_links import MOST_LINKS
 from headwater.spec.timestamps import to_microseconds
 
 SEEN_SECONDS: Final = 14 * 86_400

@@ -53,7 +53,8 @@ class XmlParser:
         parser.buffer_text = True
         parser.ordered_attributes = True
         if (deferral := getattr(parser, "SetReparseDeferralEnabled", None)) is not None:
-            deferral(False)  # expat 2.6 and later hold finished tokens back to stay linear; `feed` sees to that itself
+            # expat 2.6 and later hold finished tokens back to stay linear; `feed` sees to that itself
+            deferral(False)  # noqa: FBT003 (takes no name)
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._assembly.end
         parser.StartDoctypeDeclHandler = self._doctype

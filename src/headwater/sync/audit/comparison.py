@@ -81,7 +81,9 @@ class SetComparison:
 
     def _verdicts(self, rows: Iterator[Row]) -> Iterator[Row]:
         for uri, _, length, listed, lastmod, newer, size, mtime_ns, digests in rows:
-            verdict = judge_file(length, listed, lastmod, bool(newer), size, mtime_ns or 0, digests or "")
+            verdict = judge_file(
+                length, listed, lastmod, newer=bool(newer), size=size, mtime_ns=mtime_ns or 0, own=digests or ""
+            )
             if verdict == SAME:
                 self.result.same += 1
             else:

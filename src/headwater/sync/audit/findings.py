@@ -58,7 +58,14 @@ class AuditReport(msgspec.Struct, kw_only=True):
 
 
 def judge_file(
-    length: int | None, listed: str | None, lastmod: int | None, newer: bool, size: int | None, mtime_ns: int, own: str
+    length: int | None,
+    listed: str | None,
+    lastmod: int | None,
+    *,
+    newer: bool,
+    size: int | None,
+    mtime_ns: int,
+    own: str,
 ) -> str:
     """The verdict on one expected file: by every listed digest that can be computed, else by length and time (DST-Q).
 

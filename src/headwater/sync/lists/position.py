@@ -155,9 +155,11 @@ def _bounded(
     lower = from_
     for span, high in zip(stated, highs, strict=True):
         if span is None:
-            found.append(Interval(lower, max(high, lower) if high is not None and lower is not None else high, False))
+            found.append(
+                Interval(lower, max(high, lower) if high is not None and lower is not None else high, exact=False)
+            )
         else:
-            found.append(Interval(span[0], span[1], span[0] == span[1]))
+            found.append(Interval(span[0], span[1], exact=span[0] == span[1]))
             lower = span[0] if lower is None else max(lower, span[0])
     return found
 
@@ -295,7 +297,7 @@ class ListSelection(msgspec.Struct, frozen=True):
 def select(parts: Sequence[IndexedList], index_from: int | None, since: int | None) -> ListSelection:
     """Pick every list whose interval can hold changes at or after T (5.1, AMB-11; never sorted: AMB H3)."""
     if since is None:
-        return ListSelection(tuple(parts), False)
+        return ListSelection(tuple(parts), gap=False)
     chosen = tuple(part for part in parts if part.until is None or not is_past(part.until, since))
     if not parts or any(part.from_ is None for part in parts):
         return ListSelection(chosen, is_gap(index_from, since))

@@ -111,7 +111,7 @@ class SetRegistry:
         except SourceFault as fault:
             self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
             return None
-        self._tell_refused(probe.uri, probe.final, probe.status in _REFUSED)
+        self._tell_refused(probe.uri, probe.final, refused=probe.status in _REFUSED)
         if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
             self._keep_to_what_is_known(known, probe)
             return None
@@ -219,9 +219,10 @@ class SetRegistry:
 
     def _tell_refused_sets(self, known: list[SetRow], faults: Sequence[tuple[str, str]]) -> None:
         for where, what in faults[:1] if known else ():
-            self._tell_refused(where, where, any(f"HTTP status {status}" in what for status in _REFUSED))
+            refused = any(f"HTTP status {status}" in what for status in _REFUSED)
+            self._tell_refused(where, where, refused=refused)
 
-    def _tell_refused(self, uri: str, final: str, refused: bool) -> None:
+    def _tell_refused(self, uri: str, final: str, *, refused: bool) -> None:
         """Say what to do where the source of a copy is at another origin by now, and wants to know there who asks."""
         command = moved_command(self._url, final, self._root) if refused else None
         if command is not None:

@@ -87,7 +87,7 @@ class Applier:
                 forget_measure(t, self._set.row.id)
             early = allowed and paths.doomed_in_the_way(t)
         if context.options.dry_run:
-            self._show_plan(counts, doomed, allowed)
+            self._show_plan(counts, doomed, allowed=allowed)
             return
         assert context.tree is not None
         if early:
@@ -245,7 +245,7 @@ class Applier:
         report.adopted += counts.adopted
         report.octets += counts.octets
 
-    def _show_plan(self, counts: PlanCounts, doomed: int, allowed: bool) -> None:
+    def _show_plan(self, counts: PlanCounts, doomed: int, *, allowed: bool) -> None:
         report = self._set.report
         self._add(counts)
         report.deleted = doomed if allowed else 0

@@ -132,7 +132,7 @@ class Reads:
         for attempt in range(_ATTEMPTS):
             if attempt > 1 or (attempt and searched):
                 time.sleep(_PAUSE * 2**attempt)
-            before = self._before(name, searched, anew=attempt > 0)
+            before = self._before(name, searched=searched, anew=attempt > 0)
             found = fetch(before)
             head, _ = self._indices.head(name)
             if not attempt and not searched and head.last_seq - before.last_seq > _MOST_SINCE:
@@ -150,7 +150,7 @@ class Reads:
 
         return self._alone(name, work), {}
 
-    def _before(self, name: str, searched: bool, *, anew: bool) -> SetHead:
+    def _before(self, name: str, *, searched: bool, anew: bool) -> SetHead:
         """A state of which searches certainly see everything that was applied."""
         seen = self._indices.known.get(name)
         if seen is not None and not searched and not anew:

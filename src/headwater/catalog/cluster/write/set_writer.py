@@ -42,7 +42,7 @@ class SetBusy(StoreFault):
 class Overtaken(Exception):
     """The head is no longer as we left it; `landed`: what we wrote last had been there before."""
 
-    def __init__(self, landed: bool) -> None:
+    def __init__(self, *, landed: bool) -> None:
         super().__init__(landed)
         self.landed = landed
 
@@ -217,7 +217,7 @@ class SetWriter:
             elif found.stamps[-1] != before:
                 self.head = found
                 self._compare()
-                raise Overtaken(not tried.isdisjoint(found.stamps))
+                raise Overtaken(landed=not tried.isdisjoint(found.stamps))
             # Else the same head under another primary: try again.
 
     def _look(self) -> None:
@@ -311,7 +311,7 @@ class SetWriter:
         """What cannot be while we hold the lease: have we lost it?"""
         before = self.head.stamps[-1]
         self._look()
-        return ClusterDamaged(what, where=self.name) if self.head.stamps[-1] == before else Overtaken(False)
+        return ClusterDamaged(what, where=self.name) if self.head.stamps[-1] == before else Overtaken(landed=False)
 
 
 def _busy(held: Held, seconds: float) -> str:

@@ -152,10 +152,11 @@ class DitFollower:
 
     def _look(self, positions: Mapping[Shard, ShardPosition], most: int) -> list[_Read]:
         """What each shard has beyond its position; the position moves when it is taken."""
-        return [
-            _Read(shard, position, *self.index.look(shard, position, self.resource_sets, most=most))
-            for shard, position in positions.items()
-        ]
+        reads = []
+        for shard, position in positions.items():
+            found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
+            reads.append(_Read(shard, position, found, is_full=is_full))
+        return reads
 
     def _mark(self, read: Sequence[_Read]) -> _Mark | None:
         """What could be seen long enough ago; what can be seen now is kept in mind."""
@@ -223,7 +224,7 @@ class _Mark(msgspec.Struct, frozen=True):
 class _Read:
     """What one shard has shown, beyond the position that was read before."""
 
-    def __init__(self, shard: Shard, position: ShardPosition, found: list[Found], is_full: bool = False) -> None:
+    def __init__(self, shard: Shard, position: ShardPosition, found: list[Found], *, is_full: bool = False) -> None:
         self.shard = shard
         self.position = position
         self.found = found
