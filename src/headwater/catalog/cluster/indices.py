@@ -1,4 +1,4 @@
-"""The three indices of a catalog on a search cluster: what is asked of them, in the engine's words."""
+"""The four indices of a catalog on a search cluster: what is asked of them, in the engine's words."""
 
 from __future__ import annotations
 
