@@ -111,6 +111,11 @@ def test_targets(target: bytes, expected: tuple[object, ...]) -> None:
         (b"/files/resources/..%2f..%2fsecret", 404),
         (b"/files/resources/a%00b", 404),
         (b"/files/resources/%2e%2e%2fsecret", 404),
+        (b"/files%2fchanges", 404),
+        (b"/files%2Fresourcelist.xml", 404),
+        (b"/files/changelist%2fopen.xml", 404),
+        (b"/ingest%2fdit", 404),
+        (b"/.well-known%2fresourcesync", 404),
     ],
 )
 def test_targets_that_lead_nowhere(target: bytes, status: int) -> None:

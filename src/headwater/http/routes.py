@@ -169,11 +169,15 @@ class RouteTable:
         for prefix, methods in self._set_paths:
             if rest.startswith(prefix):
                 return _match_path(methods, set_name, rest[len(prefix) :])
+        if _ENCODED_SLASH.search(rest):
+            return None
         text = unquote_to_bytes(rest).decode("utf-8", "replace")
         methods_found = self._set_exact.get(text) or _first(self._set_patterns, text)
         return None if methods_found is None else Match(methods_found, f"{set_name}/{text}", set_name)
 
     def _find_in_site(self, rest: bytes, set_name: str) -> Match | NoMatch:
+        if _ENCODED_SLASH.search(rest):  # part of a name, and no name that we have contains one (RFC 3986 2.2)
+            return NoMatch(404, "nothing is here; start at /.well-known/resourcesync")
         octets = unquote_to_bytes(rest)
         methods = self._exact.get(b"/" + octets)
         text = octets.decode("utf-8", "replace")
