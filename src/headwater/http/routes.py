@@ -156,13 +156,18 @@ class RouteTable:
         base = self._base_path
         if base and target.startswith(base) and target[len(base) : len(base) + 1] in (b"/", b""):
             target = target[len(base) :] or b"/"
-        if (methods := self._exact.get(target)) is not None:
-            return Match(methods, target[1:].decode("ascii"))
-        if not target.startswith(b"/") or _BAD_PERCENT.search(target):
-            return NoMatch(400, "not a path that can be decoded")
         first, _, rest = target[1:].partition(b"/")
         set_name = first.decode("latin-1")
-        found = self._find_in_set(set_name, rest) if set_name in self._sets else None
+        is_set = set_name in self._sets and target[:1] == b"/"
+        if is_set:
+            for prefix, methods in self._set_paths:  # nearly all resources have plain names
+                if rest.startswith(prefix) and _PLAIN(relative := rest[len(prefix) :]):
+                    return Match(methods, relative.decode("ascii"), set_name, relative)
+        if (methods_found := self._exact.get(target)) is not None:
+            return Match(methods_found, target[1:].decode("ascii"))
+        if not target.startswith(b"/") or _BAD_PERCENT.search(target):
+            return NoMatch(400, "not a path that can be decoded")
+        found = self._find_in_set(set_name, rest) if is_set else None
         return found or self._find_in_site(target[1:], set_name)
 
     def _find_in_set(self, set_name: str, rest: bytes) -> Match | NoMatch | None:
@@ -200,8 +205,6 @@ def _first(patterns: _Patterns, text: str) -> dict[str, Route] | None:
 
 
 def _match_path(methods: Methods, set_name: str, relative: bytes) -> Match | NoMatch:
-    if _PLAIN(relative):
-        return Match(methods, relative.decode("ascii"), set_name, relative)
     # A slash is never part of a name, so an encoded one is another URI than ours (RFC 3986 2.2), and so are empty
     # segments and dot segments, which no folder gives to a file.
     path = unquote_to_bytes(relative)
