@@ -1,1 +1,1 @@
-"""The source's state: one interface, its contract suite, its backends."""
+"""The source's state: one interface, its backends, dump and restore. `headwater.testing` has its contract suite."""

@@ -1,4 +1,4 @@
-"""Where a catalog lies, as one text that a configuration or a command is given: a file's path, or a cluster's URL.
+"""Catalog URLs: the text that names a catalog (a file's path, or a cluster's URL) becomes an open backend.
 
 catalog.sqlite   sqlite:/srv/catalog.sqlite
 opensearch://search1:9200,search2:9200/prefix?shards=3&replicas=1

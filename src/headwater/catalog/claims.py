@@ -1,4 +1,4 @@
-"""Who may do what only one process may do, where processes on several machines share a catalog.
+"""Distributed locks: at most one process holds a role, where processes on several machines share a catalog.
 
 A file lock tells processes of one machine apart; a catalog that others reach by network keeps claims itself. A claim
 is held as long as its holder says so often enough; nobody compares clocks of two machines.

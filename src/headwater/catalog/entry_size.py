@@ -1,4 +1,4 @@
-"""How many octets a resource or a change can take in a document: the upper bound by which pages and segments are cut.
+"""Upper bounds of the serialised size of entries, by which pages and segments are cut.
 
 The bound is of an entry as any profile writes it (`lastmod` and `datetime` both, RS-VER-20) and of a URI whose prefix
 only `publish` knows. What the strict writer would refuse is refused here, before it is in the catalog: one resource

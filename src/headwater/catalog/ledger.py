@@ -1,7 +1,7 @@
-"""What one batch of events does to a set, decided over values: places on pages, numbers and times in the log.
+"""Plans one batch of events, over values: what is written, places on pages, numbers and times in the log.
 
 Every backend asks this module and then writes down what it says, so that all give the same answers. Times are
-microseconds (see `moments`).
+microseconds (`spec/timestamps`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A whole set that comes in parts: where each resource lies again, what each change weighs, and whether all agrees.
+"""Checks the parts of a set that is restored: pages and places, sizes of changes, and whether all agrees.
 
 Every backend asks this module while it restores a set, and writes down what it says; what a dump may claim and what a
 catalog may hold is decided here alone.

@@ -1,1 +1,1 @@
-"""The HTTP face of a source: routes, responses, caches, the ingest endpoint and the server process."""
+"""The HTTP server of a source: routes, responses, caches, the ingest endpoint and the server process."""

@@ -1,4 +1,4 @@
-"""Names of documents: short ones, whatever they name."""
+"""Ids of documents on a search cluster: short ones, by digest, whatever they name."""
 
 from __future__ import annotations
 

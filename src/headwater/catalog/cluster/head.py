@@ -1,4 +1,4 @@
-"""The head of a set on a search cluster: one document that holds all of its snapshot, and what each call makes of it.
+"""The head document of a set on a search cluster: its state, pages and segments, replaced by compare-and-set.
 
 Whoever replaces the head by compare-and-set has committed. Everything else that lies in the cluster counts by its
 revision (`rev`, one more for each event): a document exists for readers only when the head says so (`valid`).

@@ -1,4 +1,4 @@
-"""The four indices of a catalog on a search cluster: what is asked of them, in the engine's words."""
+"""Requests to the four indices of a catalog on a search cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which documents tell of the same state, which of two states is the older, and what both together say: comparisons.
+"""Comparisons of DIT-ES documents: which tell of the same state, which is older, and what both say together.
 
 A state (`resource`) has no number of its own: its `lastmod`, and the `timestamp` of its storage where there is one, are
 all that tells where it belongs (DIT-A11, DIT-A13).

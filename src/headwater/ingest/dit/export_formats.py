@@ -1,4 +1,4 @@
-"""The wrappers in which documents of an index travel: search and scroll answers, lines of dumps, bulk requests.
+"""Formats that wrap documents of an index: search and scroll answers, lines of dumps, bulk requests.
 
 Pure: decoded JSON in, documents with their kind and id out. Understood are the shapes of the 1.x servers of the seed
 (`_type` tells the kind) and of present ones (`_type` is absent or `_doc`).

@@ -1,4 +1,4 @@
-"""What documents came to: counted, and what a person should know of them said."""
+"""Summary of documents that were taken: counts, and notices for a person."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ _WEB_PAGE = re.compile(
 class XmlParser:
     """Feeds expat, and knows at each moment whether it stands between two entries."""
 
-    def __init__(self, assembly: RecordBuilder, limits: ReadLimits) -> None:
-        self._assembly = assembly
+    def __init__(self, builder: RecordBuilder, limits: ReadLimits) -> None:
+        self._builder = builder
         self._limits = limits
         self._fed = 0
         self._gathered = bytearray()
@@ -56,7 +56,7 @@ class XmlParser:
             # expat 2.6 and later hold finished tokens back to stay linear; `feed` sees to that itself
             deferral(False)  # noqa: FBT003 (takes no name)
         parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._assembly.end
+        parser.EndElementHandler = self._builder.end
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartCdataSectionHandler = self._start_cdata
         parser.EndCdataSectionHandler = self._end_cdata
@@ -105,7 +105,7 @@ class XmlParser:
     def between_entries(self) -> bool:
         """Whether all that was fed is complete and what comes next stands directly below the root."""
         return (
-            self._assembly.depth == 1
+            self._builder.depth == 1
             and not self._in_cdata
             and not self._gathered
             and self._parser.CurrentByteIndex == self._fed
@@ -146,9 +146,9 @@ class XmlParser:
         line = cause.lineno + self._skipped_lines
         if final and self._blank and cause.code == _NO_ELEMENTS:
             return EmptyDocument("the document is empty")
-        if self._assembly.root is None and _WEB_PAGE.match(self._head):
+        if self._builder.root is None and _WEB_PAGE.match(self._head):
             return NotSitemap(_PAGE_MET, line=line)  # HTML as it is usually written, which XML cannot read
-        if self._assembly.root is not None and self._assembly.depth == 0:
+        if self._builder.root is not None and self._builder.depth == 0:
             # expat names this differently from one cut into pieces to the next
             return NotXml("something that is no XML follows the end of the document", line=line)
         what = pyexpat.ErrorString(cause.code)
@@ -159,16 +159,16 @@ class XmlParser:
     # -- what expat says ----------------------------------------------------------------------------------------------
 
     def _start(self, name: str, attributes: list[str]) -> None:
-        assembly = self._assembly
-        if assembly.depth == 0:
-            assembly.start(name, attributes)
+        builder = self._builder
+        if builder.depth == 0:
+            builder.start(name, attributes)
             # The root is known and its bindings with it; from here on namespaces are expat's own affair, and
             # characters matter.
             self._parser.StartNamespaceDeclHandler = None
-            self._parser.StartElementHandler = assembly.start
-            self._parser.CharacterDataHandler = assembly.text
+            self._parser.StartElementHandler = builder.start
+            self._parser.CharacterDataHandler = builder.text
             return
-        assembly.start(name, attributes)
+        builder.start(name, attributes)
 
     def _bind(self, prefix: str | None, uri: str | None) -> None:
         self._bindings[prefix] = uri

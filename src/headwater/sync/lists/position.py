@@ -1,7 +1,7 @@
 """The position: how far a destination has got with one set, and the arithmetic of times in Change Lists (DST-C, 5.2).
 
-Pure rules over values. All times are source times (DST-C8) in whole microseconds (`moments`). A *position* is a time T,
-the multiset of changes already applied exactly at T, and how much of which list has been processed.
+Pure rules over values. All times are source times (DST-C8) in whole microseconds (`source_times`). A *position* is a
+time T, the multiset of changes already applied exactly at T, and how much of which list has been processed.
 """
 
 from __future__ import annotations

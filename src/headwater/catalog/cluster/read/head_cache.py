@@ -1,4 +1,4 @@
-"""The heads that one handle knows: as it read or left them last, so that it need not ask for what it has just written.
+"""Cache of set heads: as this handle read or wrote them last, so that it need not ask for what it has just written.
 
 A head that is known is one that was committed, and perhaps no longer the newest. So it may be written over (the
 compare-and-set tells when there is a newer one), and read by whoever is content with a committed state.

@@ -1,4 +1,4 @@
-"""Claims on a search cluster: one document for each role, beside the heads of the sets.
+"""Distributed locks on a search cluster: one document for each role, beside the heads of the sets.
 
 As with the lease of a set, whoever waits takes over when the document has not changed for as long as its holder said,
 by the clock of the one who waits (`lease`). The first who waits is written down: who gives the role back and

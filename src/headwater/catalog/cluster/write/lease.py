@@ -1,4 +1,4 @@
-"""Who may write to a set, and when somebody else may: decided over values, without comparing clocks of two machines.
+"""The write lease of a set: who holds it and when it has expired, without comparing clocks of two machines.
 
 A lease is held by a token in the set's head. Whoever waits looks at the head: as long as it changes, its holder lives.
 When it has not changed for as long as the holder said, by the clock of the one who waits, the holder is overtaken. It

@@ -1,4 +1,4 @@
-"""One handle's turn at writing one set on a search cluster: waiting for the lease, keeping it, committing, giving back.
+"""The writer of one set on a search cluster: takes the lease, renews it, commits by compare-and-set, releases it.
 
 Every write of the head is a compare-and-set with a stamp of its own, so that a lost answer is found out about by
 looking. What was committed but not applied (the tail) is done again by whoever comes next.
