@@ -13,13 +13,13 @@ from tools.engines.errors import Unavailable
 
 from bench.catalog import START, clocked, event
 from bench.rows import Row, in_turns, row
-from headwater.catalog import ledger
+from headwater.catalog.batch_planning import Places
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.documents import arrival_documents
 from headwater.catalog.cluster.schema import Layout, remove
-from headwater.catalog.cluster.write.bulk_bodies import resource_bodies
+from headwater.catalog.cluster.write.fast_bodies import resource_bodies
+from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import Event, Limits
-from headwater.catalog.ledger import Places
 from headwater.storage.cluster import Access, Body, Cluster, Node
 
 LAYOUT = Layout(replicas=0)
@@ -81,9 +81,10 @@ def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
 
 def _bodies(events: list[Event]) -> list[Body]:
     """The requests that our own load sends, ready."""
-    arrivals = ledger.arrivals(Places(Limits(), {}, {}, 0), events)
+    arrivals = fast_load.arrivals(Places(Limits(), {}, {}, 0), events)
     assert arrivals is not None
-    return list(resource_bodies("s", arrival_documents("s", arrivals, 1)))
+    bodies = resource_bodies("s", arrival_documents("s", arrivals, 1))
+    return [body for body in bodies if isinstance(body, Body)]
 
 
 def _visible(catalog: ClusterCatalog) -> list[Row]:

@@ -19,11 +19,12 @@ from pathlib import Path
 from bench.rows import Row, in_turns, row
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.publish.publisher import Publisher
+from headwater.publish.plan import Refresh
+from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.site import Site
 from headwater.source.configured_source import utc_now
-from headwater.storage.folder_store import FolderStore
+from headwater.storage.objects.folder_store import FolderStore
 
 BASE = "http://localhost/data"
 FILES, QUICK_FILES = 100_000, 2_000
@@ -116,17 +117,19 @@ def _pages(count: int) -> Row:
         place = Path(name) / "catalog.sqlite"
         catalog = SqliteCatalog(place)
         store = FolderStore(Path(name) / "documents")
-        publisher = Publisher(catalog, store, Site(base_url=BASE), utc_now, render_pool=RenderPool(place))
+        publisher = Publisher(
+            catalog, store, Site(base_url=BASE), utc_now, options=PublisherOptions(render_pool=RenderPool(place))
+        )
         catalog.create("files")
         for first in range(0, count, 10_000):
             catalog.load("files", [_event(number, 0) for number in range(first, min(first + 10_000, count))])
         catalog.open("files", START)
         began = time.perf_counter()
-        everything = publisher.publish("files", START, force_pages=True)
+        everything = publisher.publish("files", START, Refresh.STALE)
         whole = time.perf_counter() - began
         catalog.record("files", [_event(number, 1) for number in range(CHANGES)], dt.datetime.now(dt.UTC))
         began = time.perf_counter()
-        done = publisher.publish("files", dt.datetime.now(dt.UTC), force_pages=True)
+        done = publisher.publish("files", dt.datetime.now(dt.UTC), Refresh.STALE)
         seconds = time.perf_counter() - began
         catalog.close()
     pages = [one for one in done.written if "resourcelist/" in one]

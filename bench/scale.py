@@ -22,7 +22,8 @@ from bench.rows import Row, row
 from bench.scale_live import BASE_URL, SEED, live_rows
 from headwater.catalog.interface import Event, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.publish.publisher import Publisher
+from headwater.publish.plan import Refresh
+from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.site import SetSettings, Site
 from headwater.simulate.resources import Filler, SyntheticResources
@@ -30,7 +31,7 @@ from headwater.simulate.settings import ChangeSettings, SourceSettings
 from headwater.simulate.simulation import Simulation
 from headwater.source.configured_source import CATALOG, DOCUMENTS, utc_now
 from headwater.spec.records import ChangeKind
-from headwater.storage.folder_store import FolderStore
+from headwater.storage.objects.folder_store import FolderStore
 
 CHANGES = 1_000
 PAGES = 2
@@ -97,7 +98,7 @@ def loaded(state: Path, size: int) -> Row | None:
     catalog = SqliteCatalog(state / CATALOG)
     load = cost(Simulation(catalog, world_of(size), ChangeSettings()).prepare)
     publisher = publisher_of(catalog, state)
-    publish = cost(lambda: publisher.publish("files", utc_now(), force_pages=True))
+    publish = cost(lambda: publisher.publish("files", utc_now(), Refresh.STALE))
     publisher.site_documents.publish_site()
     catalog.close()
     (state / "published").touch()
@@ -112,7 +113,13 @@ def loaded(state: Path, size: int) -> Row | None:
 
 def publisher_of(catalog: SqliteCatalog, state: Path) -> Publisher:
     site = Site(base_url=BASE_URL, sets=(SetSettings(name="files"),))
-    return Publisher(catalog, FolderStore(state / DOCUMENTS), site, utc_now, render_pool=RenderPool(state / CATALOG))
+    return Publisher(
+        catalog,
+        FolderStore(state / DOCUMENTS),
+        site,
+        utc_now,
+        options=PublisherOptions(render_pool=RenderPool(state / CATALOG)),
+    )
 
 
 def refreshed(state: Path, size: int, rounds: int) -> Refreshed:
@@ -122,14 +129,14 @@ def refreshed(state: Path, size: int, rounds: int) -> Refreshed:
     resources = SyntheticResources(world, "files", Filler(SEED, world.hashes))
     publisher = publisher_of(catalog, state)
     catalog.close_segment("files", utc_now())  # the open Change List is as long at every size
-    publisher.publish("files", utc_now(), force_pages=True)
+    publisher.publish("files", utc_now(), Refresh.STALE)
     found: list[tuple[Cost, Cost, Cost]] = []
     rendered = set[int]()
     for version in range(1, rounds + 1):
         events = changed(resources, size, version)
         record = cost(lambda events=events: catalog.record("files", events, utc_now()))  # type: ignore[misc]
         changes = cost(lambda: publisher.publish("files", utc_now()))
-        pages = cost(lambda: rendered.add(publisher.publish("files", utc_now(), force_pages=True).pages_rendered))
+        pages = cost(lambda: rendered.add(publisher.publish("files", utc_now(), Refresh.STALE).pages_rendered))
         found.append((record, changes, pages))
     catalog.close()
     medians = [median(column) for column in zip(*found, strict=True)]

@@ -1,16 +1,53 @@
 """Fixtures that any test may ask for, and what every test may rely on."""
 
+from __future__ import annotations
+
 import os
 import signal
+import subprocess
+from collections import Counter
+from itertools import chain, zip_longest
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+from tools.engines.engine import Engine
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts us in the background ignores Ctrl-C for us and for all that we start; tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.sharing", "tests.engines", "tests.lateness", "tests.spreading"]
+pytest_plugins = ["tests.support.engines"]
 
 settings.register_profile("on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("the same each time", settings.get_profile("on any machine"), derandomize=True)
 settings.load_profile("the same each time" if os.environ.get("HEADWATER_SAME_EXAMPLES") == "1" else "on any machine")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files in the order in which workers take them up (`--dist loadfile --no-loadscope-reorder`).
+
+    Files whose tests take long (`pytestmark = pytest.mark.long`) come first, then those with many tests. Files with
+    tests on an engine alternate with others: while one worker waits for an engine, another one computes.
+    """
+    counts = Counter(item.path for item in items)
+    long = {item.path for item in items if item.get_closest_marker("long")}
+    engine = {item.path for item in items if getattr(getattr(item, "module", None), "Engine", None) is Engine}
+    paths = sorted(counts, key=lambda path: (path not in long, -counts[path]))
+    on_engines, others = ([path for path in paths if (path in engine) is wanted] for wanted in (True, False))
+    order = {path: n for n, path in enumerate(filter(None, chain(*zip_longest(on_engines, others))))}
+    items.sort(key=lambda item: order[item.path])
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that this one starts while the test runs."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    class Process(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    return made

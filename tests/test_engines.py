@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -17,7 +16,10 @@ import pytest
 from tools.engines.engine import Engine, standing
 from tools.engines.errors import EngineFailed
 
-from tests.engines import REQUIRE
+from tests.support.engines import REQUIRE
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -27,15 +29,6 @@ def call(url: str, method: str = "GET", body: object = None, seconds: float = 60
     request = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
     with urllib.request.urlopen(request, timeout=seconds) as response:
         return json.load(response)
-
-
-def eventually(true: Callable[[], bool], seconds: float = 30) -> bool:
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_an_engine_keeps_its_data_through_stop_and_start(make_engine: Callable[..., Engine]) -> None:
@@ -103,10 +96,10 @@ def test_no_engine_outlives_its_owner(make_engine: Callable[..., Engine]) -> Non
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         group, folder = owner.stdout.readline().split()
-        assert eventually(lambda: len(members(int(group))) > 1), "it has begun to start"
+        until(lambda: len(members(int(group))) > 1, what="the start")
         owner.send_signal(signal.SIGKILL)
-    assert eventually(lambda: not members(int(group)))
-    assert eventually(lambda: not Path(folder).exists())
+    until(lambda: not members(int(group)))
+    until(lambda: not Path(folder).exists())
 
 
 def members(group: int) -> list[int]:
@@ -128,7 +121,7 @@ def test_tests_that_lack_an_engine_are_named_and_required_ones_fail(tmp_path: Pa
     environment = {"PATH": os.defpath, "HEADWATER_CACHE": str(tmp_path / "empty"), "PYTHONPATH": str(ROOT)}
     environment["PATH"] = str(tmp_path / "no-programs")
     environment |= {REQUIRE: "1"} if required else {}
-    command = [sys.executable, "-m", "pytest", "-p", "tests.engines", "-p", "no:cacheprovider", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.engines", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
     )

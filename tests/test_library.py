@@ -18,7 +18,7 @@ from tools import library
 
 import headwater
 from headwater.progress import PHASES
-from tests.sync.fake_source import Handler, Reply, Site, Source
+from tests.support.fake_source import Handler, Reply, Site, Source
 
 SOURCE = Path(headwater.__file__)
 

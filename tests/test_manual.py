@@ -6,15 +6,18 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tools.reference import PAGE, error_kinds, render
 
 from headwater.notices import NOTICES
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = {"HW-DOC-01", "HW-UND-01"}
@@ -102,12 +105,9 @@ class Scratch:
         return done.stdout
 
     def wait_until_published(self) -> None:
-        deadline = time.monotonic() + 60
-        address = f"http://127.0.0.1:{self.port}/.well-known/resourcesync"
-        ask = ["headwater", "inspect", address]
-        while subprocess.run(ask, env=self.environment, capture_output=True, check=False).returncode != 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        ask = ["headwater", "inspect", f"http://127.0.0.1:{self.port}/.well-known/resourcesync"]
+        run = partial(subprocess.run, ask, env=self.environment, capture_output=True, check=False)
+        until(lambda: run().returncode == 0)
 
     def close(self) -> None:
         for server in self.servers:

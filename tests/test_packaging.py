@@ -18,7 +18,7 @@ import pytest
 
 from headwater.cli import run
 from headwater.errors import Exit
-from tests.http.serving import until
+from tests.support.waiting import until
 
 PACKAGING = Path(__file__).parents[1] / "packaging"
 UNITS = sorted((PACKAGING / "systemd").iterdir())

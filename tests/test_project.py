@@ -1,9 +1,11 @@
 """What holds of the whole project: pins without addresses, one version, small folders, one name for one thing."""
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -18,6 +20,9 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 FAMILIES = {f"DST-{letter}" for letter in "ABCDFPQSV"}
 """Families of a destination's rules; a text may cite one as a whole."""
+
+OTHERS_NUMBERS = "AMB|DIT|DST|TIM|UTF|SHA|CRC|FNV|ISO|BSD|SSH|PDF|AGG|CVE|PEP|MD"
+"""Whose numbers may follow a hyphen in a comment: our families of rules, and names that everybody knows."""
 
 UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
@@ -102,6 +107,16 @@ def test_no_two_public_classes_have_one_name() -> None:
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
 
 
+def test_every_fast_path_has_its_flag_and_its_row() -> None:
+    """Decision 026: what it gives is measured, and it can be done without."""
+    decision = (ROOT / "docs" / "decisions" / "026-fast-paths.md").read_text("utf-8")
+    fast = [path for path in MODULES if path.stem.startswith("fast_")]
+    assert fast
+    for path in fast:
+        assert "\nIS_ON = True\n" in path.read_text("utf-8").replace("IS_ON: bool", "IS_ON"), path
+        assert f"| `{path.relative_to(SOURCE)}` | `tests/" in decision, path
+
+
 def test_every_page_that_the_code_names_exists() -> None:
     missing = []
     for path in MODULES:
@@ -111,16 +126,64 @@ def test_every_page_that_the_code_names_exists() -> None:
 
 
 def test_every_rule_that_is_cited_is_explained() -> None:
-    explained = set(re.findall(r"\b(?:RS-[A-Z]+|(?:AMB|DST)-\w+)", (ROOT / "docs" / "rules.md").read_text("utf-8")))
+    explained = set(
+        re.findall(r"\b(?:RS-[A-Z]+|DST-\d\.\d|(?:AMB|DST)-\w+)", (ROOT / "docs" / "rules.md").read_text("utf-8"))
+    )
     unexplained = []
     for path in tracked():
         if path.suffix in {".py", ".md", ".toml"}:
             text = path.read_text("utf-8", "replace")
-            cited = set(re.findall(r"\bRS-[A-Z]{2,}(?=-\d)|(?<![\w-])(?:AMB-\d+|DST-[A-Z]\d*)", text))
+            cited = set(re.findall(r"\bRS-[A-Z]{2,}(?=-\d)|(?<![\w-])(?:AMB-\d+|DST-[A-Z]\d*|DST-\d\.\d)", text))
             for first, last in re.findall(r"\bAMB-(\d+)…(\d+)", text):
                 cited |= {f"AMB-{number:02d}" for number in range(int(first), int(last) + 1)}
             unexplained += [f"{path.relative_to(ROOT)}: {rule}" for rule in sorted(cited - explained - FAMILIES)]
     assert unexplained == []
+
+
+def comments(path: Path) -> list[str]:
+    """The comments and docstrings of a module: where it cites what stands elsewhere."""
+    text = path.read_text("utf-8")
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [
+        token.string
+        for token in tokens
+        if token.type == tokenize.COMMENT
+        or (token.type == tokenize.STRING and token.string.startswith(('"""', 'r"""')))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("No event, because nothing was there (5.3).", ["5.3"]),
+        ("The last change of each (AMB-18, 5.2).", ["5.2"]),
+        ("One of the peers' own cases (OMT-3).", ["OMT-3"]),
+        ("The target of a reference (RFC 3986, 5.2.4), in UTF-8, by SHA-256.", []),
+        ("A share of the time (DST-5.3, HW-SYN-14).", []),
+    ],
+)
+def test_a_reference_without_a_document_is_seen(text: str, cited: list[str]) -> None:
+    assert unresolved(text) == cited
+
+
+def unresolved(text: str) -> list[str]:
+    """What a text refers to that no page of this project, and no document it names, could explain."""
+    numbers = [
+        number
+        for inside in re.findall(r"\(([^()]*)\)", text)
+        if "RFC" not in inside
+        for number in re.findall(r"(?:^|, )(\d\.\d)(?=$|[,;:])", inside)
+    ]
+    return numbers + re.findall(rf"(?<![\w-])(?!(?:{OTHERS_NUMBERS})-)[A-Z]{{2,4}}-\d+\b(?!\.\d)", text)
+
+
+def test_every_reference_resolves_in_the_docs() -> None:
+    """A bare number of a section, or an id of a list that is not here, sends a reader nowhere."""
+    paths = [path for path in tracked() if path.suffix == ".py" and path != Path(__file__)]
+    found = [
+        f"{path.relative_to(ROOT)}: {one}" for path in paths for text in comments(path) for one in unresolved(text)
+    ]
+    assert found == []
 
 
 def test_the_rooms_import_downwards_only() -> None:

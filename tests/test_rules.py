@@ -11,6 +11,8 @@ DST = [
     *(f"DST-A{number}" for number in range(1, 8)),
     *(f"DST-B{number}" for number in range(1, 5)),
     *(f"DST-C{number}" for number in range(1, 10)),
+    *(f"DST-4.{number}" for number in range(1, 7)),
+    *(f"DST-5.{number}" for number in range(1, 5)),
     "DST-D",
     *(f"DST-P{number}" for number in range(1, 9)),
     *(f"DST-S{number}" for number in range(1, 13)),
@@ -42,4 +44,4 @@ def test_every_test_that_the_page_names_is_there() -> None:
 def test_few_rules_have_no_test() -> None:
     """As many as there are today: who adds one without a test says so here."""
     without = [rule for family in ("AMB", "DST") for rule, (file, _, _) in rows(family).items() if not file]
-    assert len(without) <= 36
+    assert len(without) <= 37

@@ -49,7 +49,7 @@ _REPORTS = ("SyncReport", "SetReport", "CopyStatus", "AuditReport", "SetAudit", 
 NOTES = dict.fromkeys(_REPORTS, "What the fields mean: [output for programs](destination.md#output-for-programs).")
 """What is said of a name besides its own words."""
 
-_NOT_TOLD = ("self", "now", "transport", "hints")
+_NOT_TOLD = ("self", "now", "transport")
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def render() -> str:
     """The whole page."""
     parts = [
         "# The library\n",
-        "Written from the library itself by `make docs`; do not edit. Examples, which the tests run, are in the\n"
+        "Generated from the library by `make docs`; do not edit. Examples, which the tests run, are in the\n"
         "[manual](manual.md#the-library). Everything is typed (`py.typed`), and loaded when it is first used.\n"
         "Parameters that only tests and services of our own need (`now`, `transport`, `hints`) are left out.\n",
     ]

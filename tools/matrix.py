@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-EVERYTHING = ("-n", "2", "--dist", "loadfile")
+EVERYTHING = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def main(arguments: list[str]) -> int:

@@ -24,17 +24,17 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 STATUSES = {
     Exit.DONE: "Done; the copy is in sync.",
     Exit.FINDINGS: "Not in sync, or findings.",
-    Exit.USAGE: "The command line or the configuration cannot be: change the call.",
+    Exit.USAGE: "Usage error: the command line or the configuration is invalid.",
     Exit.SOURCE: "Fault of the source: unreachable, not ResourceSync, broken or hostile documents.",
-    Exit.TRANSFERS_FAILED: "Done, but some transfers failed or were held back; they are remembered and tried again.",
-    Exit.UNDETERMINED: "Undetermined: the source changed while it was looked at, or there is nothing to compare with.",
+    Exit.TRANSFERS_FAILED: "Done, but some transfers failed or were held back; they are remembered and retried.",
+    Exit.UNDETERMINED: "Undetermined: the source changed while it was read, or there is nothing to compare with.",
     Exit.STORE: "Fault of our own store: disk full, no permission, locked, written by a newer version.",
     Exit.BUG: "A bug in Headwater; the lines on standard error say how to report it.",
-    Exit.INTERRUPTED: "Interrupted (Ctrl-C). The same command carries on where this one stopped.",
+    Exit.INTERRUPTED: "Interrupted (Ctrl-C). The same command continues where this one stopped.",
 }
 OTHER_STATUSES = {
-    143: "Ended by SIGTERM, and as safe as after Ctrl-C; servers and what follows a source end with 0 then.",
-    141: "The reader of the output went away.",
+    143: "Ended by SIGTERM, as safe as Ctrl-C; servers and `--follow` end with 0 then.",
+    141: "The program that reads the output has ended.",
 }
 
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 def render() -> str:
     """The whole page."""
-    parts = ["# Reference\n", "Written from the program itself by `make docs`; do not edit.\n"]
+    parts = ["# Reference\n", "Generated from the program by `make docs`; do not edit.\n"]
     parts += ["## Commands\n", *(command_section(path) for name in COMMANDS for path in command_paths(name))]
     parts += ["## Exit statuses\n", "The same for all commands.\n", status_table()]
     parts += ["## Error codes\n", errors_introduction(), error_table()]
@@ -74,8 +74,8 @@ def status_table() -> str:
 
 def errors_introduction() -> str:
     return (
-        "Every error is told on standard error with what happened, where, the code (and the rule of the standard, if\n"
-        "one is behind it), and what to do. Codes are stable: scripts may rely on them.\n"
+        "Every error is written to standard error with what happened, where, the code (and the rule of the standard,\n"
+        "if there is one), and what to do. Codes are stable: scripts may rely on them.\n"
     )
 
 
@@ -89,7 +89,7 @@ def error_table() -> str:
 
 def notices_introduction() -> str:
     return (
-        "Said on standard error, or in the log of a server, without ending the run; `publish --json` counts them.\n"
+        "Written to standard error, or to the log of a server, without ending the run; `publish --json` counts them.\n"
         "Notices about documents and copies name the rule of the standard instead (RS-…, AMB-…, DST-…).\n"
     )
 

@@ -26,11 +26,11 @@ class Exit(IntEnum):
 
 
 class HeadwaterError(Exception):
-    """What Headwater raises: `what` happened, `where`, what to do. By this name itself only a bug of ours is told."""
+    """What Headwater raises: `what` happened, `where`, what to do. Raised as this class itself, it is a bug."""
 
     code: ClassVar[str] = "HW-000"
     exit_status: ClassVar[Exit] = Exit.BUG
-    advice: ClassVar[str] = "This is a bug in Headwater: please report it with what stands on standard error."
+    advice: ClassVar[str] = "This is a bug in Headwater: please report it with the lines on standard error."
 
     def __init__(self, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None):
         super().__init__(what)
@@ -46,7 +46,7 @@ class HeadwaterError(Exception):
 
 
 class UsageFault(HeadwaterError):
-    """The caller asked for something that cannot be: the user must change the call."""
+    """The call is invalid: the user must change it."""
 
     code = "HW-USE-01"
     exit_status = Exit.USAGE
@@ -58,11 +58,11 @@ class SourceFault(HeadwaterError):
 
     code = "HW-SRC-01"
     exit_status = Exit.SOURCE
-    advice = "Check the address in a browser; if it is right, its operator must mend it."
+    advice = "Check the address in a browser; if it is right, the source's operator must fix it."
 
 
 class Undetermined(HeadwaterError):
-    """No verdict is possible: the source changed while it was looked at, or there is nothing to compare with."""
+    """No verdict is possible: the source changed while it was read, or there is nothing to compare with."""
 
     code = "HW-UND-01"
     exit_status = Exit.UNDETERMINED
@@ -78,8 +78,8 @@ class StoreFault(HeadwaterError):
 
 
 class Interrupted(HeadwaterError):
-    """The run was told to stop and has stopped in between; nothing is half done that the next run would not finish."""
+    """The run was interrupted; the next run finishes what is incomplete."""
 
     code = "HW-INT-01"
     exit_status = Exit.INTERRUPTED
-    advice = "Run the same command again: it carries on where this one stopped."
+    advice = "Run the same command again: it continues where this one stopped."

@@ -34,7 +34,7 @@ class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
     held_back: str | None
 
 
-def publish_folder(
+def publish_folder(  # noqa: PLR0913 - a public function whose options are keywords with defaults
     files: str | os.PathLike[str],
     to: str | os.PathLike[str],
     base_url: str,
@@ -49,16 +49,19 @@ def publish_folder(
     profile: Profile = Profile.V11,
     resources: Placing = "link",
     resource_base: str | None = None,
+    dump: bool = False,
+    change_dump: bool = False,
     listener: Listener = silent,
 ) -> PublishReport:
     """Publish the folder `files` as static files below `to`, which a web server shows at `base_url`.
 
-    Call it again after changes: only what changed is read and written. `describedby` is the URL of a document about
-    the set. `state` is where the catalog is kept, instead
-    of `.headwater` below `to`; it must not be served. With `resources="none"` only documents are written, and
-    `resource_base` is the URL at which another server has the files. When all resources have vanished, or more than
-    the share `max_delete` and more than a few, their deletion is held back and said so. Raises `UsageFault` for what
-    cannot be asked for and `StoreFault` when the state or the output cannot be written.
+    Call it again after changes: only what changed is read and written. `describedby` is the URL of a document about the
+    set. `state` is the folder of the catalog, instead of `.headwater` below `to`; the web server must not serve it.
+    With `resources="none"` only documents are written, and `resource_base` is the URL at which another server has the
+    files. With `dump` and `change_dump` there are packages of all resources and of all changes as well. When all
+    resources have vanished, or more than the share `max_delete` and more than a few, their deletion is held back and
+    reported. Raises `UsageFault` for an invalid argument and `StoreFault` when the state or the output cannot be
+    written.
     """
     from headwater.source.config import SetConfig, SourceConfig
     from headwater.source.folder.scan_settings import StaticTree
@@ -78,6 +81,8 @@ def publish_folder(
         max_delete=max_delete,
         hashes=tuple(hashes),
         resource_base=resource_base,
+        dump=dump,
+        change_dump=change_dump,
     )
     kept_in = os.fspath(state) if state is not None else str(out / ".headwater")
     config = SourceConfig(state=kept_in, base_url=base_url, profile=profile, sets=(one,))
@@ -101,12 +106,13 @@ def write_file(
 ) -> int:
     """Write a document as the file `path`, whole or not at all; returns its length in octets.
 
-    It is written beside and renamed: whoever reads `path` finds what was there before or the whole new document, also
-    when it is refused, when the disk is full, and after a power loss. Raises `UsageFault` for what breaks a MUST of the
-    standard and `StoreFault` when the file cannot be written.
+    It is written under a temporary name and renamed: `path` is the old or the new document as a whole, also when the
+    document is refused, when the disk is full, and after a power loss. Raises `UsageFault` for what breaks a MUST of
+    the standard and `StoreFault` when the file cannot be written.
     """
     from headwater.storage.durable import replace_file
-    from headwater.storage.folder_store import TEMPORARY, CannotWrite
+    from headwater.storage.objects.folder_writing import TEMPORARY
+    from headwater.storage.objects.interface import CannotWrite
 
     try:
         return replace_file(Path(path), write_document(document, entries, profile), TEMPORARY)

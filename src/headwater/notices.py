@@ -27,8 +27,8 @@ def _known(code: str, meaning: str, advice: str) -> str:
 
 MIGRATED = _known(
     "HW-CAT-11",
-    "The catalog was written by an older version and has been brought to this version's schema.",
-    "Nothing; to go back to the older version, restore a copy of the file, or a dump, that it made itself.",
+    "The catalog was written by an older version and has been migrated to this version's schema.",
+    "Nothing; to go back to the older version, restore a copy of the file, or a dump, that the older version made.",
 )
 LINK_OUT = _known(
     "HW-ING-11",
@@ -37,39 +37,59 @@ LINK_OUT = _known(
 )
 LINK_LOOP = _known(
     "HW-ING-12",
-    "A symbolic link that leads to itself, or back into the folders above it, is not followed.",
+    "A symbolic link that leads to itself, or to a folder above it, is not followed.",
     "Nothing, or remove the link.",
 )
 NOT_A_FILE = _known("HW-ING-13", "A pipe, socket or device is left out.", "Nothing, or exclude it by a pattern.")
 URI_TOO_LONG = _known(
     "HW-ING-14",
-    "A file is left out, because its URI would be longer than servers and clients take.",
+    "A file is left out, because its URI would be longer than servers and clients accept.",
     "Shorten the names of the folders above it; octets outside ASCII count threefold.",
 )
 STATE_FOLDER = _known(
     "HW-ING-15",
     "A folder that holds the state of a Headwater command (named .headwater, or marked as one) is left out.",
-    "Nothing; better keep state and output outside the folders that are published.",
+    "Nothing; but keep state and output outside the published folders.",
 )
 UNREADABLE = _known(
     "HW-ING-20",
-    "A file or folder cannot be read; what is published of it stays as it is.",
+    "A file or folder cannot be read; its published state stays as it is.",
     "Give this user permission to read it, or exclude it by a pattern.",
 )
 HELD_BACK = _known(
     "HW-ING-21",
-    "Deletions are held back: everything has vanished, or more than --max-delete allows.",
-    "Look whether the folder is mounted and right; if so, consent with --max-delete 1 (max_delete in the file).",
+    "Deletions are held back: everything has vanished, or more files than --max-delete allows.",
+    "Check that the folder is mounted and right; if so, consent with --max-delete 1 (max_delete in the file).",
 )
 BEING_WRITTEN = _known(
     "HW-ING-22",
-    "A file changed while it was read; it is tried again.",
-    "Nothing; if it comes again and again, write files aside and rename them.",
+    "A file changed while it was read; it is read again.",
+    "Nothing; if this repeats, write files under a temporary name and rename them.",
+)
+VERSION_NOT_KEPT = _known(
+    "HW-ING-23",
+    "The octets of a changed file cannot be kept: the change is published, its Change Dump perhaps not.",
+    "Make room where the state folder lies, or turn change_dump off.",
+)
+CHANGE_DUMP_ANEW = _known(
+    "HW-PUB-13",
+    "The octets of a change cannot be had, so no package may cover its time: Change Dumps begin anew after it.",
+    "Find out why they were not kept (HW-ING-23), or where the resource's server is; Change Lists are whole.",
+)
+DUMP_HELD_BACK = _known(
+    "HW-PUB-14",
+    "So many resources cannot be read, or are not as recorded, that packages without them are not named.",
+    "Check that the folder is mounted and right; deletions that are held back need consent (HW-ING-21).",
+)
+VERSIONS_NOT_REMOVED = _known(
+    "HW-VER-11",
+    "Versions that nothing needs could not be removed; it is tried again after an hour.",
+    "Check the cause that the line names: permissions of the state folder, the disk.",
 )
 LEFT_OUT = _known(
     "HW-ING-50",
     "A field of a DIT-ES document cannot be read or published and was left out of the resource.",
-    "Mend what writes the documents; the notice names the field.",
+    "Fix the program that writes the documents; the notice names the field.",
 )
 MERGED = _known(
     "HW-ING-51",
@@ -78,17 +98,17 @@ MERGED = _known(
 )
 OTHER_KIND = _known(
     "HW-ING-60",
-    "Nothing of a file was taken, and it begins like one for another command.",
+    "Nothing of a file was taken; its beginning looks like a file for another command.",
     "Run the command that the note names.",
 )
 NONE_FOR_THE_SET = _known(
     "HW-ING-61",
-    "Every document of a file is of another set; none was taken.",
-    "Name the set as the documents do, with --resource-set; * takes them all.",
+    "Every document of a file belongs to another set; none was taken.",
+    "Name the set as the documents do, with --resource-set; * accepts them all.",
 )
 NO_TOKEN = _known(
     "HW-CFG-11",
-    "Fed sets have neither a token nor an index: whatever is announced to them by HTTP is refused.",
+    "Push sets have neither a token nor an index: all announcements to them by HTTP are refused.",
     "Give each a token, token_file or token_env; without a server, `headwater ingest` announces from files.",
 )
 OTHER_BASE = _known(
@@ -98,32 +118,32 @@ OTHER_BASE = _known(
 )
 LEFT_RESOURCES = _known(
     "HW-PUB-12",
-    "The output holds resources that an earlier run placed; with --resources none they are no longer kept current.",
+    "The output has resources that an earlier run placed; with --resources none they are no longer updated.",
     "Remove that folder if nothing else needs it, or publish with --resources link again.",
 )
 OLD_SETTING = _known(
     "HW-SIM-11",
     "Settings of the older simulator that mean nothing here are left out.",
-    "Nothing; docs/simulate.md lists the keys that are understood.",
+    "Nothing; docs/simulate.md lists the supported keys.",
 )
 TURN_LOST = _known(
     "HW-OWN-11",
-    "Another process has taken over the publishing of the source; this one stands by.",
-    "Nothing when that was meant; else look why this process was silent: paused, cut off from the catalog.",
+    "Another process has taken over the publishing of the source; this one is the standby.",
+    "Nothing if this was intended; else find out why this process was silent: paused, or cut off from the catalog.",
 )
 REQUEST_FAULT = _known(
     "HW-SRV-02",
     "The server's own files could not be read while a request was answered.",
-    "Look at the cause that the line names: the disk, permissions, the limit of open files.",
+    "Check the cause that the line names: the disk, permissions, the limit of open files.",
 )
 WORKER_ENDED = _known(
     "HW-SRV-03",
-    "One of several serving processes ended unasked; another one starts.",
-    "Look for the cause in the log before this line; memory is a frequent one.",
+    "One of several serving processes ended unexpectedly; another one starts.",
+    "Find the cause in the log before this line; lack of memory is a frequent one.",
 )
 LONG_URI = _known(
     "RS-DOC-19",
-    "A URI is longer than the 2,047 characters of a Sitemap; it is published all the same.",
+    "A URI is longer than the 2,047 characters of a Sitemap; it is published nevertheless.",
     "Shorten the names of the folders above it if clients refuse it.",
 )
 FOREIGN_ROBOTS = _known(

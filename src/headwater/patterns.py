@@ -25,7 +25,7 @@ _BARE_SCHEME = r"(?i:https?|ftp|file|\*):(?!//)"
 
 
 class BadPattern(UsageFault):
-    """A pattern that cannot match anything or cannot be read."""
+    """A pattern is invalid, or cannot match anything."""
 
     code: ClassVar[str] = "HW-ING-01"
     advice: ClassVar[str] = "Patterns look like *.pdf, drafts/, reports/**/*.xml; of addresses like *://cdn.example/**."

@@ -17,6 +17,7 @@ PHASES = {
     "look": "publishing: files looked at",
     "read": "publishing: files read, with their octets",
     "pages": "publishing: documents of the Resource List written",
+    "packing": "publishing: resources or changes packed, of those of one dump package or page",
     "documents": "ingesting: documents of an index read",
     "lines": "ingesting: lines of a file sent",
 }
@@ -26,7 +27,7 @@ PHASES = {
 class Progress(msgspec.Struct, frozen=True):
     """How far one phase of a long job has got: `done` of `total` units (`total` None: not known yet).
 
-    What `phase` may be stands in docs/library.md; `octets` is of content, where that is counted.
+    docs/library.md lists the values of `phase`; `octets` is of content, where that is counted.
     """
 
     phase: str
@@ -46,7 +47,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """One resource that a run has dealt with: `action` is created, adopted, updated, deleted or failed.
+    """One resource of a run: `action` is created, adopted, updated, deleted or failed.
 
     `path` is relative to the copy, `octets` what was transferred, `reason` why it failed.
     """

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections import defaultdict
+from types import SimpleNamespace
+
+import pytest
 
 from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
+from headwater.catalog.cluster.write import set_writer
 from headwater.progress import Notice, Progress
 from headwater.storage.cluster import Cluster
-from tests.catalog.clusters import Running, access, prefix
 from tests.catalog.recorder import LIMITS
+from tests.support.engines import Running, access, prefix
 
 LEASE = 1.0
 
@@ -50,3 +57,15 @@ class Ground:
     def _listen(self, event: Notice | Progress) -> None:
         if isinstance(event, Notice):
             self.notices.append(event)
+
+
+def count_pauses(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Seconds that each thread sleeps while it waits for a writer: no load of the machine makes them more."""
+    slept: dict[str, float] = defaultdict(float)
+
+    def sleep(seconds: float) -> None:
+        slept[threading.current_thread().name] += seconds
+        time.sleep(seconds)
+
+    monkeypatch.setattr(set_writer, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    return slept

@@ -1,4 +1,4 @@
-"""A small HTTP proxy before an engine, which loses requests, loses answers and says that it is busy, by chance."""
+"""A small HTTP proxy before an engine: it loses requests, loses answers, says by chance that it is busy, or is away."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ BUSY = b'{"error": {"type": "rejected_execution_exception", "reason": "full, say
 
 
 class Proxy:
-    """Between a client and the engine at `target`; `faults` counts what it did, of every kind about one in `rarity`."""
+    """Between a client and the engine at `target`; `faults` counts what it did, of every kind about one in `rarity`.
 
-    def __init__(self, target: str, seed: int, rarity: int = 12) -> None:
+    With `rarity` None it does nothing of this.
+    """
+
+    def __init__(self, target: str, seed: int, rarity: int | None = 12) -> None:
         chance = random.Random(seed)
         lock = threading.Lock()
         faults: Counter[str] = Counter()
+        self._is_away = is_away = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -27,9 +31,10 @@ class Proxy:
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 with lock:
-                    fault = {0: "request lost", 1: "answer lost", 2: "busy"}.get(chance.randrange(rarity), "")
+                    number = -1 if rarity is None else chance.randrange(rarity)
+                    fault = {0: "request lost", 1: "answer lost", 2: "busy"}.get(number, "")
                     faults[fault] += 1
-                if fault == "request lost":
+                if fault == "request lost" or is_away.is_set():
                     self.close_connection = True
                     return
                 if fault == "busy":
@@ -67,10 +72,15 @@ class Proxy:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
+    def close(self) -> None:
+        """As if the engine were killed: connections are refused, and who has one gets no more answers."""
+        self._is_away.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self.close()

@@ -12,14 +12,16 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
+from headwater.catalog.cluster.read.fast_newest import heads_mark
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Delete, NewerSchema, Unacceptable
+from headwater.catalog.faults import NewerSchema, Unacceptable
+from headwater.catalog.interface import Delete
 from headwater.errors import UsageFault
 from headwater.storage.cluster import Answer, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
 from headwater.testing.catalog import CatalogContract, machine_for
 from headwater.testing.catalog.cases import START, opened, up
-from tests.catalog.clusters import LAYOUT, ClusterBackend, access, prefix
+from tests.support.engines import LAYOUT, ClusterBackend, access, prefix
 
 RARELY = settings(
     max_examples=5, stateful_step_count=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
@@ -180,7 +182,7 @@ def test_what_not_every_copy_has_done_is_looked_at_again(stats: dict[str, int], 
             assert "local_checkpoint" in path
             return Answer(200, json.dumps(body))
 
-    mark = Indices(Told(), "p").heads_mark()  # type: ignore[arg-type]
+    mark = heads_mark(Indices(Told(), "p"))  # type: ignore[arg-type]
     assert (mark and mark.done) == done
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headwater.catalog import ledger
+from headwater.catalog import batch_planning
+from headwater.catalog.batch_planning import Log, PageFill, Place, Places, Put, Run
 from headwater.catalog.cluster.documents import (
     StoredChange,
     StoredResource,
@@ -24,10 +25,12 @@ from headwater.catalog.cluster.documents import (
     resource_operation,
     to_json,
 )
-from headwater.catalog.cluster.write.bulk_bodies import resource_bodies
-from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert
-from headwater.catalog.ledger import Log, PageFill, Place, Places, Put, Run
-from headwater.storage.cluster import SLICE_COUNT
+from headwater.catalog.cluster.write import fast_bodies
+from headwater.catalog.cluster.write.fast_bodies import resource_bodies
+from headwater.catalog.faults import Unacceptable
+from headwater.catalog.first_load import fast_load
+from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
+from headwater.storage.cluster import SLICE_COUNT, Body
 from headwater.testing.catalog.cases import METADATA, up
 from headwater.testing.catalog.model import EVENTS
 
@@ -84,30 +87,33 @@ def test_a_time_without_a_zone_is_refused() -> None:
 )
 def test_ready_requests_hold_what_single_operations_are(events: list[Upsert], entries: int, rev: int) -> None:
     try:
-        arrivals = ledger.arrivals(Places(Limits(page_entries=entries), {}, {}, 2**40), events)
+        arrivals = fast_load.arrivals(Places(Limits(page_entries=entries), {}, {}, 2**40), events)
     except Unacceptable:
         assume(False)
     assert arrivals is not None
     general = Places(Limits(page_entries=entries), {}, {}, 2**40)
-    ledger.load(general, events)
+    batch_planning.load(general, events)
     bodies = list(resource_bodies("sé", arrival_documents("sé", arrivals, rev)))
-    operations = [operation for body in bodies for operation in body.operations()]
+    operations = [operation for body in bodies if isinstance(body, Body) for operation in body.operations()]
     assert operations == [resource_operation("sé", put, rev + n) for n, put in enumerate(general.outcome().fresh)]
-    assert b"".join(operations) == b"".join(body.octets for body in bodies)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast_bodies, "IS_ON", False)
+        assert list(resource_bodies("sé", arrival_documents("sé", arrivals, rev))) == operations
+    assert b"".join(operations) == b"".join(body.octets for body in bodies if isinstance(body, Body))
 
 
 def test_a_ready_request_has_as_many_operations_as_others() -> None:
-    arrivals = ledger.arrivals(Places(Limits(), {}, {}, 0), [up(f"r{n}") for n in range(2 * SLICE_COUNT + 1)])
+    arrivals = fast_load.arrivals(Places(Limits(), {}, {}, 0), [up(f"r{n}") for n in range(2 * SLICE_COUNT + 1)])
     assert arrivals is not None
     bodies = resource_bodies("s", arrival_documents("s", arrivals, 1))
-    assert [len(body.operations()) for body in bodies] == [SLICE_COUNT, SLICE_COUNT, 1]
+    assert [len(body.operations()) for body in bodies if isinstance(body, Body)] == [SLICE_COUNT, SLICE_COUNT, 1]
 
 
 def placed(held: dict[str, Place], events: list[Event]) -> tuple[Places, Log]:
     pages = {0: PageFill(0, len(held), sum(place.weight for place in held.values()))} if held else {}
     places = Places(Limits(page_entries=4), held, pages, 10)
     log = Log(Limits(), 5, 0, Run(0, 1, 5, 0))
-    ledger.record(places, log, events, 1)
+    batch_planning.record(places, log, events, 1)
     return places, log
 
 
@@ -135,7 +141,7 @@ def test_the_log_says_what_became_of_every_resource_it_names(names: set[str], ev
 def test_a_journal_holds_what_is_overwritten_and_what_is_gone() -> None:
     held = {"a": Place(0, 0, 500), "b": Place(1, 0, 500)}
     places, _ = placed(held, [])
-    ledger.load(places, [up("a"), Delete("b"), up("c")])
+    batch_planning.load(places, [up("a"), Delete("b"), up("c")])
     journal = journal_documents("s", places.outcome(), 50)
     assert [(entry.rev, entry.redo.rev, entry.redo.uri, entry.redo.live) for entry in journal] == [
         (50, 50, "a", True),

@@ -13,7 +13,6 @@ from headwater.catalog.cluster.documents import Redo, StoredChange, StoredLocati
 from headwater.catalog.cluster.head import (
     STAMPS,
     TERM_BITS,
-    Lease,
     PageBook,
     SetHead,
     Tail,
@@ -29,15 +28,16 @@ from headwater.catalog.cluster.head import (
     valid,
 )
 from headwater.catalog.cluster.read.head_cache import KnownHeads
-from headwater.catalog.cluster.write.lease import Expired, Free, Held, Judgement, Watch, due
 from headwater.catalog.cluster.write.set_writer import Writer
-from headwater.catalog.interface import Limits, WrongPhase
+from headwater.catalog.faults import WrongPhase
+from headwater.catalog.interface import Limits
+from headwater.catalog.lease import Expired, Free, Held, HeldBy, Judgement
 from headwater.progress import silent
 from headwater.spec.records import ChangeKind
 from headwater.testing.catalog.cases import START
 
 HEAD = SetHead(resource_set="s", stamps=("0",))
-LEASE = Lease("other", 10.0)
+LEASE = HeldBy("other", 10.0)
 TAIL = Tail(rev=1, count=3, first=1, journal=False)
 CHANGES = tuple(
     StoredChange(
@@ -230,6 +230,11 @@ def test_names_of_documents_are_short_whatever_they_name() -> None:
     assert len(set(names)) == len(names)
 
 
+def a_writer() -> Writer:
+    """One that only judges."""
+    return Writer(None, lease_seconds=30, busy_seconds=60, listener=silent)  # type: ignore[arg-type]
+
+
 ME, OTHER = "me", "other"
 HELD = replace(HEAD, lease=LEASE)
 LOOKS: list[tuple[str, list[tuple[SetHead, tuple[int, int], float]], Judgement]] = [
@@ -241,7 +246,7 @@ LOOKS: list[tuple[str, list[tuple[SetHead, tuple[int, int], float]], Judgement]]
     ("silent for as long as it said", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1010)], Expired()),
     ("it has beaten since", [(HELD, (1, 1), 0), (HELD, (2, 1), 9), (HELD, (2, 1), 11)], Held(OTHER, 8, 2)),
     ("another primary counts as a beat", [(HELD, (1, 1), 0), (HELD, (1, 2), 9), (HELD, (1, 2), 11)], Held(OTHER, 8, 2)),
-    ("our own, left behind", [(replace(HEAD, lease=Lease(ME, 10)), (1, 1), 0)], Expired()),
+    ("our own, left behind", [(replace(HEAD, lease=HeldBy(ME, 10)), (1, 1), 0)], Expired()),
 ]
 
 
@@ -249,21 +254,17 @@ LOOKS: list[tuple[str, list[tuple[SetHead, tuple[int, int], float]], Judgement]]
 def test_who_waits_judges_by_its_own_clock(
     looks: list[tuple[SetHead, tuple[int, int], float]], said: Judgement
 ) -> None:
-    watch = Watch(ME)
-    assert [watch.judge(*look) for look in looks][-1] == said
+    writer = a_writer()
+    writer.token = ME
+    assert [writer.judge("s", *look) for look in looks][-1] == said
 
 
 def test_who_has_been_silent_for_long_enough_is_not_waited_for_anew() -> None:
     """Whoever only looks, while it waits for something else, has waited as well: also when it looks once too often."""
-    writer = Writer(None, lease_seconds=30, busy_seconds=60, listener=silent)  # type: ignore[arg-type]
+    writer = a_writer()
     looks = [(HELD, (1, 1), 0), (HELD, (1, 1), 9), (HELD, (1, 1), 10), (HELD, (1, 1), 10.1)]
     assert [type(writer.judge("s", *look)) for look in looks] == [Held, Held, Expired, Expired]
     assert writer.judge("s", HELD, (2, 1), 11) == Held(OTHER, 10, 0)
     assert writer.judge("t", HELD, (2, 1), 11) == Held(OTHER, 10, 0)
     assert writer.judge("s", HEAD, (3, 1), 12) == Free()
     assert writer.judge("s", HELD, (3, 1), 13) == Held(OTHER, 10, 0)
-
-
-def test_a_lease_is_renewed_when_a_third_of_it_has_passed() -> None:
-    assert not due(30, 100, 109.9)
-    assert due(30, 100, 110)

@@ -17,11 +17,13 @@ from headwater.storage.cluster_faults import ClusterBusy
 from tests.catalog.cluster_ground import Ground
 from tests.catalog.cluster_writers import WritingProcess, judge, left_by
 from tests.catalog.recorder import START
-from tests.engines import demand
+from tests.support.engines import demand
 from tests.test_engines import call, names_itself, paused_resumed_and_killed, stopped_in_order
 
+pytestmark = pytest.mark.long
+
 BATCHES = 12
-BETWEEN = "_keep 12"
+BETWEEN = "keep 12"
 """In the middle of the third batch of a load: some of its requests were answered, some were not sent."""
 
 

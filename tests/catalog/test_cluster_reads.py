@@ -12,12 +12,12 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import SetHead
-from headwater.catalog.cluster.write import batch as cluster_batch
+from headwater.catalog.cluster.write import fast_record
 from headwater.catalog.cluster.write.set_writer import SetWriter
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
 from headwater.storage.cluster_faults import ClusterUnreachable
 from headwater.testing.catalog.cases import START, at
-from tests.catalog.clusters import ClusterBackend
+from tests.support.engines import ClusterBackend
 
 URIS = [f"r{number:02}" for number in range(40)]
 SECONDS = 3.0
@@ -101,7 +101,7 @@ def test_a_reader_sees_one_state_while_changes_are_recorded(
     read: Callable[[Catalog], list[Resource]],
     most: int,
 ) -> None:
-    monkeypatch.setattr(cluster_batch, "AT_ONCE", most)
+    monkeypatch.setattr(fast_record, "MOST_EVENTS", most)
     catalog = on_opensearch.fresh()
     other = on_opensearch.again(catalog)
     catalog.create("s")

@@ -32,7 +32,9 @@ from headwater.errors import Exit
 from headwater.progress import Notice, Progress
 from headwater.storage.cluster import Access, Cluster, Node
 from headwater.storage.cluster_faults import ClusterFault, ClusterRefused, ClusterUnsafe
-from tests.catalog.clusters import prefix
+from tests.support.engines import prefix
+
+pytestmark = pytest.mark.long
 
 MANUAL = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
@@ -140,9 +142,9 @@ def live(catalog: ClusterCatalog, name: str) -> None:
     catalog.remember(name, [("new", b"memo")])
     catalog.note(name, b"note")
     catalog.close_segment(name, START + 2 * SECOND)
-    claim = catalog.claim("publish", "us")
-    assert claim.take()
-    claim.release()
+    lease = catalog.lease("publish", "us")
+    assert lease.take()
+    lease.release()
     catalog.record(name, [], START + SECOND, state=StateUpdate([StateRow("k", "a")]))
     assert catalog.rows_of(name, "k") == [StateRow("k", "a")]
     assert catalog.sets_with_rows("k").keys() <= {name, "s", "t", "u"}  # those of other tests here

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from headwater.catalog.dump import file as dump_file
 from headwater.catalog.dump.file import DamagedDump, DumpReader, DumpWriter, NewerDump, NotADump
 from headwater.catalog.dump.stream import DumpInput, written
-from headwater.catalog.interface import Contradiction, Metadata, Portable
+from headwater.catalog.faults import Contradiction
+from headwater.catalog.interface import Metadata, Portable
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.spec.records import Link
@@ -27,7 +28,7 @@ from headwater.storage.schema import Durability
 from headwater.testing.catalog.cases import SMALL, opened, up
 from headwater.testing.catalog.model import observed
 from headwater.testing.catalog.moving import STORIES, told
-from tests.examples import examples
+from tests.support.examples import examples
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 

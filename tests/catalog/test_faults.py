@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.interface import Event, Metadata, NewerSchema
+from headwater.catalog.faults import NewerSchema
+from headwater.catalog.interface import Event, Metadata
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit, StoreFault

@@ -15,9 +15,11 @@ from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind
 from headwater.storage.database import Database
 from tests.catalog.recorder import START, batch, check_rows, logged, rows
-from tests.disk import Disk, Loss
+from tests.support.disk import Disk, Loss
 
-LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "300"))
+pytestmark = pytest.mark.long
+
+LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "150"))
 """Simulated ones; set the variable for a longer siege."""
 
 LIMITS = Limits(page_entries=40, page_octets=100_000, segment_entries=70, segment_octets=60_000)

@@ -13,7 +13,9 @@ from headwater.catalog.interface import Catalog, Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.storage.schema import Durability
 from headwater.testing.catalog import CatalogContract, machine_for
-from tests.examples import examples
+from tests.support.examples import examples
+
+pytestmark = pytest.mark.long
 
 
 class SqliteBackend:

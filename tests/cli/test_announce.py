@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,10 +17,12 @@ import pytest
 
 from headwater.cli import run
 from headwater.cli.source.announce import CHANGES, DOCUMENTS, address
+from headwater.errors import Exit
 from headwater.http.ingest.endpoint import IngestLimits
 from headwater.ingest.push.events.http_sender import (
     BATCH_LINES,
     BATCH_OCTETS,
+    AnnouncementServer,
     BadAddress,
     Refused,
     Sender,
@@ -25,12 +30,13 @@ from headwater.ingest.push.events.http_sender import (
     batches,
 )
 from headwater.ingest.push.events.lines import Line
-from tests.http.announcing import OTHER, TOKEN, Fed, serving
-from tests.ingest.push_set import change, resource
+from tests.http.announcing import OTHER, TOKEN, PushServer, serving
+from tests.support.push_set import change, resource
+from tests.support.waiting import DEADLINE, until
 
 
 @pytest.fixture
-def fed(tmp_path: Path) -> Iterator[Fed]:
+def fed(tmp_path: Path) -> Iterator[PushServer]:
     with serving(tmp_path / "state", IngestLimits()) as made:
         yield made
 
@@ -47,7 +53,7 @@ def told(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[
 
 
 def test_events_of_files_are_announced_once_under_a_key(
-    fed: Fed, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    fed: PushServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     many = [{"path": f"{number}", "change": "updated"} for number in range(2 * BATCH_LINES + 10)]
     first = written(tmp_path / "a.ndjson", *many[:1_500], b"\n", {"bad": 1})
@@ -65,7 +71,7 @@ def test_events_of_files_are_announced_once_under_a_key(
 
 
 def test_documents_are_announced_however_they_lie_in_a_file(
-    fed: Fed, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    fed: PushServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hits = [{"_id": f"{n}", "_type": "resource", "_source": resource(f"{n}", 1)} for n in range(3)]
     answer = json.dumps({"hits": {"hits": hits}}, indent=2).encode()
@@ -76,7 +82,7 @@ def test_documents_are_announced_however_they_lie_in_a_file(
     assert sorted(fed.log("d")) == [("created", f"{n}") for n in range(3)]
 
 
-def test_a_load_is_announced_and_opened(fed: Fed, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_load_is_announced_and_opened(fed: PushServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     name = written(tmp_path / "a.ndjson", {"path": "a"}, {"path": "b"})
     to = ["--to", f"{fed.url}/s/changes", "--token", TOKEN, "--load"]
     assert told(capfd, "events", name, *to, "--keep-loading")[0] == 0
@@ -101,7 +107,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("options", "words"), WRONG, ids=str)
 def test_what_cannot_be_announced_is_said(
-    fed: Fed, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], words: str
+    fed: PushServer, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
     name = written(tmp_path / "a.ndjson", {"path": "a"})
     status, _, err = told(capfd, "events", name, *(one.replace("URL", fed.url) for one in options))
@@ -109,7 +115,9 @@ def test_what_cannot_be_announced_is_said(
     assert words in err
 
 
-def test_a_state_that_is_in_use_names_the_way(fed: Fed, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_state_that_is_in_use_names_the_way(
+    fed: PushServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     name = written(tmp_path / "a.ndjson", {"path": "a"})
     status, _, err = told(capfd, "events", name, "--set", "s", "--state", str(tmp_path / "state"))
     assert status == 6
@@ -183,7 +191,7 @@ def test_a_batch_is_tried_again_under_its_key_and_as_the_server_wishes() -> None
     waits: list[float] = []
     with (
         closing(Faulty(*script)) as server,
-        closing(Sender(server.url, TOKEN, "run", sleep=waits.append)) as sender,
+        closing(Sender(AnnouncementServer(url=server.url, token=TOKEN), "run", sleep=waits.append)) as sender,
     ):
         for _ in range(2):
             assert sender.send([Line(1, b"{}")]) == []
@@ -195,7 +203,10 @@ def test_a_batch_is_tried_again_under_its_key_and_as_the_server_wishes() -> None
 def test_what_does_not_pass_is_not_tried_again(status: int) -> None:
     """A redirect neither: the token is for the address that was given."""
     with closing(Faulty((status, {"location": "http://127.0.0.1:9/"}, {}))) as server:
-        with closing(Sender(server.url, TOKEN, None)) as sender, pytest.raises(Refused, match=str(status)):
+        with (
+            closing(Sender(AnnouncementServer(url=server.url, token=TOKEN), None)) as sender,
+            pytest.raises(Refused, match=str(status)),
+        ):
             sender.send([Line(1, b"{}")])
         assert server.keys == [None]
 
@@ -209,6 +220,22 @@ def test_a_server_that_does_not_come_back_is_given_up_and_the_key_is_told(
     status, _, err = told(capfd, "events", name, *to, "--key", "mine")
     assert status == Unanswered.exit_status
     assert "--key mine" in err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, Exit.INTERRUPTED)])
+def test_who_ends_it_is_told_the_key(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    """A scheduler ends by SIGTERM what a person ends by Ctrl-C: both may want to go on."""
+    busy: tuple[int, dict[str, str], object] = (503, {"retry-after": "60"}, {})
+    with closing(Faulty(*[busy] * 9)) as server:
+        command = [sys.executable, "-m", "headwater", "ingest", "events", written(tmp_path / "a.ndjson", {"path": "a"})]
+        command += ["--to", server.url, "--token", TOKEN, "--key", "mine"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            until(lambda: server.keys, what="the first request")
+            process.send_signal(number)
+            _, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == status
+    assert "0 lines: 0 taken" in err
+    assert "Run the same command again with --key mine" in err
 
 
 def test_batches_are_of_bounded_size() -> None:

@@ -17,8 +17,10 @@ from headwater.errors import Exit
 from headwater.storage.cluster import Access, Cluster, Node
 from headwater.testing.catalog.cases import opened, up
 from tests.http.announcing import OTHER, serving
-from tests.ingest.push_set import PREFIX, Fed, change, resource
-from tests.program import Done, run_here
+from tests.support.program import Done, run_here
+from tests.support.push_set import PREFIX, PushSet, change, resource
+
+pytestmark = pytest.mark.long
 
 MANY = 1_200
 """More than one batch of anything."""
@@ -31,10 +33,10 @@ def headwater(*args: object, status: int = 0, octets: bytes = b"") -> Done:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[Fed]:
-    """A fed set with a past: created, updated, deleted, linked, with fields that are unknown to us."""
+def world(tmp_path: Path) -> Iterator[PushSet]:
+    """A push set with a past: created, updated, deleted, linked, with fields that are unknown to us."""
     (tmp_path / "state").mkdir()
-    fed = Fed(tmp_path / "state")
+    fed = PushSet(tmp_path / "state")
     ln = [{"rel": "described by", "href": {"value": "m.xml", "type": "rel_path"}}]
     for start in range(0, MANY, 300):
         pairs = [(f"r/{number}", number) for number in range(start, start + 300)]
@@ -58,13 +60,13 @@ def log(catalog: Catalog, name: str = "s") -> list[tuple[str, str, Metadata]]:
     return [(one.uri, one.change.value, one.metadata) for one in catalog.changes(name)]
 
 
-def exported(world: Fed, tmp_path: Path, *options: object) -> tuple[Path, dict[str, Any]]:
+def exported(world: PushSet, tmp_path: Path, *options: object) -> tuple[Path, dict[str, Any]]:
     out = tmp_path / "documents.ndjson"
     told = headwater("catalog", "export", world.folder, "--format", "dit", "-o", out, "--json", *options).stdout
     return out, json.loads(told)
 
 
-def test_dit_a19_a_file_is_taken_again_as_the_same_set(world: Fed, tmp_path: Path) -> None:
+def test_dit_a19_a_file_is_taken_again_as_the_same_set(world: PushSet, tmp_path: Path) -> None:
     out, told = exported(world, tmp_path)
     assert told["sets"] == [{"name": "s", "resources": MANY, "changes": MANY + 3}]
     assert told["octets"] == out.stat().st_size
@@ -83,7 +85,7 @@ def test_dit_a19_a_file_is_taken_again_as_the_same_set(world: Fed, tmp_path: Pat
 
 
 @pytest.mark.parametrize("dates", ["exact", "seed"])
-def test_requests_are_taken_as_the_same_set(world: Fed, tmp_path: Path, dates: str) -> None:
+def test_requests_are_taken_as_the_same_set(world: PushSet, tmp_path: Path, dates: str) -> None:
     """In several requests to a server at work, of any size."""
     lines = headwater("catalog", "export", world.folder, "--format", "dit", "--dates", dates).stdout.splitlines(True)
     assert (b"+0000" in lines[0]) == (dates == "seed")
@@ -95,7 +97,7 @@ def test_requests_are_taken_as_the_same_set(world: Fed, tmp_path: Path, dates: s
         assert list(live(fed.source.catalog, "d")) == list(live(world.catalog))
 
 
-def test_a_load_takes_the_resources_and_logs_nothing(world: Fed, tmp_path: Path) -> None:
+def test_a_load_takes_the_resources_and_logs_nothing(world: PushSet, tmp_path: Path) -> None:
     out, _ = exported(world, tmp_path, "--url-prefix", PREFIX)
     assert f'"location":{{"value":"{PREFIX}r/0","type":"url"}}'.encode() in out.read_bytes()
     state = tmp_path / "again"
@@ -105,7 +107,7 @@ def test_a_load_takes_the_resources_and_logs_nothing(world: Fed, tmp_path: Path)
     again.close()
 
 
-def test_a_cluster_gives_the_same_lines(world: Fed, tmp_path: Path, opensearch: Engine) -> None:
+def test_a_cluster_gives_the_same_lines(world: PushSet, tmp_path: Path, opensearch: Engine) -> None:
     """DIT-A20: nothing depends on how many results a search may have; and an index of them is the same snapshot."""
     host = f"127.0.0.1:{opensearch.port}"
     headwater("catalog", "export", world.folder, "-o", tmp_path / "dump")
@@ -125,7 +127,7 @@ def test_a_cluster_gives_the_same_lines(world: Fed, tmp_path: Path, opensearch: 
     again.close()
 
 
-def test_what_cannot_be_written_is_told(world: Fed, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_told(world: PushSet, tmp_path: Path) -> None:
     catalog = SqliteCatalog(tmp_path / "odd.db")
     opened(catalog, [up("a%0Ab")])
     catalog.close()

@@ -11,7 +11,7 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.schema import remove
 from headwater.storage.cluster import Cluster
-from tests.catalog.clusters import access, prefix
+from tests.support.engines import access, prefix
 
 BASE = "https://example.org/data"
 

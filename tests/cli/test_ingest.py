@@ -15,7 +15,7 @@ import pytest
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.cli import run
-from tests.ingest.push_set import change, resource
+from tests.support.push_set import change, resource
 
 
 def lines(*values: object) -> bytes:
@@ -95,7 +95,7 @@ def test_bad_lines_are_named_and_the_others_taken(place: Place, capfd: pytest.Ca
     assert run(["ingest", "events", name, *place.options, "--dry-run"]) == 4
     assert place_is_empty(place)
     said = capfd.readouterr()
-    assert "would refuse 3" in said.out
+    assert "3 would be refused" in said.out
     assert run(["ingest", "events", name, *place.options]) == 4
     said = capfd.readouterr()
     assert "2 taken" in said.out

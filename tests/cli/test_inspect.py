@@ -17,7 +17,7 @@ from unittest import mock
 import pytest
 
 from headwater.cli import run
-from tests.spec.documents import CHANGES, EXAMPLES, LIST, url, urlset
+from tests.support.documents import CHANGES, EXAMPLES, LIST, url, urlset
 
 CHANGE_LIST = EXAMPLES / "core-1.1" / "resourcesync_ex_19.xml"
 

@@ -13,12 +13,13 @@ from headwater.cli.server_log import ServerLog
 from headwater.errors import StoreFault
 from headwater.http.access_record import AccessRecord
 from headwater.progress import Notice, Progress, of_set
-from headwater.source.publication import Publication
-from tests.http.serving import Process, request, until
+from headwater.source.events.publication import Publication
+from tests.support.serving import Process, request
+from tests.support.waiting import until
 
 KEYS = ["time", "level", "event", "code", "set", "message", "fields"]
 SERVED = AccessRecord("::1", "GET", "/s/\x1b[2J?q=\n", 200, 9, 0.0012, False)
-NEWS = Publication(name="s", first=False, resources=1_000, changes=1)
+NEWS = Publication(name="s", is_first=False, resources=1_000, first=7, last=7)
 
 
 def said(as_json: bool) -> list[str]:

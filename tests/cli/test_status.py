@@ -22,17 +22,17 @@ from headwater.errors import Exit
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
-from headwater.storage.folder_store import FolderStore
+from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.schema import Schema
 from headwater.testing.catalog.cases import START, opened, up
-from tests.http.serving import Process
-from tests.ingest.push_set import START as FED_START
-from tests.ingest.push_set import Fed, change, resource
+from tests.support.push_set import PushSet, change, resource
+from tests.support.serving import Process
+from tests.support.waiting import START as PUSH_START
 
 FIELDS = {
     "name", "phase", "resources", "last_seq", "last_at", "published", "published_seq", "changes_waiting",
     "changes_lag_seconds", "pages", "pages_stale", "pages_pending", "pages_lag_seconds", "resource_list_at",
-    "refreshed_at", "entries_octets", "segments", "open_segment",
+    "refreshed_at", "entries_octets", "segments", "open_segment", "change_dump", "resource_dump",
 }  # fmt: skip
 """Stable: docs/operations.md promises them."""
 SUMS = {
@@ -95,7 +95,7 @@ def test_the_lag_is_that_of_changes_and_not_of_pages(tmp_path: Path, capsys: pyt
 
 def test_documents_that_wait_for_their_partners_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An event without its resource, and a resource without its event; one that is recalled goes on waiting."""
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     fed.documents(change("a", "created", 1), resource("b", 1))
     fed.later(60)
     fed.documents(resource("b", 1), resource("c", 1), change("d", "created", 2), resource("d", 2))
@@ -103,14 +103,14 @@ def test_documents_that_wait_for_their_partners_are_told(tmp_path: Path, capsys:
     assert run(["status", str(tmp_path / "catalog.sqlite"), "--json"]) == Exit.DONE
     told = json.loads(capsys.readouterr().out)
     (one,) = told["unpaired"]
-    age = (dt.datetime.fromisoformat(told["time"]) - FED_START).total_seconds()
+    age = (dt.datetime.fromisoformat(told["time"]) - PUSH_START).total_seconds()
     assert one == {"set": "s", "count": 3, "oldest_seconds": pytest.approx(age)}
     assert run(["status", str(tmp_path)]) == Exit.DONE
     assert "documents that wait for their partners:\n  s: 3, the oldest for " in capsys.readouterr().out
 
 
 def test_what_has_found_its_partner_is_told_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     fed.documents(change("a", "created", 1))
     fed.later(1)
     fed.documents(resource("a", 1))

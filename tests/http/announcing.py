@@ -1,4 +1,4 @@
-"""A server of sets that are fed, on a socket of its own, and a client that announces to it."""
+"""A server of push sets, on a socket of its own, and a client that announces to it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from headwater.http.server.sockets import address_url, listen
 from headwater.ingest.push.events.line_counts import Account
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
-from tests.http.serving import DEADLINE, Answer, request
-from tests.reading import read_bytes
+from tests.support.documents import read_bytes
+from tests.support.serving import Answer, request
+from tests.support.waiting import DEADLINE
 
 TOKEN, OTHER = "t" * 32, "o" * 32
 PREFIX = "http://files.example.org/"
 
 
-class Fed:
-    """A running server of two fed sets, `s` (events) and `d` (documents), and one that nobody may feed."""
+class PushServer:
+    """A running server of two push sets, `s` (events) and `d` (documents), and one that nobody may announce to."""
 
     def __init__(self, source: Source, url: str, ingest: IngestEndpoint, app: Application) -> None:
         self.source = source
@@ -63,7 +64,9 @@ SETS = (
 
 
 @contextmanager
-def serving(state: Path, limits: IngestLimits | None = None, sets: tuple[SetConfig, ...] = SETS) -> Iterator[Fed]:
+def serving(
+    state: Path, limits: IngestLimits | None = None, sets: tuple[SetConfig, ...] = SETS
+) -> Iterator[PushServer]:
     listener = listen("127.0.0.1", 0)
     url = address_url(listener)
     config = SourceConfig(state=str(state), sets=sets, base_url=url)
@@ -79,7 +82,7 @@ def serving(state: Path, limits: IngestLimits | None = None, sets: tuple[SetConf
         source.start()
         try:
             assert ready.wait(DEADLINE)
-            fed = Fed(source, url, ingest, app)
+            fed = PushServer(source, url, ingest, app)
             log = ServerLog(fed.told, as_json=True)
 
             def announced(name: str, account: Account) -> None:

@@ -15,7 +15,8 @@ from headwater.catalog.sqlite import catalog as sqlite
 from headwater.errors import StoreFault
 from headwater.http.resources import header_cache
 from headwater.http.resources.handler import FileHandler
-from tests.http.serving import DEADLINE, Face, face, until
+from tests.support.serving import Face, face
+from tests.support.waiting import DEADLINE, settle, until
 
 COUNT = 600
 
@@ -66,7 +67,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Face]:
     files.mkdir()
     for number in range(COUNT):
         (files / f"{number:04d}.txt").write_text(f"text {number}")
-    time.sleep(0.15)  # at rest for longer than a tick, so that the tags are strong
+    settle()  # at rest for longer than a tick, so that the tags are strong
     with face(files, tmp_path / "state") as running:
         yield running
 

@@ -18,9 +18,9 @@ import pytest
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.cli import run
-from tests.http.announcing import OTHER, PREFIX, Fed, said, serving
-from tests.http.serving import until
-from tests.ingest.push_set import change, resource
+from tests.http.announcing import OTHER, PREFIX, PushServer, said, serving
+from tests.support.push_set import change, resource
+from tests.support.waiting import until
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushServer]:
     with serving(tmp_path_factory.mktemp("hostile")) as fed:
         yield fed
 
@@ -150,7 +150,7 @@ def named(case: Case, number: int) -> tuple[bytes, str]:
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: CASES[number].name)
-def test_by_http(running: Fed, number: int) -> None:
+def test_by_http(running: PushServer, number: int) -> None:
     case = CASES[number]
     body, name = named(case, number)
     replied = running.post("/ingest/dit", body, OTHER, **case.headers)
@@ -183,7 +183,7 @@ def test_by_file(tmp_path: Path, number: int, capfd: pytest.CaptureFixture[str])
     catalog.close()
 
 
-def test_a_text_that_is_too_long_for_one_is_taken_line_by_line(running: Fed) -> None:
+def test_a_text_that_is_too_long_for_one_is_taken_line_by_line(running: PushServer) -> None:
     """An opening bracket first: the lines after it are good all the same."""
     lines = b"[\n" + b"".join(
         json.dumps(change(f"long/{number}", "deleted", 1, note="x" * 900_000)).encode() + b"\n" for number in range(12)
@@ -192,13 +192,13 @@ def test_a_text_that_is_too_long_for_one_is_taken_line_by_line(running: Fed) -> 
     assert (told["rejected"], told["ignored"]) == (1, 12)
 
 
-def test_items_of_one_line_are_told_apart(running: Fed) -> None:
+def test_items_of_one_line_are_told_apart(running: PushServer) -> None:
     told: Any = said(running.post("/ingest/dit", b"[" + b",".join([b"1", R, b"{}"]) + b"]\n42\n", OTHER))["results"]
     assert [(one["line"], one.get("item")) for one in told] == [(1, 1), (1, 2), (1, 3), (2, None)]
 
 
 @pytest.mark.parametrize("cut", ["cut off", "damaged", "followed"])
-def test_a_body_that_cannot_be_unpacked_says_what_was_taken(running: Fed, cut: str) -> None:
+def test_a_body_that_cannot_be_unpacked_says_what_was_taken(running: PushServer, cut: str) -> None:
     """What came to a batch before the damage is taken; all of it may be sent again."""
     documents = (change(f"{cut}/{number}", "deleted", number) for number in range(1_100))
     lines = b"".join(json.dumps(one).encode() + b"\n" for one in documents)
@@ -207,13 +207,13 @@ def test_a_body_that_cannot_be_unpacked_says_what_was_taken(running: Fed, cut: s
     answered = running.post("/ingest/dit", body, OTHER, content_encoding="gzip")
     told: Any = said(answered)
     assert (answered.status, told["error"]["code"]) == (400, "HW-ING-55")
-    assert "send all of it again" in told["error"]["advice"]
+    assert "send all of them" in told["error"]["advice"]
     assert told["ignored"] == len(told["results"]) == 1_000
     again = said(running.post("/ingest/dit", whole, OTHER))
     assert (again["documents"], again["rejected"]) == (1_100, 0)
 
 
-def test_a_load_of_documents_into_an_open_set_is_refused(running: Fed) -> None:
+def test_a_load_of_documents_into_an_open_set_is_refused(running: PushServer) -> None:
     running.post("/ingest/dit", GOOD.replace(b'"@"', b'"opening"'), OTHER)
     answered = running.post("/ingest/dit?load", GOOD.replace(b'"@"', b'"loaded"') + b"{}", OTHER)
     results: Any = said(answered)["results"]
@@ -222,7 +222,7 @@ def test_a_load_of_documents_into_an_open_set_is_refused(running: Fed) -> None:
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["pairs", "halves"])
-def test_documents_that_several_post_at_once_are_taken_once(running: Fed, apart: bool) -> None:
+def test_documents_that_several_post_at_once_are_taken_once(running: PushServer, apart: bool) -> None:
     """DIT-A11, DIT-A12: the same pairs, or the two kinds by ways of their own, each of them twice."""
     paths = [f"at-once-{apart}/{number}" for number in range(50)]
     resources = b"".join(json.dumps(resource(path, 1)).encode() + b"\n" for path in paths)
@@ -236,7 +236,7 @@ def test_documents_that_several_post_at_once_are_taken_once(running: Fed, apart:
     assert [one.metadata.hash for one in held] == ["md5:" + "a" * 32] * 50
 
 
-def test_a_body_that_breaks_off_loses_nothing_that_was_taken(running: Fed) -> None:
+def test_a_body_that_breaks_off_loses_nothing_that_was_taken(running: PushServer) -> None:
     """And what came after it can be sent again as a whole."""
     lines = [line.replace(b'"@"', b'"broken/%d"' % number) for number in range(600) for line in (R, C)]
     body = b"\n".join(lines)

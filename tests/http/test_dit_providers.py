@@ -8,10 +8,11 @@ import pytest
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.source.config import SetConfig
-from tests.http.announcing import Fed, said, serving
-from tests.http.serving import request, until
-from tests.ingest.push_set import change, resource
-from tests.reading import read_bytes
+from tests.http.announcing import PushServer, said, serving
+from tests.support.documents import read_bytes
+from tests.support.push_set import change, resource
+from tests.support.serving import request
+from tests.support.waiting import until
 
 TOKENS = {"elsevier": "e" * 32, "springer": "p" * 32}
 
@@ -30,7 +31,7 @@ SETS = tuple(
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushServer]:
     with serving(tmp_path_factory.mktemp("providers"), sets=SETS) as fed:
         yield fed
 
@@ -39,13 +40,13 @@ def pair(path: str, name: str) -> list[object]:
     return [resource(path, 1, resource_set=name), change(path, "created", 1, resource_set=name)]
 
 
-def described(running: Fed) -> list[str]:
+def described(running: PushServer) -> list[str]:
     """The sets that the Source Description names."""
     answer = request(running.url, "/.well-known/resourcesync")
     return sorted(one.loc.rsplit("/", 2)[1] for one in read_bytes(answer.body)[1]) if answer.status == 200 else []
 
 
-def test_dit_21_each_provider_has_its_own_set(running: Fed) -> None:
+def test_dit_21_each_provider_has_its_own_set(running: PushServer) -> None:
     """DIT-21: its token opens no other set, its documents are in no other list, a bad one holds up nobody's."""
     for name, token in TOKENS.items():
         mine, others = name.title(), next(one for one in TOKENS if one != name).title()
@@ -60,7 +61,9 @@ def test_dit_21_each_provider_has_its_own_set(running: Fed) -> None:
     until(lambda: described(running) == sorted(TOKENS), what="both sets in the Source Description")
 
 
-def test_dit_20_answers_come_from_documents_that_lie_ready(running: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dit_20_answers_come_from_documents_that_lie_ready(
+    running: PushServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """DIT-20, DIT-25, DIT-26: no list is made because somebody asks for it, and who has it is told so (304)."""
     running.post("/ingest/dit", pair("cached", "Elsevier"), TOKENS["elsevier"])
     until(lambda: len(running.listed("elsevier")) == 2, what="the change")

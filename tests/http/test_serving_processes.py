@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import run
-from tests.http.serving import DEADLINE, Process, request, until
 from tests.http.test_serve import fetch
-from tests.publish.world import look
+from tests.support.published import look
+from tests.support.serving import Process, request
+from tests.support.waiting import DEADLINE, until
 
 
 @contextmanager
@@ -100,7 +101,7 @@ def test_two_publishers_do_not_share_a_state(world: tuple[Path, Path, str]) -> N
 def test_a_configuration_is_published_once(world: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     config, _folder, base = world
     assert run(["publish", str(config), "--dry-run", "--json"]) == 0
-    assert [one["new"] for one in json.loads(capsys.readouterr().out)["sets"]] == [5]
+    assert [one["created"] for one in json.loads(capsys.readouterr().out)["sets"]] == [5]
     assert run(["publish", str(config), "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["sets"]
     assert (told["set"], told["resources"]) == ("files", 5)
@@ -112,8 +113,8 @@ def test_a_configuration_is_published_once(world: tuple[Path, Path, str], capsys
     ("arguments", "said"),
     [
         (["publish"], "--files DIR is missing"),
-        (["publish", "CONFIG", "--to", "x"], "--to and CONFIG do not go together"),
-        (["publish", "CONFIG", "--watch", "--dry-run"], "--watch goes on"),
+        (["publish", "CONFIG", "--to", "x"], "--to and CONFIG exclude each other"),
+        (["publish", "CONFIG", "--watch", "--dry-run"], "--watch and --dry-run exclude"),
         (["serve", "--files", ".", "--no-publish"], "no base_url"),
     ],
 )

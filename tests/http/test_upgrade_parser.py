@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from tools.engines import java
 
-from tests.engines import REQUIRE
-from tests.http.announcing import OTHER, TOKEN, Fed, serving
-from tests.http.serving import DEADLINE, until
-from tests.ingest.push_set import change, resource
+from tests.http.announcing import OTHER, TOKEN, PushServer, serving
+from tests.support.engines import REQUIRE
+from tests.support.push_set import change, resource
+from tests.support.waiting import DEADLINE, until
 
 OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAA\r\n"
 CLIENT = Path(__file__).with_name("Announcer.java")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushServer]:
     with serving(tmp_path_factory.mktemp("offers")) as fed:
         yield fed
 
@@ -81,11 +81,11 @@ def taken(answer: tuple[int, bytes]) -> int:
     return count
 
 
-def has(fed: Fed, *names: str) -> bool:
+def has(fed: PushServer, *names: str) -> bool:
     return {uri for _, uri in fed.log()} >= set(names)
 
 
-def test_a_body_that_comes_with_an_offer_is_taken_and_the_connection_goes_on(running: Fed) -> None:
+def test_a_body_that_comes_with_an_offer_is_taken_and_the_connection_goes_on(running: PushServer) -> None:
     with Connection(running.url) as client:
         for number in range(3):
             body = lines(f"offer/{number}")
@@ -97,7 +97,7 @@ def test_a_body_that_comes_with_an_offer_is_taken_and_the_connection_goes_on(run
 
 
 @pytest.mark.parametrize("upgrade", [b"h2c", b"websocket", b"h2c, TLS/1.0", b"nonsense"])
-def test_whatever_is_offered_means_nothing(running: Fed, upgrade: bytes) -> None:
+def test_whatever_is_offered_means_nothing(running: PushServer, upgrade: bytes) -> None:
     body = lines("odd/" + upgrade.hex())
     head = post("/s/changes", len(body)).replace(b"upgrade: h2c", b"Upgrade: " + upgrade)
     with Connection(running.url) as client:
@@ -105,7 +105,7 @@ def test_whatever_is_offered_means_nothing(running: Fed, upgrade: bytes) -> None
         assert taken(client.answer()) == 1
 
 
-def test_a_body_in_pieces_or_late_or_in_chunks_is_taken_whole(running: Fed) -> None:
+def test_a_body_in_pieces_or_late_or_in_chunks_is_taken_whole(running: PushServer) -> None:
     body = lines("piece/1", "piece/2")
     head = post("/s/changes", len(body))
     with Connection(running.url) as client:
@@ -120,7 +120,7 @@ def test_a_body_in_pieces_or_late_or_in_chunks_is_taken_whole(running: Fed) -> N
         assert taken(client.answer()) == 2
 
 
-def test_who_waits_to_be_asked_for_the_body_is_asked(running: Fed) -> None:
+def test_who_waits_to_be_asked_for_the_body_is_asked(running: PushServer) -> None:
     body = lines("expected")
     with Connection(running.url) as client:
         client.send(post("/s/changes", len(body), b"expect: 100-continue"))
@@ -132,7 +132,7 @@ def test_who_waits_to_be_asked_for_the_body_is_asked(running: Fed) -> None:
         assert taken(client.answer() if status[0] == 100 else status) == 1
 
 
-def test_requests_with_and_without_an_offer_may_be_pipelined(running: Fed) -> None:
+def test_requests_with_and_without_an_offer_may_be_pipelined(running: PushServer) -> None:
     body = lines("pipe")
     plain = post("/s/changes", len(body)).replace(OFFER, b"") + body
     get = b"GET /none HTTP/1.1\r\nhost: x\r\n" + OFFER + b"\r\n"
@@ -148,7 +148,7 @@ def test_requests_with_and_without_an_offer_may_be_pipelined(running: Fed) -> No
     [(b"1.1", b"close, Upgrade, HTTP2-Settings"), (b"1.1", b"Upgrade, close"), (b"1.0", b"Upgrade, HTTP2-Settings")],
 )
 def test_who_offers_and_wants_the_connection_closed_is_answered(
-    running: Fed, version: bytes, connection: bytes
+    running: PushServer, version: bytes, connection: bytes
 ) -> None:
     def of(head: bytes) -> bytes:
         return head.replace(b"HTTP/1.1", b"HTTP/" + version).replace(b"Upgrade, HTTP2-Settings", connection)
@@ -165,7 +165,7 @@ def test_who_offers_and_wants_the_connection_closed_is_answered(
         assert client.answer()[0] == 0
 
 
-def test_documents_come_with_an_offer_too(running: Fed) -> None:
+def test_documents_come_with_an_offer_too(running: PushServer) -> None:
     body = b"".join(json.dumps(one).encode() + b"\n" for one in (resource("o", 1), change("o", "created", 1)))
     with Connection(running.url) as client:
         client.send(post("/ingest/dit", len(body), token=OTHER) + body)
@@ -173,7 +173,7 @@ def test_documents_come_with_an_offer_too(running: Fed) -> None:
     assert running.log("d") == [("created", "o")]
 
 
-def test_the_head_that_comes_twice_is_bounded_as_any_other(running: Fed) -> None:
+def test_the_head_that_comes_twice_is_bounded_as_any_other(running: PushServer) -> None:
     with Connection(running.url) as client:
         client.send(post("/s/changes", 5, b"x: " + b"a" * 70_000))
         assert client.answer()[0] == 400
@@ -229,7 +229,7 @@ def _jdk() -> Path:
     pytest.skip(f"no real search engine: {words}")
 
 
-def test_announcements_of_a_java_client_are_taken(running: Fed) -> None:
+def test_announcements_of_a_java_client_are_taken(running: PushServer) -> None:
     """`java.net.http.HttpClient` as it is out of the box: it offers h2c with every request."""
     command = [str(_jdk() / "bin" / "java"), "-Xshare:auto", "-XX:TieredStopAtLevel=1", str(CLIENT)]
     ended = subprocess.run(

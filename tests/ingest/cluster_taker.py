@@ -1,4 +1,4 @@
-"""A process that takes one submission with a key into a fed set on a cluster, and can be held at steps of its work.
+"""A process that takes one submission with a key into a push set on a cluster, and can be held at steps of its work.
 
     python -m tests.ingest.cluster_taker PLACE KEY [STEP ...]
 

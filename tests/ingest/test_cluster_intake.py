@@ -16,10 +16,9 @@ from tools.engines.engine import Engine
 from headwater.errors import HeadwaterError
 from headwater.ingest.push.events.submission import BadKey, Submission
 from headwater.ingest.push.feed import Feed
-from tests.bars import in_time, within
-from tests.catalog.cluster_ground import Ground
-from tests.http.serving import until
+from tests.catalog.cluster_ground import Ground, count_pauses
 from tests.ingest.cluster_taker import MANY, fed, lines_of, submit
+from tests.support.waiting import until
 
 
 class Taker:
@@ -129,29 +128,17 @@ def test_what_a_process_does_that_was_paused_happens_once(ground: Ground, step: 
         assert sorted(one.uri for one in log) == sorted(uri for key in told for uri in lines_of(key))
 
 
-def test_what_a_killed_process_held_is_waited_for_once(opensearch: Engine) -> None:
+def test_what_a_killed_process_held_is_waited_for_once(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had the lease to write to the set: others wait for that, and take the whole."""
-
-    def attempt(_number: int) -> None:
-        ground = Ground(opensearch)
-        try:
-            _waited_for_once(ground)
-        finally:
-            ground.remove()
-
-    in_time(attempt)
-
-
-def _waited_for_once(ground: Ground) -> None:
+    slept = count_pauses(monkeypatch)
     place = ground.place.replace("lease_seconds=1.0", "lease_seconds=4")
-    with ExitStack() as stack:
-        feed = stack.enter_context(fed(place))
+    with fed(place) as feed:
         feed.open()
         taker = Taker(place, "many", ["commit"])
         assert taker.word() == "held"
         taker.close()
-        with within(7.5, "to wait for a lease of 4 s"):
-            assert persistently(feed, "many") == list(range(1, MANY + 1))
+        assert persistently(feed, "many") == list(range(1, MANY + 1))
+    assert 3 < max(slept.values()) < 7
 
 
 def test_a_key_that_was_used_takes_no_other_body(ground: Ground) -> None:

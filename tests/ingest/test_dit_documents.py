@@ -177,6 +177,10 @@ def test_what_describes_and_cannot_be_read_is_left_out_and_said(fields: dict[str
     assert all(len(one) < 400 for one in read.remarks)
 
 
+def test_a_time_that_is_none_is_named() -> None:
+    assert resource(lastmod="yesterday").remarks == ("lastmod is not a time: 'yesterday'",)
+
+
 REFUSED = [
     [],
     "text",

@@ -22,8 +22,9 @@ from headwater.ingest.push.dit_memo import read_note
 from headwater.ingest.push.resource_locations import Location, Locations
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.uris import quote_path
-from tests.examples import examples
-from tests.ingest.push_set import PREFIX, START, Fed, change, resource
+from tests.support.examples import examples
+from tests.support.push_set import PREFIX, PushSet, change, resource
+from tests.support.waiting import START
 
 EXACT, SEED = Manner(), Manner(seed_dates=True)
 MD5, SHA = "a" * 32, "b" * 64
@@ -137,14 +138,14 @@ def test_a_name_that_no_path_can_say_is_not_lost_but_refused(uri: str) -> None:
 # There and back
 
 
-class World:
+class SetAndItsExport:
     """A set with a past, and one that takes what is written of it."""
 
     def __init__(self, folder: Path, *, loading: bool) -> None:
         for name in ("one", "two"):
             (folder / name).mkdir()
-        self.one = Fed(folder / "one", loading=loading)
-        self.two = Fed(folder / "two")
+        self.one = PushSet(folder / "one", loading=loading)
+        self.two = PushSet(folder / "two")
 
     def close(self) -> None:
         self.one.close()
@@ -227,7 +228,7 @@ FIELDS = st.fixed_dictionaries(
 STEPS = st.lists(st.tuples(st.sampled_from(["created", "updated", "deleted"]), NAMES, FIELDS), max_size=14)
 
 
-def live_through(fed: Fed, steps: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
+def live_through(fed: PushSet, steps: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
     """Let a harvester post what it does, many events within one second."""
     for kind, path, fields in steps:
         fed.later(0.25)
@@ -249,7 +250,7 @@ def test_dit_a19_what_is_written_and_taken_again_is_the_same_set(
 ) -> None:
     """The same resources with all they state and their unknown fields, the same changes in the same order (DIT-A13)."""
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), loading=True)
+        world = SetAndItsExport(Path(folder), loading=True)
         if loaded:
             world.one.documents(*(resource(path, 0, **fields) for _, path, fields in loaded))
         world.one.feed.open()
@@ -266,7 +267,7 @@ def test_dit_a19_what_is_written_and_taken_again_is_the_same_set(
 
 def test_a_set_may_change_while_it_is_written(tmp_path: Path) -> None:
     """Whatever moment a change falls into, whoever takes the lines in their order ends with the set as it is."""
-    world = World(tmp_path, loading=True)
+    world = SetAndItsExport(tmp_path, loading=True)
     world.one.documents(*(resource(f"r{number}", 1) for number in range(5)))
     world.one.feed.open()
     live_through(world.one, [("updated", "r1", {}), ("created", "n", {}), ("updated", "r2", {"length": 1})])
@@ -284,7 +285,7 @@ def test_a_set_may_change_while_it_is_written(tmp_path: Path) -> None:
 
 def test_a_large_set_is_written_in_bounded_pieces(tmp_path: Path) -> None:
     """Beyond the batches in which it is read: each resource and each change once."""
-    fed = Fed(tmp_path, loading=True)
+    fed = PushSet(tmp_path, loading=True)
     fed.catalog.create("s")
     metadata = Metadata(length=1)
     fed.catalog.load("s", [Upsert(f"l{number:05d}", metadata) for number in range(2_500)])
@@ -300,7 +301,7 @@ def test_a_large_set_is_written_in_bounded_pieces(tmp_path: Path) -> None:
 
 
 def test_a_set_that_is_loading_is_written_as_far_as_it_is(tmp_path: Path) -> None:
-    fed = Fed(tmp_path, loading=True)
+    fed = PushSet(tmp_path, loading=True)
     fed.documents(resource("a", 1))
     (line,) = Harvest(name="s").lines(fed.catalog, EXACT)
     assert "timestamp" not in json.loads(line)
@@ -308,7 +309,7 @@ def test_a_set_that_is_loading_is_written_as_far_as_it_is(tmp_path: Path) -> Non
 
 
 def test_dit_a19_unknown_fields_are_renewed_without_an_event(tmp_path: Path) -> None:
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     fed.documents(resource("a", 1, licence="CC0"), change("a", "created", 1))
     fed.documents(resource("a", 1, licence="CC-BY", note=None))
     fed.settle()

@@ -18,7 +18,7 @@ from headwater.ingest.dit.index.shard_positions import ShardPosition, read_posit
 from headwater.ingest.dit.index.shard_reader import BadIndex, Index, OddAnswer, fitting
 from headwater.progress import Notice
 from headwater.storage.cluster import Access, Answer, Cluster, Node
-from tests.ingest.push_set import Fed, change, resource
+from tests.support.push_set import PushSet, change, resource
 
 MAPPINGS = {
     "modern": {
@@ -81,7 +81,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     made.close()
 
 
-def followed(fed: Fed, harvester: Harvester) -> DitFollower:
+def followed(fed: PushSet, harvester: Harvester) -> DitFollower:
     return DitFollower(fed.feed, Index(harvester.cluster, harvester.name), frozenset({"s"}))
 
 
@@ -92,7 +92,7 @@ def test_dit_03_the_snapshot_then_what_happens_once_each(cluster: Cluster, tmp_p
         harvester.post(resource(f"r{number}", number), change(f"r{number}", "created", number))
     harvester.post(resource("r0", 100, "b"), change("r0", "updated", 100), resource("other", 1, resource_set="x"))
     harvester.refresh()
-    fed = Fed(tmp_path, loading=True)
+    fed = PushSet(tmp_path, loading=True)
     assert followed(fed, harvester).poll() == 121  # the one of another set is not even sent
     assert (len(fed.state()), fed.log(), fed.feed.is_open) == (60, [], True)
     before = harvester.content()
@@ -130,7 +130,7 @@ def test_dit_a20_more_than_ten_thousand_resources_of_one_set(cluster: Cluster, t
         ]
         cluster.ask("POST", f"/{harvester.name}/_bulk", b"\n".join([*lines, b""]))
     harvester.refresh()
-    fed = Fed(tmp_path, loading=True)
+    fed = PushSet(tmp_path, loading=True)
     assert followed(fed, harvester).poll() == count
     assert (fed.catalog.state("s").count, fed.log()) == (count, [])
     fed.close()
@@ -140,7 +140,7 @@ def test_late_and_same_second_documents_are_neither_lost_nor_doubled(cluster: Cl
     """DIT-A6: changes with times from long ago arrive at any moment, many in one second, some sent twice."""
     harvester = Harvester(cluster, "harvest-two", "dynamic", 3)
     chance = random.Random(7)
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     wanted: list[str] = []
     for _round in range(8):
         for _ in range(12):
@@ -166,7 +166,7 @@ def test_dit_a11_an_audit_repairs_what_no_document_told(cluster: Cluster, tmp_pa
     harvester = Harvester(cluster, "harvest-three", "dynamic", 2)
     harvester.post(*(resource(f"r{number}", number) for number in range(40)))
     harvester.refresh()
-    fed = Fed(tmp_path, loading=True)
+    fed = PushSet(tmp_path, loading=True)
     follower = followed(fed, harvester)
     follower.poll()
     assert audit(follower, 0.2) == Audited(resources=40, repaired=0, deleted=0, held_back=None)
@@ -193,7 +193,7 @@ def test_dit_a11_an_audit_repairs_what_no_document_told(cluster: Cluster, tmp_pa
 def test_dit_a11_an_audit_believes_the_snapshot(cluster: Cluster, tmp_path: Path) -> None:
     """DIT-03, DIT-04: also where a change says more than came of it, once that is long ago."""
     harvester = Harvester(cluster, "harvest-mismatch", "modern", 1)
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     for path in ("kept", "other"):
         harvester.post(resource(path, 5), change(path, "created", 5))
     harvester.post(
@@ -221,7 +221,7 @@ def test_a_set_asks_for_its_own_documents_where_the_engine_can_tell(
     harvester = Harvester(cluster, f"harvest-sets-{mapping}", mapping, 2)
     long = "x" * 300  # more than engines index of a text by themselves
     names = frozenset({"s", long})
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     for start in range(0, 40, 20):
         for number in range(start, start + 20):
             name = ("s", "other", long, None)[number % 4]
@@ -240,7 +240,7 @@ def test_a_set_asks_for_its_own_documents_where_the_engine_can_tell(
 def test_documents_of_others_are_passed_over(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.ingest.dit.index.shard_positions.WINDOW", 20)
     harvester = Harvester(cluster, "harvest-passed", "modern", 1)
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     harvester.post(resource("a", 1), change("a", "created", 1))
     harvester.post(*(resource(f"o{number}", 1, resource_set="other") for number in range(50)))
     harvester.refresh()
@@ -260,7 +260,7 @@ def test_documents_of_others_are_passed_over(cluster: Cluster, tmp_path: Path, m
 def test_an_index_without_documents_is_an_empty_snapshot(cluster: Cluster, tmp_path: Path) -> None:
     """What comes into it later is news."""
     harvester = Harvester(cluster, "harvest-empty", "none", 2)
-    fed = Fed(tmp_path, loading=True)
+    fed = PushSet(tmp_path, loading=True)
     follower = followed(fed, harvester)
     assert (follower.poll(), fed.feed.is_open) == (0, True)
     assert audit(follower, 0.2).resources == 0
@@ -299,7 +299,7 @@ def test_odd_documents_of_an_index_hold_up_no_good_one(cluster: Cluster, tmp_pat
         cluster.ask("POST", f"/{harvester.name}/_doc", msgspec.json.encode(odd))
         harvester.post(resource(f"r{number}", 1), change(f"r{number}", "created", 1))
     harvester.refresh()
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     told: list[object] = []
     follower = DitFollower(fed.feed, Index(cluster, harvester.name), frozenset({"s"}), listener=told.append)
     while follower.poll():
@@ -363,7 +363,7 @@ def test_settings_that_are_none_are_the_server_s_fault(body: str) -> None:
 
 
 def test_documents_that_are_none_are_refused_and_passed(tmp_path: Path) -> None:
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     hits = [
         {"_seq_no": 0, "_id": "1", "_source": {"location": 7}},
         {"_seq_no": 1, "_id": "2", "_source": resource("a", 1)},
@@ -426,7 +426,7 @@ def test_an_index_is_not_told_the_credentials_of_the_catalog() -> None:
 
 def test_an_audit_deletes_nothing_that_was_announced_meanwhile(tmp_path: Path) -> None:
     """Between the list of what is missing and its deletion others may record (the index was only late)."""
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     fed.events({"path": "a"}, {"path": "b"})
     fed.events({"path": "b", "change": "updated"})
     _delete(fed.feed, ["a", "b", "c"], 2)

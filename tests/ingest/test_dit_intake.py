@@ -14,19 +14,20 @@ from headwater.ingest.dit.submission import DitSubmission
 from headwater.ingest.push.dit_memo import read_note
 from headwater.ingest.push.events.submission import SubmissionLimits, TooManyLines
 from headwater.progress import Notice
-from tests.ingest.push_set import PREFIX, START, Fed, at, change, resource
+from tests.support.push_set import PREFIX, PushSet, at, change, resource
+from tests.support.waiting import START
 
 A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
 
 
 @pytest.fixture
-def fed(tmp_path: Path) -> Iterator[Fed]:
-    made = Fed(tmp_path)
+def fed(tmp_path: Path) -> Iterator[PushSet]:
+    made = PushSet(tmp_path)
     yield made
     made.close()
 
 
-def test_dit_02_an_event_is_two_documents_and_one_change(fed: Fed) -> None:
+def test_dit_02_an_event_is_two_documents_and_one_change(fed: PushSet) -> None:
     """DIT-02, DIT-A13: what the change does not say is taken from the resource."""
     taken = fed.documents(resource("a", 1), change("a", "created", 1))
     assert [(one.status, one.seq) for one in taken.outcomes] == [(200, 1), (200, 1)]
@@ -37,7 +38,7 @@ def test_dit_02_an_event_is_two_documents_and_one_change(fed: Fed) -> None:
     assert fed.settle() == 0
 
 
-def test_dit_a3_a_change_gets_the_time_that_it_states(fed: Fed) -> None:
+def test_dit_a3_a_change_gets_the_time_that_it_states(fed: PushSet) -> None:
     """Where that leaves the order: not before what was published, never in the future; `timestamp` stands in."""
     fed.later(60)
     fed.documents(resource("a", 20), change("a", "created", 20), resource("b", 20), change("b", "created", 20))
@@ -53,7 +54,7 @@ def test_dit_a3_a_change_gets_the_time_that_it_states(fed: Fed) -> None:
 
 
 @pytest.mark.parametrize("state_first", [True, False])
-def test_dit_a11_two_posts_are_joined_whichever_comes_first(fed: Fed, state_first: bool) -> None:
+def test_dit_a11_two_posts_are_joined_whichever_comes_first(fed: PushSet, state_first: bool) -> None:
     pair = [resource("a", 1), change("a", "created", 1)]
     first, second = pair if state_first else reversed(pair)
     assert fed.documents(first).outcomes[0].status == 202
@@ -65,7 +66,7 @@ def test_dit_a11_two_posts_are_joined_whichever_comes_first(fed: Fed, state_firs
     assert fed.settle() == 0
 
 
-def test_dit_a11_a_resource_alone_is_applied_in_the_end_and_its_late_change_is_not_logged_again(fed: Fed) -> None:
+def test_dit_a11_a_resource_alone_is_applied_in_the_end_and_its_late_change_is_not_logged_again(fed: PushSet) -> None:
     fed.documents(resource("a", 1))
     assert fed.settle(6) == 1
     assert fed.log() == [("created", "a")]
@@ -77,7 +78,7 @@ def test_dit_a11_a_resource_alone_is_applied_in_the_end_and_its_late_change_is_n
     assert fed.log() == [("created", "a"), ("updated", "a")]
 
 
-def test_dit_a13_a_change_alone_states_nothing_that_may_be_false(fed: Fed) -> None:
+def test_dit_a13_a_change_alone_states_nothing_that_may_be_false(fed: PushSet) -> None:
     fed.documents(resource("a", 1), change("a", "created", 1))
     fed.documents(change("a", "updated", 5))
     assert fed.settle(6) == 1
@@ -89,7 +90,7 @@ def test_dit_a13_a_change_alone_states_nothing_that_may_be_false(fed: Fed) -> No
     assert [kind for kind, uri in fed.log() if uri == "b"] == ["created", "updated"]
 
 
-def test_dit_a14_every_change_is_logged_in_the_order_of_its_time(fed: Fed) -> None:
+def test_dit_a14_every_change_is_logged_in_the_order_of_its_time(fed: PushSet) -> None:
     """DIT-A3, DIT-A6, DIT-A14: by datetime, then arrival; never grouped by kind, never collapsed."""
     fed.documents(
         change("a", "updated", 3),
@@ -110,7 +111,7 @@ def test_dit_a14_every_change_is_logged_in_the_order_of_its_time(fed: Fed) -> No
     assert fed.state() == {"a": B}
 
 
-def test_dit_a12_what_really_happened_is_logged_and_the_same_only_once(fed: Fed) -> None:
+def test_dit_a12_what_really_happened_is_logged_and_the_same_only_once(fed: PushSet) -> None:
     fed.documents(change("a", "updated", 1), resource("a", 1), change("gone", "deleted", 1))
     assert fed.log() == [("created", "a")]
     again = fed.documents(change("a", "updated", 1), change("a", "updated", 1), resource("a", 1))
@@ -120,7 +121,7 @@ def test_dit_a12_what_really_happened_is_logged_and_the_same_only_once(fed: Fed)
     assert fed.log() == [("created", "a"), ("updated", "a")]
 
 
-def test_a_late_change_is_logged_and_undoes_nothing(fed: Fed) -> None:
+def test_a_late_change_is_logged_and_undoes_nothing(fed: PushSet) -> None:
     fed.documents(resource("a", 9, "b"), change("a", "created", 9))
     fed.documents(change("a", "updated", 5), change("a", "deleted", 4))
     fed.settle()
@@ -132,7 +133,7 @@ def test_a_late_change_is_logged_and_undoes_nothing(fed: Fed) -> None:
     assert fed.state() == {}, "what is older than a deletion brings nothing back"
 
 
-def test_a_clock_that_runs_ahead_or_back_costs_no_update(fed: Fed) -> None:
+def test_a_clock_that_runs_ahead_or_back_costs_no_update(fed: PushSet) -> None:
     future = {"datetime": "9999-12-31T23:59:59+0000"}
     fed.documents(resource("a", 1), change("a", "created", 1, **future))
     fed.later(60)
@@ -144,7 +145,7 @@ def test_a_clock_that_runs_ahead_or_back_costs_no_update(fed: Fed) -> None:
     assert len(fed.log()) == 3
 
 
-def test_dit_a9_documents_of_one_uri_are_merged_with_a_warning(fed: Fed) -> None:
+def test_dit_a9_documents_of_one_uri_are_merged_with_a_warning(fed: PushSet) -> None:
     one = resource("a", 1, mime=None)
     other = resource("a", 1, length=None, location={"value": "/srv/data/a", "type": "abs_path"})
     taken = fed.documents(one, other, change("a", "created", 1))
@@ -154,20 +155,20 @@ def test_dit_a9_documents_of_one_uri_are_merged_with_a_warning(fed: Fed) -> None
     assert fed.settle() == 0
 
 
-def test_dit_a10_a_document_that_leads_outside_is_refused_and_blocks_no_other(fed: Fed) -> None:
+def test_dit_a10_a_document_that_leads_outside_is_refused_and_blocks_no_other(fed: PushSet) -> None:
     bad = resource("../../etc/passwd", 1)
     taken = fed.documents(bad, resource("a", 1), change("a", "created", 1))
     assert [(one.line, one.status) for one in taken.outcomes] == [(1, 422), (2, 200), (3, 200)]
     assert fed.state() == {"a": A}
 
 
-def test_dit_a19_unknown_fields_are_kept_beside_the_resource(fed: Fed) -> None:
+def test_dit_a19_unknown_fields_are_kept_beside_the_resource(fed: PushSet) -> None:
     fed.documents(resource("a", 1, licence="CC0"), change("a", "created", 1))
     (held,) = fed.catalog.resources("s")
     assert read_note(held.memo).kept == b'{"licence":"CC0"}'
 
 
-def test_dit_24_links_of_documents_are_resolved_and_given_back(fed: Fed) -> None:
+def test_dit_24_links_of_documents_are_resolved_and_given_back(fed: PushSet) -> None:
     ln = [{"rel": "described by", "href": {"value": "a.xml", "type": "rel_path"}, "mime": "text/xml"}]
     fed.documents(resource("a.pdf", 1, ln=ln), change("a.pdf", "created", 1))
     fed.documents(resource("a.xml", 1), change("a.xml", "created", 1))
@@ -180,7 +181,7 @@ def test_dit_24_links_of_documents_are_resolved_and_given_back(fed: Fed) -> None
     assert fed.settle() == 0
 
 
-def test_dit_24_a_resource_that_describes_itself_is_no_news_when_it_comes_again(fed: Fed) -> None:
+def test_dit_24_a_resource_that_describes_itself_is_no_news_when_it_comes_again(fed: PushSet) -> None:
     own = resource("a", 1, ln=[{"rel": "describedby", "href": {"value": "a", "type": "rel_path"}}])
     fed.documents(own, change("a", "created", 1))
     fed.documents(own)
@@ -188,7 +189,7 @@ def test_dit_24_a_resource_that_describes_itself_is_no_news_when_it_comes_again(
     assert fed.log() == [("created", "a")]
 
 
-def test_dit_24_a_change_without_its_resource_leaves_what_belongs_together_linked(fed: Fed) -> None:
+def test_dit_24_a_change_without_its_resource_leaves_what_belongs_together_linked(fed: PushSet) -> None:
     fed.documents(described_by("a.pdf", 1), change("a.pdf", "created", 1))
     fed.documents(change("a.xml", "created", 2))
     fed.settle()
@@ -200,7 +201,7 @@ def test_dit_24_a_change_without_its_resource_leaves_what_belongs_together_linke
     assert links_of(fed) == {"a.pdf": [], "a.xml": []}
 
 
-def test_dit_24_what_is_said_while_a_resource_waits_counts(fed: Fed) -> None:
+def test_dit_24_what_is_said_while_a_resource_waits_counts(fed: PushSet) -> None:
     fed.documents(resource("a.xml", 2))
     fed.documents(described_by("a.pdf", 1), change("a.pdf", "created", 1))
     fed.settle()
@@ -215,7 +216,7 @@ def described_by(path: str, second: float) -> dict[str, object]:
     return resource(path, second, ln=[{"rel": "described by", "href": {"value": "a.xml", "type": "rel_path"}}])
 
 
-def links_of(fed: Fed) -> dict[str, list[tuple[str, str]]]:
+def links_of(fed: PushSet) -> dict[str, list[tuple[str, str]]]:
     return {
         one.uri: [(link.rel, link.href.removeprefix(PREFIX)) for link in one.metadata.links]
         for one in fed.catalog.resources("s")
@@ -223,7 +224,7 @@ def links_of(fed: Fed) -> dict[str, list[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize("lastmod", ["2026", "2026-01-01", "2026-01-01T00:00Z", "0001-01-01T00:00:00Z", None])
-def test_dit_a5_odd_times_wait_for_their_partner_too(fed: Fed, lastmod: str | None) -> None:
+def test_dit_a5_odd_times_wait_for_their_partner_too(fed: PushSet, lastmod: str | None) -> None:
     fed.documents(resource("a", 1, lastmod=lastmod))
     fed.documents(change("a", "created", 1, lastmod=lastmod))
     assert (fed.log(), fed.state()) == ([("created", "a")], {"a": A})
@@ -233,7 +234,7 @@ def test_dit_a5_odd_times_wait_for_their_partner_too(fed: Fed, lastmod: str | No
 
 
 def test_dit_03_a_load_takes_resources_as_the_snapshot_and_changes_as_history(tmp_path: Path) -> None:
-    fed = Fed(tmp_path, loading=True)
+    fed = PushSet(tmp_path, loading=True)
     history = [change("a", "created", 1), change("gone", "deleted", 2), change("a", "deleted", 3)]
     fed.documents(*history, resource("a", 4), change("a", "created", 4), resource("b", 5))
     fed.feed.open()
@@ -251,7 +252,7 @@ def test_documents_that_come_late_doubled_and_in_any_batches_are_neither_lost_no
 ) -> None:
     """A harvester's history, its two kinds of documents delivered by different ways, cut into batches at random."""
     chance = random.Random(seed)
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     pairs: list[list[dict[str, object]]] = []
     expected: dict[str, str | None] = {}
     count = 0
@@ -282,13 +283,13 @@ def test_documents_that_come_late_doubled_and_in_any_batches_are_neither_lost_no
     fed.close()
 
 
-def test_what_is_left_out_is_said_in_the_outcome_of_its_line(fed: Fed) -> None:
+def test_what_is_left_out_is_said_in_the_outcome_of_its_line(fed: PushSet) -> None:
     taken = fed.documents(resource("a", 1), resource("b", 1, length=-1, md5="?"), resource("../c", 1, length=-1))
     assert [(one.status, len(one.left_out)) for one in taken.outcomes] == [(202, 0), (202, 2), (422, 0)]
     assert "length" in str(taken.outcomes[1].left_out)
 
 
-def test_lines_are_named_as_they_came_in_every_batch(fed: Fed) -> None:
+def test_lines_are_named_as_they_came_in_every_batch(fed: PushSet) -> None:
     told: list[object] = []
     submission = DitSubmission(lambda _name: fed.feed, listener=told.append)
     lines = [b"", *(msgspec.json.encode(resource(f"r{n}", 1, length=-n)) for n in range(1_002))]
@@ -300,7 +301,7 @@ def test_lines_are_named_as_they_came_in_every_batch(fed: Fed) -> None:
     assert "at line 1003:" in said[-1]
 
 
-def test_many_documents_of_one_line_are_taken_in_batches(fed: Fed) -> None:
+def test_many_documents_of_one_line_are_taken_in_batches(fed: PushSet) -> None:
     """And an action that nothing follows is named by its line."""
     submission = DitSubmission(lambda _name: fed.feed)
     submission.push(b"\n" + msgspec.json.encode([resource(f"r{n}", 1) for n in range(2_500)]) + b"\n\n")
@@ -311,7 +312,7 @@ def test_many_documents_of_one_line_are_taken_in_batches(fed: Fed) -> None:
     assert told == [(2, item, 202) for item in range(1, 2_501)] + [(4, 0, 422)]
 
 
-def test_a_dry_run_names_lines_as_they_came(fed: Fed) -> None:
+def test_a_dry_run_names_lines_as_they_came(fed: PushSet) -> None:
     submission = DitSubmission(lambda _name: fed.feed, dry_run=True)
     bad = resource("../a", 1)
     submission.push(b"\n" + msgspec.json.encode(resource("a", 1)) + b"\n\n" + msgspec.json.encode([bad, bad]))
@@ -324,7 +325,7 @@ def test_a_dry_run_names_lines_as_they_came(fed: Fed) -> None:
     assert fed.state() == {}
 
 
-def test_documents_of_one_line_count_as_lines_do(fed: Fed) -> None:
+def test_documents_of_one_line_count_as_lines_do(fed: PushSet) -> None:
     submission = DitSubmission(lambda _name: fed.feed, SubmissionLimits(lines=10))
     submission.push(msgspec.json.encode([resource(f"r{n}", 1) for n in range(9)]) + b"\n")
     with pytest.raises(TooManyLines):

@@ -10,20 +10,21 @@ import pytest
 
 from headwater.catalog.verify import verify
 from headwater.ingest.push.dit_memo import read_note
-from tests.ingest.push_set import Fed, at, change, resource
+from tests.support.examples import examples
+from tests.support.push_set import PushSet, at, change, resource
 
 A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
 
 
 @pytest.fixture
-def fed(tmp_path: Path) -> Iterator[Fed]:
-    made = Fed(tmp_path)
+def fed(tmp_path: Path) -> Iterator[PushSet]:
+    made = PushSet(tmp_path)
     made.later(3_600)
     yield made
     made.close()
 
 
-def test_a_late_change_does_not_undo_a_state_that_has_gone_ahead(fed: Fed) -> None:
+def test_a_late_change_does_not_undo_a_state_that_has_gone_ahead(fed: PushSet) -> None:
     fed.documents(resource("a", 1), change("a", "created", 1))
     fed.documents(resource("a", 7, "b"))
     assert fed.settle(6) == 1
@@ -36,7 +37,7 @@ def test_a_late_change_does_not_undo_a_state_that_has_gone_ahead(fed: Fed) -> No
     assert fed.log() == [("created", "a"), ("updated", "a"), ("updated", "a")]
 
 
-def test_a_late_deletion_does_not_undo_a_state_that_has_gone_ahead(fed: Fed) -> None:
+def test_a_late_deletion_does_not_undo_a_state_that_has_gone_ahead(fed: PushSet) -> None:
     fed.documents(resource("a", 1), change("a", "created", 1))
     fed.documents(resource("a", 9, "b"))
     fed.settle(6)
@@ -46,14 +47,14 @@ def test_a_late_deletion_does_not_undo_a_state_that_has_gone_ahead(fed: Fed) -> 
     assert fed.state() == {"a": B}
 
 
-def test_a_lastmod_in_the_future_hides_no_deletion(fed: Fed) -> None:
+def test_a_lastmod_in_the_future_hides_no_deletion(fed: PushSet) -> None:
     fed.documents(resource("a", 1_000_000))
     fed.settle(6)
     fed.documents(change("a", "deleted", 5))
     assert fed.state() == {}
 
 
-def test_a_pair_that_comes_again_is_no_news_after_the_state_went_ahead(fed: Fed) -> None:
+def test_a_pair_that_comes_again_is_no_news_after_the_state_went_ahead(fed: PushSet) -> None:
     fed.documents(resource("a", 1))
     fed.settle(6)
     fed.documents(resource("a", 1), change("a", "created", 1))
@@ -82,14 +83,14 @@ def harvest(chance: random.Random) -> tuple[list[dict[str, object]], dict[str, s
 
 @pytest.mark.parametrize("far", [3, 1_000])
 def test_any_order_comes_to_the_same_state(far: int, tmp_path: Path) -> None:
-    for seed in range(40):
+    for seed in range(examples(40)):
         chance = random.Random(seed)
         documents, live = harvest(chance)
         places = [place for place in range(len(documents)) for _ in range(chance.choice([1, 1, 2]))]  # some come twice
         places.sort(key=lambda place: place + chance.random() * far)
         folder = tmp_path / str(seed)
         folder.mkdir()
-        fed = Fed(folder)
+        fed = PushSet(folder)
         fed.later(3_600)
         while places:
             size = chance.randrange(1, 6)
@@ -121,7 +122,7 @@ SECOND = {
 
 @pytest.mark.parametrize(("kinds", "is_live"), SECOND.values(), ids=SECOND)
 @pytest.mark.parametrize("size", [1, 2, 3, 99])
-def test_dit_a6_events_of_one_second_are_all_heard(fed: Fed, kinds: list[str], is_live: bool, size: int) -> None:
+def test_dit_a6_events_of_one_second_are_all_heard(fed: PushSet, kinds: list[str], is_live: bool, size: int) -> None:
     """However they are cut into batches; sent again as a whole they are no news (DIT-A12)."""
     documents: list[dict[str, object]] = []
     for number, kind in enumerate(kinds):
@@ -142,7 +143,7 @@ def test_dit_a6_events_of_one_second_are_all_heard(fed: Fed, kinds: list[str], i
 @pytest.mark.parametrize("stored_at", [None, at(30)], ids=["without timestamp", "with timestamp"])
 @pytest.mark.parametrize("size", [1, 2, 3, 99])
 def test_dit_a13_a_resource_before_the_whole_log_is_joined_after_a_deletion(
-    fed: Fed, size: int, stored_at: str | None
+    fed: PushSet, size: int, stored_at: str | None
 ) -> None:
     """Exports give every `resource` before the first `change`, and files are often older than what happened to them."""
     documents = [
@@ -159,7 +160,7 @@ def test_dit_a13_a_resource_before_the_whole_log_is_joined_after_a_deletion(
 
 
 @pytest.mark.parametrize("lastmod", [at(-500), None], ids=["old", "without lastmod"])
-def test_dit_a11_a_resource_from_before_a_deletion_brings_nothing_back(fed: Fed, lastmod: str | None) -> None:
+def test_dit_a11_a_resource_from_before_a_deletion_brings_nothing_back(fed: PushSet, lastmod: str | None) -> None:
     fed.documents(resource("a", 1), change("a", "created", 1))
     fed.documents(resource("a", 5, "b", lastmod=lastmod))
     fed.documents(change("a", "deleted", 20))
@@ -180,7 +181,7 @@ HISTORY = [
 ]
 
 
-def test_dit_a11_a_history_after_the_snapshot_has_gone_ahead_comes_to_the_snapshot(fed: Fed) -> None:
+def test_dit_a11_a_history_after_the_snapshot_has_gone_ahead_comes_to_the_snapshot(fed: PushSet) -> None:
     """One file of all `resource` documents, and one of all `change` documents, are a usual export."""
     linked = [{"rel": "describedby", "href": {"value": "b", "type": "rel_path"}}]
     fed.documents(resource("a", -500, ln=linked, licence="CC0"), resource("b", -500))
@@ -196,7 +197,7 @@ def test_dit_a11_a_history_after_the_snapshot_has_gone_ahead_comes_to_the_snapsh
     assert fed.state() == {"b": A}
 
 
-def test_dit_a11_what_was_deleted_comes_back_by_its_own_change_only_and_not_for_ever(fed: Fed) -> None:
+def test_dit_a11_what_was_deleted_comes_back_by_its_own_change_only_and_not_for_ever(fed: PushSet) -> None:
     fed.documents(resource("a", -500))
     fed.settle(6)
     fed.documents(*HISTORY[:2])
@@ -212,7 +213,7 @@ def test_dit_a11_what_was_deleted_comes_back_by_its_own_change_only_and_not_for_
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_dit_a11_an_older_file_in_place_of_a_newer_one_is_heard(fed: Fed, again: bool) -> None:
+def test_dit_a11_an_older_file_in_place_of_a_newer_one_is_heard(fed: PushSet, again: bool) -> None:
     """Its `lastmod` goes back; the document of before may come once more with it, and its change late."""
     fed.documents(resource("a", -100), change("a", "created", 10, lastmod=at(-100)))
     fed.documents(*[resource("a", -100)] * again, resource("a", -500, "b"))
@@ -223,7 +224,7 @@ def test_dit_a11_an_older_file_in_place_of_a_newer_one_is_heard(fed: Fed, again:
     assert fed.log() == [("created", "a"), ("updated", "a")]
 
 
-def test_dit_09_the_time_of_storage_tells_which_of_two_resources_is_the_newer(fed: Fed) -> None:
+def test_dit_09_the_time_of_storage_tells_which_of_two_resources_is_the_newer(fed: PushSet) -> None:
     fed.documents(
         change("a", "created", 30, lastmod=at(-300)),
         resource("a", -700, "b", timestamp=at(31)),
@@ -233,7 +234,7 @@ def test_dit_09_the_time_of_storage_tells_which_of_two_resources_is_the_newer(fe
     assert fed.state() == {"a": B}
 
 
-def versions(fed: Fed) -> list[tuple[str, str | None]]:
+def versions(fed: PushSet) -> list[tuple[str, str | None]]:
     """The log: what happened, and the digest that was stated."""
     return [(one.change.value, one.metadata.hash) for one in fed.catalog.changes("s")]
 
@@ -245,7 +246,7 @@ def alike(kind: str, tenth: int, moment: str | None) -> dict[str, object]:
 
 @pytest.mark.parametrize("moment", [at(100), at(-5_000), None], ids=["of that second", "of an old file", "none"])
 @pytest.mark.parametrize("size", [1, 2, 3, 99])
-def test_dit_a13_a_resource_is_joined_with_the_change_that_left_it(fed: Fed, moment: str | None, size: int) -> None:
+def test_dit_a13_a_resource_is_joined_with_the_change_that_left_it(fed: PushSet, moment: str | None, size: int) -> None:
     """As an index holds them, where each `resource` document has replaced the one before; all of one `lastmod`."""
     fed.documents(resource("a", 1, "b"), change("a", "created", 1))
     documents = [
@@ -263,7 +264,7 @@ def test_dit_a13_a_resource_is_joined_with_the_change_that_left_it(fed: Fed, mom
 @pytest.mark.parametrize("moment", [at(100), at(-5_000)], ids=["of that second", "of an old file"])
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_dit_a13_a_resource_that_comes_before_all_changes_is_that_of_the_last(
-    fed: Fed, moment: str, is_alone: bool
+    fed: PushSet, moment: str, is_alone: bool
 ) -> None:
     """It was deleted and made again twice, with the same `lastmod` each time; then changed once more."""
     fed.documents(resource("a", 1, "b"), change("a", "created", 1))
@@ -280,7 +281,7 @@ def test_dit_a13_a_resource_that_comes_before_all_changes_is_that_of_the_last(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 99])
-def test_dit_a13_every_change_that_came_with_its_resource_keeps_it(fed: Fed, size: int) -> None:
+def test_dit_a13_every_change_that_came_with_its_resource_keeps_it(fed: PushSet, size: int) -> None:
     fed.documents(resource("a", 1, "b"), change("a", "created", 1))
     moment = at(-5_000)
     documents = [
@@ -296,7 +297,7 @@ def test_dit_a13_every_change_that_came_with_its_resource_keeps_it(fed: Fed, siz
     assert versions(fed)[1:] == [("updated", "md5:" + "c" * 32), ("deleted", None), ("created", "md5:" + "d" * 32)]
 
 
-def test_dit_a6_a_second_change_of_one_second_waits_for_its_own_resource(fed: Fed) -> None:
+def test_dit_a6_a_second_change_of_one_second_waits_for_its_own_resource(fed: PushSet) -> None:
     fed.documents(resource("a", 5), change("a", "created", 5))
     fed.documents(change("a", "updated", 5))
     fed.documents(resource("a", 5, "b"))
@@ -305,7 +306,7 @@ def test_dit_a6_a_second_change_of_one_second_waits_for_its_own_resource(fed: Fe
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["in one batch", "one after another"])
-def test_dit_a13_what_was_deleted_lends_no_digest_to_what_is_made_with_its_lastmod(fed: Fed, apart: bool) -> None:
+def test_dit_a13_what_was_deleted_lends_no_digest_to_what_is_made_with_its_lastmod(fed: PushSet, apart: bool) -> None:
     """A resource of the load is deleted and made again, with another content and the same `lastmod` (DIT-A13)."""
     fed.documents(resource("a", -500))
     fed.settle(6)

@@ -16,15 +16,15 @@ from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.resource_locations import Locations
 from headwater.publish.site import SetSettings, change_list_name, resource_list_name, resource_page_name
 from headwater.spec.records import ChangeKind, Document, Entry
-from tests.ingest.push_set import change, resource
-from tests.publish.world import BASE, World, put
-from tests.reading import read_bytes
+from tests.support.documents import read_bytes
+from tests.support.published import BASE, PublishedCatalog, put
+from tests.support.push_set import change, resource
 
 MOST_ENTRIES, MOST_OCTETS = 50_000, 52_428_800
 DAY = 86_400.0
 
 
-class Harvested(World):
+class Harvested(PublishedCatalog):
     """Sets that have no folder: documents in, documents out (DIT-04)."""
 
     def __init__(self, folder: Path, *names: str, loading: bool = False, **options: Any) -> None:
@@ -145,7 +145,7 @@ def test_dit_a18_one_file_in_two_sets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lastmod", [{}, {"lastmod": None}], ids=["stated", "none"])
 def test_dit_a21_a_deletion_says_no_lastmod(tmp_path: Path, lastmod: dict[str, object]) -> None:
-    """DIT-A21 (1.1): only that it was deleted, and when."""
+    """DIT-A21, in ResourceSync 1.1: only that it was deleted, and when."""
     world = Harvested(tmp_path, "files")
     world.create("a")
     world.post(change("a", "deleted", 2, **lastmod))
@@ -176,7 +176,7 @@ def test_dit_23_lists_stay_inside_the_limits_of_sitemaps(tmp_path: Path) -> None
 def test_dit_23_lists_stay_inside_50_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some fifty documents are more than one list may have (RS-LIM-02), at a tenth of the size of all."""
     assert Limits().page_octets <= MOST_OCTETS
-    monkeypatch.setattr("tests.publish.world.Limits", partial(Limits, page_octets=Limits().page_octets // 10))
+    monkeypatch.setattr("tests.support.published.Limits", partial(Limits, page_octets=Limits().page_octets // 10))
     world = Harvested(tmp_path, "files", loading=True, page_entries=MOST_ENTRIES)
     href = "http://files.example.org/" + "x" * 780
     ln = [{"rel": "duplicate", "href": {"value": f"{href}{number}", "type": "url"}} for number in range(100)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -13,12 +13,16 @@ import pytest
 
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.export_formats import Wrapped
+from headwater.ingest.dit.index import follower
 from headwater.ingest.dit.index.follower import DitFollower
 from headwater.ingest.dit.index.read_order import (
+    LATEST_SECONDS,
     LONGEST_SECONDS,
     MARGIN_SECONDS,
+    Look,
     ShardPage,
     held_seconds,
+    long_enough_ago,
     ready,
 )
 from headwater.ingest.dit.index.shard_positions import ShardPosition
@@ -27,8 +31,8 @@ from headwater.ingest.dit.intake import take_documents
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from headwater.storage.cluster_faults import ClusterUnreachable
-from tests.http.serving import until
-from tests.ingest.push_set import START, Fed, change, resource
+from tests.support.push_set import PushSet, change, resource
+from tests.support.waiting import START, until
 
 
 class Shards(Index):
@@ -41,6 +45,8 @@ class Shards(Index):
         self.next = [0] * count
         self.looks = 0
         self.is_away = False
+        self.stand_still: Callable[[], object] | None = None
+        """What happens while it stands still, once, with a look under way."""
 
     def put(self, shard: int, document: dict[str, object]) -> None:
         """A resource replaces the one of its location; a change is added."""
@@ -63,6 +69,9 @@ class Shards(Index):
     def shards(self) -> list[Shard]:
         if self.is_away:
             raise ClusterUnreachable("it does not answer")
+        if self.stand_still is not None:
+            self.stand_still()
+            self.stand_still = None
         return self._shards
 
     def newest(self, shard: Shard) -> int:
@@ -88,36 +97,27 @@ class Shards(Index):
         return found[:most], len(found) >= most
 
 
-class Clock:
-    """Seconds that only the test lets go by."""
-
-    def __init__(self, fed: Fed) -> None:
-        self._fed = fed
-
-    def __call__(self) -> float:
-        return (self._fed.now - START).total_seconds()
-
-
 @pytest.fixture
-def fed(tmp_path: Path) -> Iterator[Fed]:
-    made = Fed(tmp_path)
+def fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PushSet]:
+    made = PushSet(tmp_path)
     made.later(100_000)
+    monkeypatch.setattr(follower, "_seconds", lambda: (made.now - START).total_seconds())
     yield made
     made.close()
 
 
-def followed(fed: Fed, index: Index) -> DitFollower:
-    return DitFollower(fed.feed, index, frozenset({"s"}), seconds=Clock(fed))
+def followed(fed: PushSet, index: Index) -> DitFollower:
+    return DitFollower(fed.feed, index, frozenset({"s"}))
 
 
-def told(fed: Fed, uri: str) -> list[str]:
+def told(fed: PushSet, uri: str) -> list[str]:
     return [kind for kind, one in fed.log() if one == uri]
 
 
 @pytest.mark.parametrize("apart", [300, 1, 0], ids=["minutes", "a second", "the same second"])
-def test_what_is_deleted_and_made_again_is_told_whatever_shards_it_lies_in(fed: Fed, apart: int) -> None:
+def test_what_is_deleted_and_made_again_is_told_whatever_shards_it_lies_in(fed: PushSet, apart: int) -> None:
     index = Shards(3)
-    follower = followed(fed, index)
+    following = followed(fed, index)
     names = [f"{number}" for number in range(27)]
     for name in names:
         fed.documents(resource(name, 1), change(name, "created", 1))
@@ -127,25 +127,25 @@ def test_what_is_deleted_and_made_again_is_told_whatever_shards_it_lies_in(fed: 
         index.put(there, resource(name, 1_000 + apart, "b"))
         index.put(created, change(name, "created", 1_000 + apart))
     index.refresh()
-    follower.poll()
+    following.poll()
     assert {tuple(told(fed, name)) for name in names} == {("created", "deleted", "created")}
     assert fed.state() == dict.fromkeys(names, "md5:" + "b" * 32)
 
 
-def test_what_is_made_and_deleted_within_a_second_is_told_and_not_there(fed: Fed) -> None:
+def test_what_is_made_and_deleted_within_a_second_is_told_and_not_there(fed: PushSet) -> None:
     index = Shards(2)
     index.put(0, change("a", "deleted", 5))
     index.put(1, change("a", "created", 5))
     index.refresh()
-    follower = followed(fed, index)
-    follower.poll()
+    following = followed(fed, index)
+    following.poll()
     fed.later(60)
-    follower.poll()
+    following.poll()
     assert (told(fed, "a"), fed.state()) == (["created", "deleted"], {})
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_backlog_of_many_pages_is_taken_in_the_order_of_time(fed: Fed, seed: int) -> None:
+def test_a_backlog_of_many_pages_is_taken_in_the_order_of_time(fed: PushSet, seed: int) -> None:
     """Of shards that hold very different amounts, and documents of which come a little out of order (DIT-A3)."""
     chance = random.Random(seed)
     index = Shards(3)
@@ -160,54 +160,132 @@ def test_a_backlog_of_many_pages_is_taken_in_the_order_of_time(fed: Fed, seed: i
     for _, one in sorted(written, key=lambda one: one[0]):
         index.put(chance.choices([0, 1, 2], weights=[20, 4, 1])[0], one)
     index.refresh()
-    follower = followed(fed, index)
-    while follower.poll():
+    following = followed(fed, index)
+    while following.poll():
         pass
-    assert follower.read_until is not None
+    assert following.read_until is not None
     fed.later(60)
-    follower.poll()
+    following.poll()
     assert {name: told(fed, name) for name in wanted} == wanted
 
 
-def test_a_change_is_held_back_until_every_shard_has_shown_what_came_before_it(fed: Fed) -> None:
+def test_a_change_is_held_back_until_every_shard_has_shown_what_came_before_it(fed: PushSet) -> None:
     fed.documents(resource("a", 1), change("a", "created", 1))
     index = Shards(2, refresh_seconds=1.0)
-    follower = followed(fed, index)
+    following = followed(fed, index)
     index.put(0, change("a", "deleted", 1_000))
     index.put(1, change("a", "created", 2_000))
     index.put(1, resource("a", 2_000, "b"))
     index.refresh(1)
-    assert follower.poll() == 0
+    assert following.poll() == 0
     fed.later(0.9)
     index.refresh(0)
-    follower.poll()
+    following.poll()
     assert told(fed, "a") == ["created"]
     fed.later(2.2)
-    assert follower.poll() == 3
+    assert following.poll() == 3
     assert told(fed, "a") == ["created", "deleted", "created"]
     assert fed.state() == {"a": "md5:" + "b" * 32}
 
 
-def test_what_comes_in_all_the_time_is_not_held_back_for_ever(fed: Fed) -> None:
+@pytest.mark.parametrize("is_away", [False, True], ids=["a look takes long", "looks fail"])
+def test_while_an_engine_stands_still_its_shards_show_nothing(fed: PushSet, is_away: bool) -> None:
+    """What was written before is shown after that: as much later as it stood still, whatever the clock says."""
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    index = Shards(2, refresh_seconds=1.0)
+    following = followed(fed, index)
+    index.put(0, change("a", "deleted", 1_000))
+    index.put(1, resource("a", 2_000, "b"))
+    index.put(1, change("a", "created", 2_000))
+    index.refresh(1)
+    assert following.poll() == 0
+    if is_away:
+        index.is_away = True
+        for _ in range(3):
+            with pytest.raises(ClusterUnreachable):
+                following.poll()
+            fed.later(5)
+        index.is_away = False
+    else:
+        index.stand_still = lambda: fed.later(5)
+    following.poll()
+    assert told(fed, "a") == ["created"], "the other shard had no time to show what came before"
+    index.refresh(0)
+    for _ in range(30):
+        fed.later(1)
+        following.poll()
+    assert told(fed, "a") == ["created", "deleted", "created"]
+    assert fed.state() == {"a": "md5:" + "b" * 32}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_time_of_a_pair_stands_still_with_the_engine(fed: PushSet, count: int) -> None:
+    """DIT-A11: the change is to be seen, its resource was written and is not."""
+    index = Shards(count, refresh_seconds=1.0)
+    following = followed(fed, index)
+    fed.documents(resource("a", 1), change("a", "created", 1), change("a", "updated", 1_000))
+    following.poll()
+    fed.later(3)
+    index.put(0, resource("a", 1_000, "b"))
+    index.stand_still = lambda: fed.later(6)
+    following.poll()
+    assert told(fed, "a") == ["created"], "the update waits for its resource"
+    index.refresh()
+    for _ in range(30):
+        fed.later(0.2)
+        following.poll()
+    for _ in range(30):
+        fed.later(1)
+        following.poll()
+    assert told(fed, "a") == ["created", "updated"]
+    assert [one.metadata.hash for one in fed.catalog.changes("s")][1:] == ["md5:" + "b" * 32]
+
+
+def looks(*pairs: tuple[float, float]) -> list[Look]:
+    return [Look(second, took) for second, took in pairs]
+
+
+LONG_ENOUGH = {
+    "the newest of those that were answered at once": (looks((0, 0), (1, 0), (2, 0), (4, 0)), 3, (1, 0)),
+    "none yet": (looks((0, 0), (2.9, 0)), 3, (None, 0)),
+    "as if at once": (looks((0, 0.5), (1, 0.3), (3, 0.1)), 3, (0, 0)),
+    "the last where nothing is held back": (looks((0, 0), (2, 1)), 0, (1, 1)),
+    "the last that took very long": (looks((0, 70)), 0, (0, LATEST_SECONDS)),
+    "not while it stood still": (looks((0, 0), (5, 5)), 3, (None, 5)),
+    "as much later as it stood still": (looks((0, 0), (5, 5), (12.9, 0)), 3, (None, 5)),
+    "and then": (looks((0, 0), (5, 5), (13, 0)), 3, (1, 5)),
+    "after an outage of an hour": (looks((0, 0), (3_600, 3_600), (3_613, 0)), 3, (1, LATEST_SECONDS)),
+    "standing still again and again": (looks((0, 0), (5, 5), (10.5, 5), (16, 5)), 3, (None, 5)),
+    "always slow": (looks(*((2.0 * number, 2.0) for number in range(15))), 3, (4, 2)),
+    "always slow, and not often yet": (looks(*((2.0 * number, 2.0) for number in range(10))), 3, (None, 2)),
+}
+
+
+@pytest.mark.parametrize(("seen", "held", "wanted"), LONG_ENOUGH.values(), ids=LONG_ENOUGH)
+def test_which_look_was_long_enough_ago(seen: list[Look], held: float, wanted: tuple[int | None, float]) -> None:
+    assert long_enough_ago(seen, held) == wanted
+
+
+def test_what_comes_in_all_the_time_is_not_held_back_for_ever(fed: PushSet) -> None:
     index = Shards(3, refresh_seconds=1.0)
-    follower = followed(fed, index)
+    following = followed(fed, index)
     for second in range(30):
         for shard in range(3):
             index.put(shard, resource(f"{second}/{shard}", second))
             index.put((shard + 1) % 3, change(f"{second}/{shard}", "created", second))
         index.refresh(second % 3, (second + 1) % 3)
-        follower.poll()
+        following.poll()
         fed.later(0.5)
         assert len(fed.log()) >= 3 * (second - 8), "nothing lies longer than four seconds"
     index.refresh()
-    follower.poll()
+    following.poll()
     fed.later(4.0)
-    follower.poll()
+    following.poll()
     assert len(fed.log()) == 90
     assert {one.metadata.hash for one in fed.catalog.changes("s")} == {"md5:" + "a" * 32}
 
 
-def test_one_shard_holds_nothing_back(fed: Fed) -> None:
+def test_one_shard_holds_nothing_back(fed: PushSet) -> None:
     index = Shards(1, refresh_seconds=30.0)
     index.put(0, resource("a", 1))
     index.put(0, change("a", "created", 1))
@@ -217,7 +295,7 @@ def test_one_shard_holds_nothing_back(fed: Fed) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_after_a_pause_no_pair_is_settled_before_the_index_was_read_to_its_end(fed: Fed, count: int) -> None:
+def test_after_a_pause_no_pair_is_settled_before_the_index_was_read_to_its_end(fed: PushSet, count: int) -> None:
     """What came first of each pair was read before the end, what came second lies far behind in the index."""
     index = Shards(count, refresh_seconds=1.0)
     names = [f"{number}" for number in range(40)]

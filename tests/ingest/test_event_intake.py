@@ -9,19 +9,19 @@ import pytest
 
 from headwater.catalog.interface import Metadata
 from headwater.spec.records import ChangeKind, Link
-from tests.ingest.push_set import PREFIX, Fed
+from tests.support.push_set import PREFIX, PushSet
 
 SHA = "a" * 64
 
 
 @pytest.fixture
-def fed(tmp_path: Path) -> Iterator[Fed]:
-    made = Fed(tmp_path)
+def fed(tmp_path: Path) -> Iterator[PushSet]:
+    made = PushSet(tmp_path)
     yield made
     made.close()
 
 
-def test_a_line_says_everything_that_a_document_can(fed: Fed) -> None:
+def test_a_line_says_everything_that_a_document_can(fed: PushSet) -> None:
     link = {"rel": "describedby", "href": "http://example.org/data/a.xml", "type": "text/xml", "pri": 1, "length": 4}
     line = {
         "uri": "http://other.org/a",
@@ -48,7 +48,7 @@ def test_a_line_says_everything_that_a_document_can(fed: Fed) -> None:
     assert stated.links[1] == Link(rel="http://my.org/rel", href="http://x.org/y")
 
 
-def test_what_really_happened_is_logged(fed: Fed) -> None:
+def test_what_really_happened_is_logged(fed: PushSet) -> None:
     assert [one.seq for one in fed.events({"path": "a", "change": "updated"}, {"path": "a", "change": "created"})] == [
         1,
         2,
@@ -56,7 +56,7 @@ def test_what_really_happened_is_logged(fed: Fed) -> None:
     assert fed.log() == [("created", "a"), ("updated", "a")]
 
 
-def test_an_upsert_that_is_no_news_and_a_deletion_of_nothing_are_no_events(fed: Fed) -> None:
+def test_an_upsert_that_is_no_news_and_a_deletion_of_nothing_are_no_events(fed: PushSet) -> None:
     said = fed.events({"path": "a", "length": 1}, {"path": "a", "length": 1}, {"path": "b", "change": "deleted"})
     assert [(one.status, one.seq) for one in said] == [(200, 1), (200, None), (200, None)]
     said = fed.events({"path": "a", "length": 1}, {"path": "a", "length": 2}, {"path": "a", "change": "deleted"})
@@ -128,18 +128,18 @@ ODD = [
 
 
 @pytest.mark.parametrize("fields", [case[1] for case in ODD], ids=[case[0] for case in ODD])
-def test_odd_lines_that_can_be_understood_are_taken(fed: Fed, fields: dict[str, object]) -> None:
+def test_odd_lines_that_can_be_understood_are_taken(fed: PushSet, fields: dict[str, object]) -> None:
     assert [one.status for one in fed.events({"path": "a", **fields})] == [200]
     assert fed.log() == [("created", "a")]
 
 
-def test_the_last_of_two_values_counts(fed: Fed) -> None:
+def test_the_last_of_two_values_counts(fed: PushSet) -> None:
     assert fed.events(b'{"path":"a","length":1,"path":"b","length":2}')[0].status == 200
     assert [(one.uri, one.metadata.length) for one in fed.catalog.resources("s")] == [("b", 2)]
 
 
 @pytest.mark.parametrize(("line", "status"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
-def test_a_bad_line_is_refused_with_its_reason_and_blocks_no_good_one(fed: Fed, line: object, status: int) -> None:
+def test_a_bad_line_is_refused_with_its_reason_and_blocks_no_good_one(fed: PushSet, line: object, status: int) -> None:
     said = fed.events({"path": "before"}, line, {"path": "after"})
     assert [(one.line, one.status, one.seq) for one in said] == [(1, 200, 1), (2, status, None), (3, 200, 2)]
     assert said[1].code
@@ -148,7 +148,7 @@ def test_a_bad_line_is_refused_with_its_reason_and_blocks_no_good_one(fed: Fed, 
 
 
 def test_a_first_load_logs_nothing_and_may_be_repeated(tmp_path: Path) -> None:
-    fed = Fed(tmp_path, loading=True)
+    fed = PushSet(tmp_path, loading=True)
     for _ in range(2):
         said = fed.events(*({"path": f"{n}", "length": n} for n in range(50)), {"path": "0", "change": "deleted"})
         assert {one.seq for one in said} == {None}
@@ -160,7 +160,7 @@ def test_a_first_load_logs_nothing_and_may_be_repeated(tmp_path: Path) -> None:
     fed.close()
 
 
-def linked(fed: Fed, uri: str) -> set[tuple[str, str]]:
+def linked(fed: PushSet, uri: str) -> set[tuple[str, str]]:
     resource = fed.catalog.get("s", [uri])[uri]
     return {(link.rel, link.href.removeprefix(PREFIX)) for link in resource.metadata.links}
 
@@ -169,7 +169,7 @@ def says(path: str, *others: tuple[str, str], **fields: object) -> dict[str, obj
     return {"path": path, "links": [{"rel": rel, "href": PREFIX + other} for rel, other in others], **fields}
 
 
-def test_dit_24_metadata_and_content_are_linked_both_ways(fed: Fed) -> None:
+def test_dit_24_metadata_and_content_are_linked_both_ways(fed: PushSet) -> None:
     """Whichever comes first, in one batch or in several, and whether one side says it or both do."""
     fed.events(says("a.pdf", ("describedby", "a.xml")), says("a.xml"))
     assert linked(fed, "a.xml") == {("describes", "a.pdf")}
@@ -185,7 +185,7 @@ def test_dit_24_metadata_and_content_are_linked_both_ways(fed: Fed) -> None:
     assert linked(fed, "d.xml") == {("describes", "d.pdf")}
 
 
-def test_dit_24_a_link_goes_with_the_statement_that_it_follows_from(fed: Fed) -> None:
+def test_dit_24_a_link_goes_with_the_statement_that_it_follows_from(fed: PushSet) -> None:
     fed.events(says("a.pdf", ("describedby", "a.xml")), says("a.xml"))
     fed.events(says("a.xml", length=2))  # says nothing of its own, and keeps what follows
     assert linked(fed, "a.xml") == {("describes", "a.pdf")}
@@ -197,7 +197,7 @@ def test_dit_24_a_link_goes_with_the_statement_that_it_follows_from(fed: Fed) ->
     assert fed.events(says("b.xml", ("describes", "b.pdf")))[0].reason  # no news
 
 
-def test_dit_24_one_that_everything_points_to_stays_within_bounds(fed: Fed) -> None:
+def test_dit_24_one_that_everything_points_to_stays_within_bounds(fed: PushSet) -> None:
     fed.events(says("all.xml"), *(says(f"{n}.pdf", ("describedby", "all.xml")) for n in range(600)))
     assert len(linked(fed, "all.xml")) == 500
     assert fed.catalog.get("s", ["all.xml"])["all.xml"].metadata != Metadata()

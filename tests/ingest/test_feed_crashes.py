@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import take_documents
 from headwater.ingest.push.events.submission import BadKey, Submission
-from tests.ingest.push_set import Fed, change, resource
+from tests.support.push_set import PushSet, change, resource
+from tests.support.waiting import until
 
 
 class PowerCut(Exception):
@@ -30,7 +31,7 @@ STEPS = [
 ]
 
 
-def cut(fed: Fed, where: str, step: str, moment: str, turn: int) -> None:
+def cut(fed: PushSet, where: str, step: str, moment: str, turn: int) -> None:
     """Let the power fail at a step, the `turn`th time that it comes."""
     target = getattr(fed, where)
     real = getattr(target, step)
@@ -54,12 +55,12 @@ def test_a_submission_that_is_cut_off_is_finished_by_its_repetition(
     tmp_path: Path, where: str, step: str, moment: str, turn: int
 ) -> None:
     body = b"".join(b'{"path":"%d","change":"updated"}\n' % number for number in range(1_700))
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     cut(fed, where, step, moment, turn)
     with pytest.raises(PowerCut):
         submit(fed, body)
     fed.close()
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     answer = submit(fed, body)
     assert len(fed.log()) == 1_700
     assert [one["seq"] for one in answer["results"]] == list(range(1, 1_701))
@@ -70,7 +71,7 @@ def test_a_submission_that_is_cut_off_is_finished_by_its_repetition(
     fed.close()
 
 
-def submit(fed: Fed, body: bytes) -> dict[str, list[dict[str, int]]]:
+def submit(fed: PushSet, body: bytes) -> dict[str, list[dict[str, int]]]:
     submission = Submission(fed.feed, "key")
     submission.push(body)
     submission.finish()
@@ -86,12 +87,12 @@ def test_documents_that_are_cut_off_are_taken_once_when_they_are_read_again(
     sources = [one for n in range(20) for one in (resource(f"{n}", n), change(f"{n}", "created", n))]
     sources += [change("0", "deleted", 50), resource("half", 1)]
     documents = [(line, read_document(one)) for line, one in enumerate(sources, 1)]
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     cut(fed, where, step, moment, 1)
     with pytest.raises(PowerCut):
         take_documents(fed.feed, documents, positions={"feed": b"42"})
     fed.close()
-    fed = Fed(tmp_path)
+    fed = PushSet(tmp_path)
     if fed.feed.position("feed") is None:
         take_documents(fed.feed, documents, positions={"feed": b"42"})
     assert fed.feed.position("feed") == b"42"
@@ -126,13 +127,11 @@ def test_a_process_that_is_killed_again_and_again_takes_every_line_once(tmp_path
 
 def wait_for(state: Path, count: int, process: subprocess.Popen[bytes]) -> None:
     """Until so many changes are recorded, or the process has ended."""
-    end = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < end:
-        if (state / "catalog.sqlite").exists():
-            catalog = SqliteCatalog(state / "catalog.sqlite")
-            try:
-                if any(one.last_seq >= count for one in catalog.sets()):
-                    return
-            finally:
-                catalog.close()
-        time.sleep(0.01)
+
+    def recorded() -> bool:
+        if not (state / "catalog.sqlite").exists():
+            return False
+        with closing(SqliteCatalog(state / "catalog.sqlite")) as catalog:
+            return any(one.last_seq >= count for one in catalog.sets())
+
+    until(lambda: process.poll() is not None or recorded(), pause=0.01)

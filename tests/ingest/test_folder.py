@@ -12,36 +12,39 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog.entry_size import LONGEST_URI as LONGEST_ACCEPTABLE
-from headwater.catalog.interface import Moved
+from headwater.catalog.faults import Moved
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
-from headwater.ingest.deletion_guard import HoldReason
+from headwater.files import hashing
+from headwater.files.hash_pool import HashPool
+from headwater.files.nofollow import Opener, open_by_steps, open_unlinked
 from headwater.ingest.folder import event_builder
 from headwater.ingest.folder import scanner as folder_module
 from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
-from headwater.ingest.folder.hashing import worker
-from headwater.ingest.folder.hashing.pool import HashPool, Stopped
+from headwater.ingest.folder.scan_hooks import ScanHooks
 from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner
-from headwater.ingest.folder.walking.nofollow import Opener, open_by_steps, open_unlinked
 from headwater.ingest.folder.walking.walk import quote
 from headwater.ingest.folder.watching.hint_paths import expand_hints, topmost
+from headwater.ingest.held_deletions import HoldReason
 from headwater.patterns import Selection
-from tests.examples import examples
+from headwater.processes.pool import Stopped
+from tests.ingest.scanned_folder import SET, ScannedFolder, hashes, now
 from tests.ingest.test_walk import ODD_NAMES
-from tests.ingest.world import SET, World, hashes, now, settle
+from tests.support.examples import examples
+from tests.support.waiting import settle
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, processes=0)
+def world(tmp_path: Path) -> ScannedFolder:
+    return ScannedFolder(tmp_path, processes=0)
 
 
 def counts(done: ScanResult) -> tuple[int, int, int, int]:
     return done.created, done.updated, done.deleted, done.unchanged
 
 
-def test_a_new_set_is_loaded_and_opened_as_of_the_start_of_the_scan(world: World) -> None:
+def test_a_new_set_is_loaded_and_opened_as_of_the_start_of_the_scan(world: ScannedFolder) -> None:
     """RS-TIME-05: `at` is when the snapshot began."""
     world.put("a.txt", b"one")
     world.put("sub/b.pdf", b"")
@@ -59,7 +62,7 @@ def test_a_new_set_is_loaded_and_opened_as_of_the_start_of_the_scan(world: World
     assert world.log() == []
 
 
-def test_changes_are_logged_once(world: World) -> None:
+def test_changes_are_logged_once(world: ScannedFolder) -> None:
     for name in ("keep", "edit", "drop"):
         world.put(name, name.encode())
     world.scan()
@@ -75,7 +78,7 @@ def test_changes_are_logged_once(world: World) -> None:
     assert len(world.log()) == 3
 
 
-def test_every_change_is_later_than_at(world: World) -> None:
+def test_every_change_is_later_than_at(world: ScannedFolder) -> None:
     """AMB-11, AMB-20: what a scan finds happened after the line that was drawn before it."""
     world.put("a")
     first = world.scan()
@@ -86,16 +89,16 @@ def test_every_change_is_later_than_at(world: World) -> None:
     assert first.at < second.at < world.log()[0].at
 
 
-def test_an_untouched_file_is_not_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untouched_file_is_not_read_again(world: ScannedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     world.put("a", b"1" * 10)
     world.put("b", b"2" * 10)
     settle()
     world.scan()
-    monkeypatch.setattr("headwater.ingest.folder.hashing.pool.read_file", None)
+    monkeypatch.setattr("headwater.files.hash_pool.read_file", None)
     assert counts(world.scan()) == (0, 0, 0, 2)
 
 
-def test_a_file_written_in_the_tick_in_which_it_was_read_is_read_again(world: World) -> None:
+def test_a_file_written_in_the_tick_in_which_it_was_read_is_read_again(world: ScannedFolder) -> None:
     """The race that git's index knows: same size, same times, other octets."""
     world.put("a", b"old")
     world.scan()
@@ -108,7 +111,7 @@ def test_a_file_written_in_the_tick_in_which_it_was_read_is_read_again(world: Wo
     assert world.held() == {"a": hashes(b"new")}
 
 
-def test_a_touched_file_with_the_same_octets(world: World) -> None:
+def test_a_touched_file_with_the_same_octets(world: ScannedFolder) -> None:
     """AMB-83: another Last-Modified is a change of metadata; a finer difference is none (AMB-26)."""
     world.put("a")
     world.put("b")
@@ -120,7 +123,7 @@ def test_a_touched_file_with_the_same_octets(world: World) -> None:
     assert world.told() == [("updated", "a")]
 
 
-def test_odd_names(world: World) -> None:
+def test_odd_names(world: ScannedFolder) -> None:
     for name in ODD_NAMES:
         world.put(name, name)
         world.put(b"d/" + name, name)
@@ -135,7 +138,7 @@ def test_odd_names(world: World) -> None:
     assert world.held() == world.truth()
 
 
-def test_a_file_that_becomes_a_folder_and_back(world: World) -> None:
+def test_a_file_that_becomes_a_folder_and_back(world: ScannedFolder) -> None:
     """The name is free before it is taken, for a destination that applies one change after the other."""
     world.put("a", b"file")
     world.put("z")
@@ -151,7 +154,7 @@ def test_a_file_that_becomes_a_folder_and_back(world: World) -> None:
     assert world.told()[2:] == [("deleted", "a/b"), ("created", "a")]
 
 
-def test_times_that_cannot_be_break_nothing(world: World) -> None:
+def test_times_that_cannot_be_break_nothing(world: ScannedFolder) -> None:
     for number, seconds in enumerate([-86400 * 365 * 20, 0, 4_000_000_000, 16_000_000_000]):
         world.put(f"f{number}")
         try:
@@ -172,7 +175,7 @@ def test_times_that_cannot_be_break_nothing(world: World) -> None:
 @pytest.mark.parametrize("call", ["lstat", "open", "list"])
 @pytest.mark.parametrize("error", [13, 5, 116], ids=["EACCES", "EIO", "ESTALE"])
 def test_what_cannot_be_read_stays_as_published(
-    world: World, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+    world: ScannedFolder, monkeypatch: pytest.MonkeyPatch, call: str, error: int
 ) -> None:
     world.put("dir/closed", b"old")
     world.put("dir-b/open")
@@ -181,9 +184,9 @@ def test_what_cannot_be_read_stays_as_published(
     world.put("dir/closed", b"new")
     world.put("dir/fresh", b"fresh")
     name = {
-        "lstat": "walking.walk.os.lstat",
-        "list": "walking.walk.open_unlinked",
-        "open": "hashing.worker.open_unlinked",
+        "lstat": "ingest.folder.walking.walk.os.lstat",
+        "list": "ingest.folder.walking.walk.open_unlinked",
+        "open": "files.hashing.open_unlinked",
     }[call]
     target = {"lstat": b"/dir/closed", "open": b"/dir/closed", "list": b"/dir"}[call]
     real = os.lstat if call == "lstat" else open_unlinked
@@ -193,7 +196,7 @@ def test_what_cannot_be_read_stays_as_published(
             raise OSError(error, os.strerror(error), path)
         return real(path, *more)
 
-    monkeypatch.setattr(f"headwater.ingest.folder.{name}", refusing)
+    monkeypatch.setattr(f"headwater.{name}", refusing)
     done = world.scan()
     assert done.deleted == 0
     assert done.kept == (2 if call == "list" else 1)
@@ -206,7 +209,7 @@ def test_what_cannot_be_read_stays_as_published(
 
 @pytest.mark.parametrize("error", [13, 5, 116], ids=["EACCES", "EIO", "ESTALE"])
 def test_nothing_is_deleted_when_the_second_look_fails(
-    world: World, monkeypatch: pytest.MonkeyPatch, error: int
+    world: ScannedFolder, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     """The folder was listed without the file, and cannot be looked at a moment later: that proves nothing."""
     world.put("dir/file", b"old")
@@ -232,7 +235,7 @@ def test_nothing_is_deleted_when_the_second_look_fails(
     assert world.scan().deleted == 1
 
 
-def test_a_first_load_is_of_the_time_when_it_began(world: World) -> None:
+def test_a_first_load_is_of_the_time_when_it_began(world: ScannedFolder) -> None:
     """RS-TIME-05: what changes while files are read is not said to be shown."""
     moments: list[dt.datetime] = []
     world.breathe = lambda: moments.append(dt.datetime.now(dt.UTC))
@@ -251,64 +254,70 @@ def test_a_first_load_is_of_the_time_when_it_began(world: World) -> None:
 @pytest.mark.parametrize(
     ("moment", "what"),
     [
-        ("walking.walk", "dir"),
-        ("walking.walk", "dir/below"),
-        ("hashing.worker", "dir"),
-        ("hashing.worker", "dir/below"),
-        ("hashing.worker", "dir/below/file"),
+        ("ingest.folder.walking.walk", "dir"),
+        ("ingest.folder.walking.walk", "dir/below"),
+        ("files.hashing", "dir"),
+        ("files.hashing", "dir/below"),
+        ("files.hashing", "dir/below/file"),
     ],
 )
 @pytest.mark.parametrize("opener", [open_unlinked, open_by_steps])
 def test_a_folder_exchanged_for_a_link_leads_nowhere(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, what: str, opener: Opener
+    world: ScannedFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, what: str, opener: Opener
 ) -> None:
     """Whoever may write into the folder makes us read nothing that he may not read himself."""
     world.put("dir/below/file", b"inside")
     world.put("other")
     world.scan()
-    outside = World(tmp_path / "outside")
+    outside = ScannedFolder(tmp_path / "outside")
     outside.put("below/file", b"secret")
     outside.put("file", b"secret")
     world.put("dir/below/file", b"inside, too")
     there = {"dir": ".", "dir/below": "below", "dir/below/file": "file"}[what]
 
     def exchanging(path: bytes, flags: int, *folder: int) -> int:
-        if path.endswith(b"/" + what.encode()) or (moment == "hashing.worker" and path.endswith(b"/file")):
-            monkeypatch.setattr(f"headwater.ingest.folder.{moment}.open_unlinked", opener)
+        if path.endswith(b"/" + what.encode()) or (moment == "files.hashing" and path.endswith(b"/file")):
+            monkeypatch.setattr(f"headwater.{moment}.open_unlinked", opener)
             os.rename(world.full(what), world.root + b"-aside")
             os.symlink(os.path.realpath(outside.full(there)), world.full(what))
         return opener(path, flags, *folder)
 
-    monkeypatch.setattr(f"headwater.ingest.folder.{moment}.open_unlinked", exchanging)
+    monkeypatch.setattr(f"headwater.{moment}.open_unlinked", exchanging)
     done = world.scan()
     assert set(world.held().values()) == {hashes(b"inside"), hashes(b"x")}
     assert (done.created, done.updated, done.deleted) == (0, 0, 0)
-    assert moment == "walking.walk" or done.unsettled == [b"dir/below/file"], "another look finds the link"
+    assert moment == "ingest.folder.walking.walk" or done.unsettled == [b"dir/below/file"], (
+        "another look finds the link"
+    )
     os.unlink(world.full(what))
     os.rename(world.root + b"-aside", world.full(what))
     world.scan()
     assert world.held() == world.truth()
 
 
-def test_a_closed_file_that_is_new_is_only_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_file_that_is_new_is_only_noticed(world: ScannedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     world.put("a")
     world.scan()
     world.put("b")
-    monkeypatch.setattr(event_builder, "HashPool", _readings({b"b": (worker.UNREADABLE, 13, (0, 0, 0, 0), 0, 0, "")}))
+    monkeypatch.setattr(
+        event_builder, "HashPool", _readings({b"b": (hashing.UNREADABLE, 13, (0, 0, 0, 0), 0, 0, "", "")})
+    )
     assert counts(world.scan()) == (0, 0, 0, 1)
     assert "b" not in world.held()
     assert world.rules() == {"HW-ING-20"}
 
 
-def _readings(by_name: dict[bytes, worker.HashResult]) -> type:
+def _readings(by_name: dict[bytes, hashing.HashResult]) -> type:
     class Scripted(HashPool):
-        def _read_here(self, request: worker.HashRequest) -> worker.HashResult:
-            return by_name.get(os.path.basename(request[0])) or super()._read_here(request)
+        def _read_one(self, request: hashing.HashRequest) -> hashing.HashResult:
+            return by_name.get(os.path.basename(request[0])) or super()._read_one(request)
 
     return Scripted
 
 
-def test_a_file_that_changes_while_it_is_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_read_is_tried_again(
+    world: ScannedFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.put("busy", b"old")
     world.put("calm", b"old")
     world.scan()
@@ -323,7 +332,7 @@ def test_a_file_that_changes_while_it_is_read_is_tried_again(world: World, monke
                 file.write(b"+")
         return data
 
-    monkeypatch.setattr("headwater.ingest.folder.hashing.worker.os.read", writing)
+    monkeypatch.setattr("headwater.files.hashing.os.read", writing)
     done = world.scan()
     assert done.unsettled == [b"busy"]
     assert (done.updated, done.kept) == (1, 1)
@@ -334,22 +343,24 @@ def test_a_file_that_changes_while_it_is_read_is_tried_again(world: World, monke
     assert world.held() == world.truth()
 
 
-def test_a_file_that_vanishes_before_it_is_read_is_passed_over(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_vanishes_before_it_is_read_is_passed_over(
+    world: ScannedFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.put("a")
     world.scan()
     world.put("b")
-    monkeypatch.setattr(event_builder, "HashPool", _readings({b"b": (worker.VANISHED, 0, (0, 0, 0, 0), 0, 0, "")}))
+    monkeypatch.setattr(event_builder, "HashPool", _readings({b"b": (hashing.VANISHED, 0, (0, 0, 0, 0), 0, 0, "", "")}))
     assert counts(world.scan()) == (0, 0, 0, 1)
     assert world.notices == []
 
 
-def test_nothing_is_recorded_in_a_set_that_is_no_longer_what_was_seen(world: World) -> None:
+def test_nothing_is_recorded_in_a_set_that_is_no_longer_what_was_seen(world: ScannedFolder) -> None:
     """Somebody else scans it now: what was read before that is not news any more."""
     for name in "abc":
         world.put(name)
     world.scan()
     seen = world.catalog.state(SET)
-    scanner = FolderScanner(world.catalog, SET, Folder(root=world.root), now, seen=lambda: seen)
+    scanner = FolderScanner(world.catalog, SET, Folder(root=world.root), now, hooks=ScanHooks(seen=lambda: seen))
     world.put("a", b"changed")
     assert scanner.scan().updated == 1
     for change in (lambda: world.put("b", b"changed"), lambda: world.remove("c")):
@@ -361,7 +372,7 @@ def test_nothing_is_recorded_in_a_set_that_is_no_longer_what_was_seen(world: Wor
 
 @pytest.mark.parametrize("case", ["a link became a file", "read before"])
 def test_what_a_hint_has_brought_meanwhile_is_not_undone(
-    world: World, monkeypatch: pytest.MonkeyPatch, case: str
+    world: ScannedFolder, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """RS-CL-05: a scan reads where a link led as it came by, or reads ahead; a later look has been recorded since."""
     for name in ("target", "gone", "x"):
@@ -380,7 +391,7 @@ def test_what_a_hint_has_brought_meanwhile_is_not_undone(
             world.put("x2", b"late")
             hinted.rescan([b"x2"])
             if case == "read before":
-                early = (worker.READ, 0, (5, 0, 0, 0), 0, 0, hashes(b"early"))
+                early = (hashing.READ, 0, (5, 0, 0, 0), 0, 0, hashes(b"early"), "")
                 monkeypatch.setattr(event_builder, "HashPool", _readings({b"x2": early}))
 
     world.breathe = hint
@@ -394,16 +405,16 @@ def test_what_a_hint_has_brought_meanwhile_is_not_undone(
     assert world.scan().updated == 1
 
 
-@pytest.mark.parametrize("outcome", [worker.VANISHED, worker.SPECIAL])
+@pytest.mark.parametrize("outcome", [hashing.VANISHED, hashing.SPECIAL])
 def test_a_known_file_that_vanishes_before_it_is_read_is_looked_at_again(
-    world: World, monkeypatch: pytest.MonkeyPatch, outcome: int
+    world: ScannedFolder, monkeypatch: pytest.MonkeyPatch, outcome: int
 ) -> None:
     """Its last change was never seen, and no hint may come: it is not left to the next full scan."""
     for name in "abc":
         world.put(name)
     world.scan()
     world.put("b", b"changed")
-    monkeypatch.setattr(event_builder, "HashPool", _readings({b"b": (outcome, 0, (0, 0, 0, 0), 0, 0, "")}))
+    monkeypatch.setattr(event_builder, "HashPool", _readings({b"b": (outcome, 0, (0, 0, 0, 0), 0, 0, "", "")}))
     done = world.scan()
     assert (done.unsettled, done.kept) == ([b"b"], 1)
     monkeypatch.undo()
@@ -412,7 +423,7 @@ def test_a_known_file_that_vanishes_before_it_is_read_is_looked_at_again(
     assert world.told() == [("deleted", "b")]
 
 
-def test_a_file_that_is_back_before_its_deletion_is_recorded_is_not_deleted(world: World) -> None:
+def test_a_file_that_is_back_before_its_deletion_is_recorded_is_not_deleted(world: ScannedFolder) -> None:
     """A file that is being replaced by rename may be missed by the listing: it is looked at once more."""
     world.put("a", b"old")
     world.put("b")
@@ -432,7 +443,7 @@ def test_a_file_that_is_back_before_its_deletion_is_recorded_is_not_deleted(worl
     assert world.held() == world.truth()
 
 
-def test_files_replaced_over_and_over_are_never_deleted(world: World) -> None:
+def test_files_replaced_over_and_over_are_never_deleted(world: ScannedFolder) -> None:
     for number in range(20):
         world.put(f"f{number}", b"0")
     world.scan()
@@ -465,7 +476,7 @@ def test_files_replaced_over_and_over_are_never_deleted(world: World) -> None:
 # Links, long names, patterns
 
 
-def test_a_link_is_a_file_with_the_octets_of_its_target(world: World) -> None:
+def test_a_link_is_a_file_with_the_octets_of_its_target(world: ScannedFolder) -> None:
     world.put("target", b"one")
     os.symlink("target", world.full("link"))
     os.symlink("/etc/hostname", world.full("outside"))
@@ -478,7 +489,7 @@ def test_a_link_is_a_file_with_the_octets_of_its_target(world: World) -> None:
     assert world.rules() == set()  # what is known is not said in every pass
 
 
-def test_a_file_that_becomes_a_pipe_is_deleted_and_never_opened(world: World) -> None:
+def test_a_file_that_becomes_a_pipe_is_deleted_and_never_opened(world: ScannedFolder) -> None:
     world.put("a")
     world.put("b")
     world.scan()
@@ -498,14 +509,14 @@ def test_a_file_that_becomes_a_pipe_is_deleted_and_never_opened(world: World) ->
 )
 def test_long_uris(tmp_path: Path, excess: int, published: bool, rules: set[str]) -> None:
     name = b"\xff" * 200 + b"n" * 200
-    world = World(tmp_path, processes=0, uri_prefix_length=1_000 - len("%FF") * 200 - 1 - 200 + excess)
+    world = ScannedFolder(tmp_path, processes=0, uri_prefix_length=1_000 - len("%FF") * 200 - 1 - 200 + excess)
     world.put(name[:200] + b"/" + name[200:])
     assert world.scan().created == int(published)
     assert world.rules() == rules
 
 
 @pytest.mark.parametrize("loaded", [False, True], ids=["load", "record"])
-def test_a_uri_that_the_catalog_refuses_costs_no_other_file_its_place(world: World, loaded: bool) -> None:
+def test_a_uri_that_the_catalog_refuses_costs_no_other_file_its_place(world: ScannedFolder, loaded: bool) -> None:
     """Octets outside ASCII count threefold: a path that the system takes can be a URI that nobody takes."""
     world.put("a")
     if loaded:
@@ -527,7 +538,7 @@ def test_a_uri_that_the_catalog_refuses_costs_no_other_file_its_place(world: Wor
     assert world.rescan(os.fsencode(name)).changes == 0
 
 
-def test_patterns_choose_and_a_narrower_choice_deletes(world: World) -> None:
+def test_patterns_choose_and_a_narrower_choice_deletes(world: ScannedFolder) -> None:
     for name in ("a.xml", "b.txt", "drafts/c.xml"):
         world.put(name)
     world.scan()
@@ -536,7 +547,7 @@ def test_patterns_choose_and_a_narrower_choice_deletes(world: World) -> None:
     assert world.told() == [("deleted", "b.txt"), ("deleted", "drafts/c.xml")]
 
 
-def test_what_a_new_pattern_leaves_out_is_no_mass_of_deletions(world: World) -> None:
+def test_what_a_new_pattern_leaves_out_is_no_mass_of_deletions(world: ScannedFolder) -> None:
     """The guard is for accidents of the folder; a pattern is the owner's will, also while the guard holds back."""
     for number in range(30):
         world.put(f"keys/{number}.key")
@@ -558,7 +569,7 @@ def test_what_a_new_pattern_leaves_out_is_no_mass_of_deletions(world: World) -> 
 
 
 def test_our_own_folders_are_left_out(tmp_path: Path) -> None:
-    world = World(tmp_path, processes=0, avoid=(os.fsencode(tmp_path / "root" / ".headwater"),))
+    world = ScannedFolder(tmp_path, processes=0, avoid=(os.fsencode(tmp_path / "root" / ".headwater"),))
     world.put("a")
     world.put(".headwater/catalog.sqlite")
     world.put("sub/.headwater/hers")
@@ -566,7 +577,7 @@ def test_our_own_folders_are_left_out(tmp_path: Path) -> None:
     assert set(world.held()) == {"a"}
 
 
-def test_the_state_of_other_commands_is_never_published(world: World) -> None:
+def test_the_state_of_other_commands_is_never_published(world: ScannedFolder) -> None:
     """A catalog, a lock or the credentials of somebody's copy are nobody's resources, however one gets to them."""
     world.put("a")
     world.put("site/.headwater/catalog.sqlite")
@@ -589,7 +600,7 @@ def test_the_state_of_other_commands_is_never_published(world: World) -> None:
     assert world.rescan(b"late").changes == 0
 
 
-def test_a_folder_that_becomes_state_leaves_the_set(world: World) -> None:
+def test_a_folder_that_becomes_state_leaves_the_set(world: ScannedFolder) -> None:
     world.put("a")
     world.put("state/catalog.sqlite")
     world.scan()
@@ -598,7 +609,7 @@ def test_a_folder_that_becomes_state_leaves_the_set(world: World) -> None:
     assert set(world.held()) == {"a"}
 
 
-def test_other_digests_are_computed_when_the_settings_change(world: World) -> None:
+def test_other_digests_are_computed_when_the_settings_change(world: ScannedFolder) -> None:
     world.put("a")
     settle()
     world.scan()
@@ -612,13 +623,13 @@ def test_other_digests_are_computed_when_the_settings_change(world: World) -> No
 # Mass deletions
 
 
-def fill(world: World, count: int = 20) -> None:
+def fill(world: ScannedFolder, count: int = 20) -> None:
     for number in range(count):
         world.put(f"d{number % 4}/f{number}")
     world.scan()
 
 
-def emptied(world: World) -> None:
+def emptied(world: ScannedFolder) -> None:
     for folder, below, names in os.walk(world.root, topdown=False):
         for name in names:
             os.unlink(os.path.join(folder, name))
@@ -626,17 +637,17 @@ def emptied(world: World) -> None:
             os.rmdir(os.path.join(folder, name))
 
 
-def missing(world: World) -> None:
+def missing(world: ScannedFolder) -> None:
     os.rename(world.root, world.root + b"-away")
 
 
-def a_file(world: World) -> None:
+def a_file(world: ScannedFolder) -> None:
     missing(world)
     with open(world.root, "wb"):
         pass
 
 
-def mostly_gone(world: World) -> None:
+def mostly_gone(world: ScannedFolder) -> None:
     for number in range(11):
         world.remove(f"d{number % 4}/f{number}")
 
@@ -651,7 +662,9 @@ def mostly_gone(world: World) -> None:
     ],
 )
 @pytest.mark.parametrize("partial", [False, True], ids=["scan", "hints"])
-def test_a_mass_of_deletions_is_held_back(world: World, accident: object, reason: HoldReason, partial: bool) -> None:
+def test_a_mass_of_deletions_is_held_back(
+    world: ScannedFolder, accident: object, reason: HoldReason, partial: bool
+) -> None:
     fill(world)
     before = world.held()
     accident(world)  # type: ignore[operator]
@@ -664,7 +677,7 @@ def test_a_mass_of_deletions_is_held_back(world: World, accident: object, reason
     assert world.rules() == {"HW-ING-21"}
 
 
-def test_additions_go_on_while_deletions_are_held_back(world: World) -> None:
+def test_additions_go_on_while_deletions_are_held_back(world: ScannedFolder) -> None:
     fill(world)
     mostly_gone(world)
     world.put("new")
@@ -678,7 +691,7 @@ def test_additions_go_on_while_deletions_are_held_back(world: World) -> None:
     assert world.held() == world.truth()
 
 
-def test_consent_covers_an_empty_folder_and_never_a_missing_one(world: World) -> None:
+def test_consent_covers_an_empty_folder_and_never_a_missing_one(world: ScannedFolder) -> None:
     fill(world)
     world.configure(max_delete=1.0)
     missing(world)
@@ -689,7 +702,7 @@ def test_consent_covers_an_empty_folder_and_never_a_missing_one(world: World) ->
     assert world.held() == {}
 
 
-def test_a_root_that_goes_away_during_the_scan_deletes_nothing(world: World) -> None:
+def test_a_root_that_goes_away_during_the_scan_deletes_nothing(world: ScannedFolder) -> None:
     fill(world, 8)
     breaths = [0]
 
@@ -707,14 +720,14 @@ def test_a_root_that_goes_away_during_the_scan_deletes_nothing(world: World) -> 
 
 
 @pytest.mark.parametrize("kind", ["missing", "file"])
-def test_a_new_set_needs_a_folder(world: World, kind: str) -> None:
+def test_a_new_set_needs_a_folder(world: ScannedFolder, kind: str) -> None:
     missing(world) if kind == "missing" else a_file(world)
     with pytest.raises(FolderUnusable) as fault:
         world.scan()
     assert fault.value.exit_status is Exit.USAGE
 
 
-def test_an_empty_folder_is_an_empty_set(world: World) -> None:
+def test_an_empty_folder_is_an_empty_set(world: ScannedFolder) -> None:
     assert counts(world.scan()) == (0, 0, 0, 0)
     world.put("a")
     assert world.scan().created == 1
@@ -723,7 +736,7 @@ def test_an_empty_folder_is_an_empty_set(world: World) -> None:
 # Interruptions
 
 
-def test_an_interrupted_load_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_load_goes_on(world: ScannedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_module, "LOAD_BATCH", 10)
     for number in range(200):
         world.put(f"f{number:03}", b"%d" % number)
@@ -750,7 +763,7 @@ def test_an_interrupted_load_goes_on(world: World, monkeypatch: pytest.MonkeyPat
     assert world.log() == []
 
 
-def test_hints_are_served_in_the_middle_of_a_scan(world: World) -> None:
+def test_hints_are_served_in_the_middle_of_a_scan(world: ScannedFolder) -> None:
     """A pass over hinted paths between two steps of a full one: everything ends right, nothing is told twice."""
     for number in range(30):
         world.put(f"f{number}", b"0")
@@ -758,7 +771,7 @@ def test_hints_are_served_in_the_middle_of_a_scan(world: World) -> None:
     world.put("f1", b"1")
     world.put("f2", b"2")
     world.remove("f3")
-    other = World(Path(os.fsdecode(world.root)).parent, processes=0)
+    other = ScannedFolder(Path(os.fsdecode(world.root)).parent, processes=0)
     breaths = [0]
 
     def between() -> None:
@@ -775,7 +788,7 @@ def test_hints_are_served_in_the_middle_of_a_scan(world: World) -> None:
 # Hints
 
 
-def test_hinted_paths(world: World) -> None:
+def test_hinted_paths(world: ScannedFolder) -> None:
     for name in ("a/x", "a/y", "a-b", "b", "c/d/e"):
         world.put(name)
     world.scan()
@@ -796,7 +809,7 @@ def test_hinted_paths(world: World) -> None:
     assert world.held() == world.truth()
 
 
-def test_what_a_hint_says_of_a_file_holds_for_links_to_it(world: World) -> None:
+def test_what_a_hint_says_of_a_file_holds_for_links_to_it(world: ScannedFolder) -> None:
     world.put("real/sub/file", b"1")
     os.symlink("real", world.full("folder-link"))
     os.symlink("real/sub/file", world.full("file-link"))
@@ -858,7 +871,7 @@ def test_whatever_happens_the_log_leads_to_the_folder(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str | None, bytes | None]]
 ) -> None:
     """Replaying the change log over the first load gives what the folder holds, with hints or without (RS-CL-14)."""
-    world = World(tmp_path_factory.mktemp("law"), processes=0, max_delete=1.0)
+    world = ScannedFolder(tmp_path_factory.mktemp("law"), processes=0, max_delete=1.0)
     world.put("c/first")
     world.scan()
     start = world.held()
@@ -902,7 +915,7 @@ def memory_folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_of_many_files_few_are_read_again(memory_folder: Path) -> None:
     """Twenty thousand; tests/source/test_source.py has a hundred thousand."""
-    world = World(memory_folder)
+    world = ScannedFolder(memory_folder)
     for folder in range(100):
         os.makedirs(world.full(f"{folder:03}"))
         descriptor = os.open(world.full(f"{folder:03}"), os.O_RDONLY)
@@ -924,7 +937,7 @@ def test_of_many_files_few_are_read_again(memory_folder: Path) -> None:
 
 
 def test_a_set_is_left_alone_by_the_scan_of_another(tmp_path: Path) -> None:
-    world = World(tmp_path, processes=0)
+    world = ScannedFolder(tmp_path, processes=0)
     world.put("a")
     world.scan()
     catalog = SqliteCatalog(tmp_path / "catalog.sqlite")

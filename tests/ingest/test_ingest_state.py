@@ -1,4 +1,4 @@
-"""What a fed set remembers, as rows of its catalog: on SQLite and on both engines, by several handles at a time."""
+"""What a push set remembers, as rows of its catalog: on SQLite and on both engines, by several handles at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import msgspec
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog import ledger
-from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog import batch_planning
+from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Catalog, Delete, Metadata, Moved, Resource, Upsert
+from headwater.catalog.faults import Moved
+from headwater.catalog.interface import Catalog, Delete, Metadata, Resource, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.ingest.push import feed as feed_module
@@ -40,44 +41,83 @@ from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
-from tests.catalog.clusters import LAYOUT, access, prefix
-from tests.http.serving import until
+from tests.support.engines import LAYOUT, NUMBERS, Scoped, access, prefix
+from tests.support.waiting import until
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 Ground = Callable[[], Catalog]
+Alone = Callable[[], ClusterCatalog]
 
 
 def later(seconds: float) -> dt.datetime:
     return NOW + dt.timedelta(seconds=seconds)
 
 
+@pytest.fixture(scope="module")
+def homes(request: pytest.FixtureRequest) -> Iterator[Callable[[str], tuple[Engine, str]]]:
+    """The engine of a name, and the prefix there that the tests of this module share: new indices cost a second."""
+    found: dict[str, tuple[Engine, str]] = {}
+
+    def home(name: str) -> tuple[Engine, str]:
+        if name not in found:
+            found[name] = (request.getfixturevalue(name), prefix())
+        return found[name]
+
+    yield home
+    for engine, where in found.values():
+        forget(engine, where)
+
+
+def forget(engine: Engine, where: str) -> None:
+    cluster = Cluster(access(engine))
+    remove(cluster, where)
+    cluster.close()
+
+
+def handle(engine: Engine, where: str) -> ClusterCatalog:
+    return ClusterCatalog(access(engine), where, layout=LAYOUT, wait_times=WaitTimes(lease_seconds=2))
+
+
 @pytest.fixture
-def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
+def ground(
+    request: pytest.FixtureRequest, homes: Callable[[str], tuple[Engine, str]], tmp_path: Path
+) -> Iterator[Ground]:
     """Makes handles on one catalog, as many as there are processes."""
     made: list[Catalog] = []
-    engine: Engine | None = None if request.param == "sqlite" else request.getfixturevalue(request.param)
-    where = prefix()
+    scope = f"{next(NUMBERS)}/"
 
     def make() -> Catalog:
         catalog: Catalog
-        if engine is None:
+        if request.param == "sqlite":
             catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
         else:
-            catalog = ClusterCatalog(access(engine), where, layout=LAYOUT, lease_seconds=2)
+            catalog = Scoped(handle(*homes(request.param)), scope)
         made.append(catalog)
         return catalog
 
     yield make
     for catalog in made:
         catalog.close()
-    if engine is not None:
-        cluster = Cluster(access(engine))
-        remove(cluster, where)
-        cluster.close()
+
+
+@pytest.fixture
+def alone(request: pytest.FixtureRequest) -> Iterator[Alone]:
+    """As `ground`, with indices of its own, for what is done to them."""
+    made: list[ClusterCatalog] = []
+    engine, where = request.getfixturevalue(request.param), prefix()
+
+    def make() -> ClusterCatalog:
+        made.append(handle(engine, where))
+        return made[-1]
+
+    yield make
+    for catalog in made:
+        catalog.close()
+    forget(engine, where)
 
 
 everywhere = pytest.mark.parametrize("ground", ["sqlite", "opensearch", "elasticsearch"], indirect=True)
-shared = pytest.mark.parametrize("ground", ["opensearch", "elasticsearch"], indirect=True)
+shared = pytest.mark.parametrize("alone", ["opensearch", "elasticsearch"], indirect=True)
 
 
 MANY = [Upsert(f"{n}", Metadata()) for n in range(40)]
@@ -313,7 +353,7 @@ def test_an_answer_that_is_swept_while_it_is_read_is_as_one_that_was_swept_befor
 
 def test_a_resource_of_which_many_speak_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered of it is bounded as its links are, and a row as well (DIT-24)."""
-    monkeypatch.setattr(ledger, "LARGEST_VALUE", 20_000)
+    monkeypatch.setattr(batch_planning, "LARGEST_VALUE", 20_000)
     catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
     feed = feed_of(catalog)
     feed.open()
@@ -413,10 +453,9 @@ def test_many_who_announce_at_once_are_all_taken(ground: Ground) -> None:
 
 
 @shared
-def test_what_cannot_be_read_is_not_taken_for_missing(ground: Ground) -> None:
+def test_what_cannot_be_read_is_not_taken_for_missing(alone: Alone) -> None:
     """A shard that no node has at this moment (a node was killed) would say that nothing was ever taken."""
-    catalog = ground()
-    assert isinstance(catalog, ClusterCatalog)
+    catalog = alone()
     state = IngestState(catalog, "s")
     keep(catalog, "s", Effects(positions={"f": b"1"}))
     index = f"/{catalog.prefix}-state-v1"
@@ -431,9 +470,9 @@ def test_what_cannot_be_read_is_not_taken_for_missing(ground: Ground) -> None:
 
 
 @shared
-def test_a_crash_before_rows_are_in_their_places_is_made_good(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_before_rows_are_in_their_places_is_made_good(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
     """The head says them, and who comes next reads them there, and puts them into their places."""
-    catalog, other = ground(), ground()
+    catalog, other = alone(), alone()
     catalog.create("s")
     catalog.open("s", NOW)
 
@@ -470,10 +509,9 @@ def test_what_an_older_version_has_left_is_refused(tmp_path: Path) -> None:
 
 
 @shared
-def test_what_an_older_version_has_left_on_a_cluster_is_refused(ground: Ground, tmp_path: Path) -> None:
+def test_what_an_older_version_has_left_on_a_cluster_is_refused(alone: Alone, tmp_path: Path) -> None:
     """Every catalog of that version has the index; only one that says something is in the way."""
-    catalog = ground()
-    assert isinstance(catalog, ClusterCatalog)
+    catalog = alone()
     index = f"/{catalog.prefix}-memory-v1"
     refuse_old_memory(catalog, tmp_path)
     catalog.cluster.ask("PUT", index)

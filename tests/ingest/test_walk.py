@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.ingest.folder.walking.nofollow import open_unlinked
+from headwater.files.nofollow import open_unlinked
 from headwater.ingest.folder.walking.walk import (
     LINK_DEPTH,
     FileEntry,
@@ -22,7 +22,7 @@ from headwater.ingest.folder.walking.walk import (
     quote,
 )
 from headwater.patterns import Selection
-from tests.examples import examples
+from tests.support.examples import examples
 
 ODD_NAMES = [
     b"plain",
@@ -177,11 +177,11 @@ def test_a_root_that_is_a_link_is_followed(root: bytes) -> None:
     assert uris(Walk(root + b"-link", Selection())) == ["file"]
 
 
-def test_special_files_are_left_out_unopened(root: bytes) -> None:
+def test_special_files_are_left_out_unopened(root: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, b"file")
     os.mkfifo(os.path.join(root, b"fifo"))
     with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(root)
+        monkeypatch.chdir(os.fsdecode(root))  # the address of a socket is short
         listener.bind("socket")
     remarks: list[ScanWarning] = []
     assert uris(Walk(root, Selection(), warn=remarks.append)) == ["file"]
@@ -201,7 +201,7 @@ def test_a_closed_folder_is_said_to_be_unreadable(root: bytes) -> None:
 
 def test_a_folder_that_cannot_be_listed_is_said_to_be_unreadable(root: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, b"open/file", b"closed/file", b"zebra")
-    _refuse(monkeypatch, b"/closed", 5)
+    refuse(monkeypatch, b"/closed", 5)
     found = list(Walk(root, Selection()).everything())
     assert [(type(one), one.uri) for one in found] == [
         (UnreadableEntry, "closed/"),
@@ -212,11 +212,11 @@ def test_a_folder_that_cannot_be_listed_is_said_to_be_unreadable(root: bytes, mo
 
 def test_a_folder_that_vanishes_meanwhile_is_passed_over(root: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, b"open/file", b"gone/file", b"zebra")
-    _refuse(monkeypatch, b"/gone", 2)
+    refuse(monkeypatch, b"/gone", 2)
     assert uris(Walk(root, Selection())) == ["open/file", "zebra"]
 
 
-def _refuse(monkeypatch: pytest.MonkeyPatch, ending: bytes, error: int) -> None:
+def refuse(monkeypatch: pytest.MonkeyPatch, ending: bytes, error: int) -> None:
     def refusing(path: bytes, flags: int) -> int:
         if path.endswith(ending):
             raise OSError(error, os.strerror(error), path)

@@ -16,8 +16,7 @@ import pytest
 from headwater.ingest.folder.watching import watch as watch_module
 from headwater.ingest.folder.watching.inotify import FolderWatch
 from headwater.ingest.folder.watching.watch import EVERYTHING, CannotWatch, hints, undecodable_path
-
-DEADLINE = 60.0
+from tests.support.waiting import DEADLINE, until
 
 
 def by_watchfiles(base: bytes, stop: Callable[[], bool], _coverage: object) -> Iterator[frozenset[bytes]]:
@@ -50,10 +49,7 @@ class Watching:
             self._begun.set()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + DEADLINE
-        while not condition():
-            assert time.monotonic() < end, f"hints so far: {sorted(self.found)}, {self.fault}"
-            time.sleep(0.01)
+        until(condition, what=f"a hint, {self.fault},", pause=0.01)
 
     def saw(self, *paths: bytes) -> None:
         self.until(lambda: self.found >= set(paths))

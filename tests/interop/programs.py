@@ -9,12 +9,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.waiting import until
 
 BIN = Path(sys.executable).parent
 
@@ -58,7 +59,7 @@ def serving(*arguments: object) -> Iterator[str]:
         assert line, "the server did not start"
         drain.start()
         url = str(json.loads(line)["url"])
-        wait_for(lambda: get(f"{url}/.well-known/resourcesync") is not None)
+        until(lambda: get(f"{url}/.well-known/resourcesync") is not None)
         yield url
     finally:
         process.send_signal(signal.SIGTERM)
@@ -101,13 +102,6 @@ def get(url: str) -> bytes | None:
             return bytes(answer.read())
     except (urllib.error.URLError, ConnectionError):
         return None
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def tree(folder: Path, *, without: str = ".headwater") -> dict[str, bytes]:

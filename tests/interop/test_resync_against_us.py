@@ -9,7 +9,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.interop.programs import get, headwater, resync, serving, status_line, tree, wait_for, web_server
+from tests.interop.programs import get, headwater, resync, serving, status_line, tree, web_server
+from tests.support.waiting import until
 
 FILES = {f"sub/{name}": f"this is {name}\n".encode() * 10 for name in ("a.txt", "b.html", "c", "d d.txt", "e.pdf")}
 
@@ -56,12 +57,12 @@ def test_baseline_increment_and_audit(source: Path, tmp_path: Path) -> None:
 
         change(source)
         open_list = f"{url}/files/changelist/open.xml"
-        wait_for(lambda: (get(open_list) or b"").count(b"<url>") >= 3)
+        until(lambda: (get(open_list) or b"").count(b"<url>") >= 3)
         arguments = ("--from", "2020-01-01T00:00:00Z", "--changelist-uri", open_list, "--delete")
         said = resync("resync-sync", "--incremental", *arguments, url, copy)
         assert "CHANGES APPLIED (created=1, updated=1, deleted=1)" in said
         assert copied(copy) == tree(source)
-        wait_for(lambda: b"/new</loc>" in (get(f"{url}/files/resourcelist.xml") or b""))
+        until(lambda: b"/new</loc>" in (get(f"{url}/files/resourcelist.xml") or b""))
         assert status_line(resync("resync-sync", "--audit", url, copy)).startswith("IN SYNC")
 
 

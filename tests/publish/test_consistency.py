@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.interface import Resource
-from headwater.publish.publisher import Publisher
+from headwater.catalog.interface import Delete, Resource
+from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering import pool
 from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.site import SetSettings
-from tests.publish.world import BASE, Delete, World, look, put, replay
+from tests.support.published import BASE, PublishedCatalog, look, put, replay
 
 SECONDS = 2.5
 PATIENCE = 120.0
@@ -51,7 +51,7 @@ class Reader(threading.Thread):
             self.failure = failure
 
 
-class BusyWorld(World):
+class BusyWorld(PublishedCatalog):
     """A world whose last published sequence number others may ask for."""
 
     published_seq = 0
@@ -67,7 +67,9 @@ def test_every_look_is_one_state_of_the_catalog(
     settings = SetSettings(refresh_changes=6, refresh_seconds=0.2, renew_seconds=1.0, segment_seconds=0.3)
     world = BusyWorld(tmp_path, page_entries=7, segment_entries=9, sets=(settings,), clock=real_time)
     where = RenderPool(tmp_path / "catalog.sqlite", processes)
-    world.publisher = Publisher(world.catalog, world.store, world.site, world.now, render_pool=where)
+    world.publisher = Publisher(
+        world.catalog, world.store, world.site, world.now, options=PublisherOptions(render_pool=where)
+    )
     world.begin(20)
     world.publish()
     loaded = world.truth()
@@ -115,7 +117,7 @@ def test_every_look_is_one_state_of_the_catalog(
 
 def test_changes_are_published_while_many_pages_are_rendered(tmp_path: Path) -> None:
     """A forced refresh of everything does not hold changes back: they appear between pages."""
-    world = World(tmp_path, page_entries=5)
+    world = PublishedCatalog(tmp_path, page_entries=5)
     world.begin(40)
     world.publish()
     world.record(*(put(f"r{n}", 1) for n in range(0, 40, 5)))

@@ -12,29 +12,31 @@ import pytest
 from headwater.catalog.interface import Delete, Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publication_state import PublicationState
-from headwater.publish.publisher import Publisher
+from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings, Site, change_list_name, resource_list_name
 from headwater.publish.store_writer import DocumentMark, decode_mark
 from headwater.spec.records import Document, Entry
-from headwater.storage.folder_store import MARK_OCTETS, FolderStore
-from tests.publish.world import BASE, START, World, put
-from tests.reading import read_bytes
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import MARK_OCTETS
+from tests.support.documents import read_bytes
+from tests.support.published import BASE, PublishedCatalog, put
+from tests.support.waiting import START
 
 LIMITS = Limits(page_entries=4, segment_entries=5)
 
 
-def _read(world: World, name: str) -> tuple[Document, list[Entry]]:
+def _read(world: PublishedCatalog, name: str) -> tuple[Document, list[Entry]]:
     data = (world.store.root / name).read_bytes()
     head, entries = read_bytes(data)[:2]
     return head, list(entries)
 
 
-def _position(world: World) -> dt.datetime:
+def _position(world: PublishedCatalog) -> dt.datetime:
     """How far a destination has come that has read everything."""
     return max(change.datetime for change in world.look().changes if change.datetime is not None)
 
 
-def _is_gap(world: World, position: dt.datetime) -> bool:
+def _is_gap(world: PublishedCatalog, position: dt.datetime) -> bool:
     """Whether the Change Lists begin after a position (AMB-23); then the Resource List must not begin before them."""
     since = _read(world, change_list_name("files"))[0].from_
     at = _read(world, resource_list_name("files"))[0].at
@@ -44,7 +46,7 @@ def _is_gap(world: World, position: dt.datetime) -> bool:
     return since > position
 
 
-def _last_stated(world: World) -> dt.datetime:
+def _last_stated(world: PublishedCatalog) -> dt.datetime:
     """The latest time in any document: a destination may stand there, and nowhere later."""
     times: list[dt.datetime | None] = []
     for name in world.store.names("files/"):
@@ -53,11 +55,11 @@ def _last_stated(world: World) -> dt.datetime:
     return max(one for one in times if one is not None)
 
 
-def _numbers(world: World) -> set[int]:
+def _numbers(world: PublishedCatalog) -> set[int]:
     return {int(name[-9:-4]) for name in world.store.names("files/changelist/0")}
 
 
-def _closed(world: World) -> dict[str, bytes]:
+def _closed(world: PublishedCatalog) -> dict[str, bytes]:
     return {
         name: data
         for name, (_inode, _time, data) in world.files().items()
@@ -65,18 +67,18 @@ def _closed(world: World) -> dict[str, bytes]:
     }
 
 
-def _open(world: World) -> set[str]:
+def _open(world: PublishedCatalog) -> set[str]:
     return set(world.store.names("files/changelist/0")) - set(_closed(world))
 
 
-def _open_named(world: World) -> set[str]:
+def _open_named(world: PublishedCatalog) -> set[str]:
     return {one.loc.removeprefix(f"{BASE}/") for one in _read(world, change_list_name("files"))[1] if not one.until}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> PublishedCatalog:
     """A set with two closed Change Lists and an open one."""
-    made = World(tmp_path)
+    made = PublishedCatalog(tmp_path)
     made.begin(9)
     made.publish()
     made.record(*(put(f"n{number}", number) for number in range(12)))
@@ -94,7 +96,7 @@ def world(tmp_path: Path) -> World:
     ],
     ids=["base URL", "resource base"],
 )
-def test_other_uris_are_a_gap(world: World, site: Site) -> None:
+def test_other_uris_are_a_gap(world: PublishedCatalog, site: Site) -> None:
     """Else nothing would tell a destination that what it holds has other URIs now."""
     position, closed = _position(world), _closed(world)
     moved = Publisher(world.catalog, world.store, site, world.now)
@@ -112,7 +114,7 @@ def test_other_uris_are_a_gap(world: World, site: Site) -> None:
     assert Publisher(world.catalog, world.store, site, world.now).publish("files", START).written == ()
 
 
-def test_other_words_are_no_gap(world: World) -> None:
+def test_other_words_are_no_gap(world: PublishedCatalog) -> None:
     position = _position(world)
     settings = SetSettings(describedby="https://example.org/about", title="Files")
     Publisher(world.catalog, world.store, Site(base_url=BASE, sets=(settings,)), world.now).publish("files", START)
@@ -123,7 +125,7 @@ def test_other_words_are_no_gap(world: World) -> None:
 
 @pytest.mark.parametrize("gone", [1, 9])
 @pytest.mark.parametrize("is_closed", [False, True], ids=["told by the open list", "told by a closed list"])
-def test_an_older_catalog_is_a_gap(world: World, gone: int, is_closed: bool) -> None:
+def test_an_older_catalog_is_a_gap(world: PublishedCatalog, gone: int, is_closed: bool) -> None:
     """What was told after the copy was made is forgotten: `gone` was created and deleted meanwhile."""
     world.catalog.close()
     older = world.folder / "older.sqlite"
@@ -161,7 +163,7 @@ def test_an_older_catalog_is_a_gap(world: World, gone: int, is_closed: bool) -> 
     assert world.look().state == world.truth()
 
 
-def test_a_new_catalog_over_old_documents_is_a_gap_even_when_the_clock_went_back(world: World) -> None:
+def test_a_new_catalog_over_old_documents_is_a_gap_even_when_the_clock_went_back(world: PublishedCatalog) -> None:
     position, closed = _position(world), _closed(world)
     world.clock.now -= dt.timedelta(days=1)
     world.catalog = SqliteCatalog(world.folder / "new.sqlite", limits=LIMITS)
@@ -174,7 +176,7 @@ def test_a_new_catalog_over_old_documents_is_a_gap_even_when_the_clock_went_back
 
 
 def test_a_first_publication_that_was_cut_off_is_no_story(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = PublishedCatalog(tmp_path)
     world.begin(9)
     world.record(*(put(f"n{number}", number) for number in range(7)))
 
@@ -189,7 +191,7 @@ def test_a_first_publication_that_was_cut_off_is_no_story(tmp_path: Path) -> Non
         if left < 0:
             raise Killed
 
-    cut = Publisher(world.catalog, world.store, world.site, world.now, may_write=may_write)
+    cut = Publisher(world.catalog, world.store, world.site, world.now, options=PublisherOptions(may_write=may_write))
     with pytest.raises(Killed):
         cut.publish("files", world.now())
     assert list(world.store.names("files/changelist/"))
@@ -199,7 +201,7 @@ def test_a_first_publication_that_was_cut_off_is_no_story(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("steps", range(1, 12))
-def test_a_break_that_is_cut_off_is_made_all_the_same(world: World, steps: int) -> None:
+def test_a_break_that_is_cut_off_is_made_all_the_same(world: PublishedCatalog, steps: int) -> None:
     position = _position(world)
     site = Site(base_url="https://elsewhere.example")
     left = steps
@@ -213,7 +215,7 @@ def test_a_break_that_is_cut_off_is_made_all_the_same(world: World, steps: int) 
         if left < 0:
             raise Killed
 
-    cut = Publisher(world.catalog, world.store, site, world.now, may_write=may_write)
+    cut = Publisher(world.catalog, world.store, site, world.now, options=PublisherOptions(may_write=may_write))
     with pytest.raises(Killed):
         cut.publish("files", START)
     assert not cut.site_documents.is_published("files"), "nothing is shown of what is in two shapes"
@@ -221,28 +223,30 @@ def test_a_break_that_is_cut_off_is_made_all_the_same(world: World, steps: int) 
     assert _is_gap(world, position)
 
 
-def _without_marks(world: World) -> None:
+def _without_marks(world: PublishedCatalog) -> None:
     """Leave the documents as a version that knew no marks has written them."""
     for name in list(world.store.names("files/")):
         data = (world.store.root / name).read_bytes()
-        world.store.remove(name)
-        world.store.write(name, [data])
+        world.store.delete(name)
+        world.store.put(name, [data])
         assert world.store.mark(name) is None
 
 
-def _lose_compressed_forms(world: World) -> None:
+def _lose_compressed_forms(world: PublishedCatalog) -> None:
     for name in list(world.store.names("files/")):
         (world.store.root / f"{name}.gz").unlink()
 
 
-def _since(world: World) -> dt.datetime:
+def _since(world: PublishedCatalog) -> dt.datetime:
     since = _read(world, change_list_name("files"))[0].from_
     assert since is not None
     return since
 
 
 @pytest.mark.parametrize("harm", [_without_marks, _lose_compressed_forms])
-def test_documents_without_marks_that_are_the_noted_ones_go_on(world: World, harm: Callable[[World], None]) -> None:
+def test_documents_without_marks_that_are_the_noted_ones_go_on(
+    world: PublishedCatalog, harm: Callable[[PublishedCatalog], None]
+) -> None:
     since = _since(world)
     harm(world)
     world.store = FolderStore(world.store.root, durable=False)
@@ -255,7 +259,9 @@ def test_documents_without_marks_that_are_the_noted_ones_go_on(world: World, har
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["an older catalog", "a new catalog"])
-def test_documents_without_marks_that_the_catalog_does_not_know_are_a_gap(world: World, is_lost: bool) -> None:
+def test_documents_without_marks_that_the_catalog_does_not_know_are_a_gap(
+    world: PublishedCatalog, is_lost: bool
+) -> None:
     """Of an older version: nothing proves that the catalog continues what they tell."""
     older = world.folder / "older.sqlite"
     world.catalog.close()
@@ -277,7 +283,9 @@ def test_documents_without_marks_that_the_catalog_does_not_know_are_a_gap(world:
     assert world.look().state == world.truth()
 
 
-def test_a_reset_that_is_cut_off_removes_no_closed_list(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_that_is_cut_off_removes_no_closed_list(
+    world: PublishedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """RS-TIME-09, though no mark says that it is closed."""
     closed = _closed(world)
     _without_marks(world)
@@ -299,7 +307,7 @@ def _killed(*_anything: object) -> None:
     raise InterruptedError
 
 
-def test_another_catalog_that_was_opened_at_the_same_time_is_a_gap(world: World) -> None:
+def test_another_catalog_that_was_opened_at_the_same_time_is_a_gap(world: PublishedCatalog) -> None:
     """Only the generation tells it from the one that was lost."""
     position = _position(world)
     opened = world.catalog.state("files").opened_at
@@ -317,7 +325,7 @@ def test_another_catalog_that_was_opened_at_the_same_time_is_a_gap(world: World)
 
 def test_a_catalog_of_the_first_publication_is_a_gap(tmp_path: Path) -> None:
     """The copy was made while the set was published first: its generation is the one of all that came after."""
-    world = World(tmp_path)
+    world = PublishedCatalog(tmp_path)
     world.begin(3)
     world.publisher.history.with_generation("files", PublicationState())
     world.catalog.close()
@@ -335,7 +343,7 @@ def test_a_catalog_of_the_first_publication_is_a_gap(tmp_path: Path) -> None:
     assert world.look().state == world.truth()
 
 
-def test_an_older_catalog_that_has_as_many_changes_again_is_a_gap(world: World) -> None:
+def test_an_older_catalog_that_has_as_many_changes_again_is_a_gap(world: PublishedCatalog) -> None:
     """The last published number is there, and stands for another change."""
     world.catalog.close()
     older = world.folder / "older.sqlite"

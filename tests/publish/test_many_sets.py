@@ -13,22 +13,23 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.http.routes import Match, NoMatch
 from headwater.progress import Notice
 from headwater.publish import plan
+from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication, encode_publication
-from headwater.publish.publisher import Publisher
+from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import BadSite, SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from tests.http.test_routes import table
-from tests.publish.world import BASE, World, put
-from tests.reading import read_bytes
+from tests.support.documents import read_bytes
+from tests.support.published import BASE, PublishedCatalog, put
 
 NAMES = tuple(f"s{number}" for number in range(5))
 WELL_KNOWN = f"{BASE}/.well-known/resourcesync"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    world = World(tmp_path, sets=tuple(SetSettings(name=name) for name in NAMES))
+def world(tmp_path: Path) -> PublishedCatalog:
+    world = PublishedCatalog(tmp_path, sets=tuple(SetSettings(name=name) for name in NAMES))
     world.site = msgspec.structs.replace(world.site, description_entries=2)
     world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
     for name in NAMES:
@@ -37,13 +38,13 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def _read(world: World, url: str) -> tuple[Document, list[Entry]]:
+def _read(world: PublishedCatalog, url: str) -> tuple[Document, list[Entry]]:
     document, entries, warnings = read_bytes(world.fetch(url) or b"", url)
     assert warnings == ()
     return document, list(entries)
 
 
-def test_parts_and_their_index_rs_sd_09_amb_53(world: World) -> None:
+def test_parts_and_their_index_rs_sd_09_amb_53(world: PublishedCatalog) -> None:
     index, parts = _read(world, WELL_KNOWN)
     assert index.kind is Kind.SOURCE_DESCRIPTION_INDEX
     assert len(parts) == 3
@@ -62,22 +63,22 @@ def test_parts_and_their_index_rs_sd_09_amb_53(world: World) -> None:
     assert listed == [f"{BASE}/{name}/capabilitylist.xml" for name in NAMES]
 
 
-def test_nothing_is_written_again_by_another_process(world: World) -> None:
+def test_nothing_is_written_again_by_another_process(world: PublishedCatalog) -> None:
     again = Publisher(world.catalog, world.store, world.site, world.now)
     assert again.site_documents.is_site_published()
     for name in NAMES:
         assert again.publish(name, world.catalog.mark(name, world.now())).written == ()
 
 
-def test_a_lost_part_is_restored(world: World) -> None:
+def test_a_lost_part_is_restored(world: PublishedCatalog) -> None:
     (world.folder / "documents/sourcedescription/00001.xml").unlink()
     for name in ("s0", "s2"):  # the next look at a set that the part names finds it
         world.record(put("a", 1), name=name)
-        world.publisher.publish(name, world.catalog.mark(name, world.now()), check=True)
+        world.publisher.publish(name, world.catalog.mark(name, world.now()), Refresh.REPAIR)
     assert len(_read(world, f"{BASE}/sourcedescription/00001.xml")[1]) == 2
 
 
-def test_fewer_sets_are_one_description_again(world: World) -> None:
+def test_fewer_sets_are_one_description_again(world: PublishedCatalog) -> None:
     world.site = msgspec.structs.replace(world.site, sets=world.site.sets[:2])
     world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
     for name in NAMES[:2]:
@@ -91,22 +92,18 @@ def test_fewer_sets_are_one_description_again(world: World) -> None:
     world.publisher.site_documents.publish_site()
     assert len([*parts.glob("*.xml")]) == 3
     past = world.now().timestamp() - plan.GRACE_SECONDS
-    held = world.store.get(".well-known/resourcesync")
-    assert held is not None
-    os.utime(held.path, (past, past))
+    os.utime(world.store.root / ".well-known/resourcesync", (past, past))
     Publisher(world.catalog, world.store, world.site, world.now).site_documents.publish_site()
     assert [*parts.iterdir()] == []
     assert _read(world, WELL_KNOWN)[1] == entries
 
 
-def test_parts_of_a_site_that_is_still_large_go_alone(world: World) -> None:
+def test_parts_of_a_site_that_is_still_large_go_alone(world: PublishedCatalog) -> None:
     world.site = msgspec.structs.replace(world.site, sets=world.site.sets[:4])
     for past in (world.now().timestamp(), world.now().timestamp() - plan.GRACE_SECONDS):
         world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
         world.publisher.site_documents.publish_site()
-        held = world.store.get(".well-known/resourcesync")
-        assert held is not None
-        os.utime(held.path, (past, past))
+        os.utime(world.store.root / ".well-known/resourcesync", (past, past))
     Publisher(world.catalog, world.store, world.site, world.now).site_documents.publish_site()
     assert sorted(one.name for one in (world.folder / "documents/sourcedescription").glob("*.xml")) == [
         "00000.xml",
@@ -134,35 +131,37 @@ def test_many_sets_are_looked_up_by_name() -> None:
 @pytest.mark.parametrize("noted", [{"base_url": ""}, {"base_url": "", "uris": ""}])
 def test_a_set_that_an_older_version_has_published_stays_named(tmp_path: Path, noted: dict[str, str]) -> None:
     """Whatever its resource base was: that has not been noted, but where the documents are tells."""
-    world = World(tmp_path, sets=(SetSettings(name="a", resource_base="https://files.example/x"),))
+    world = PublishedCatalog(tmp_path, sets=(SetSettings(name="a", resource_base="https://files.example/x"),))
     world.begin(1, "a")
     world.publish(name="a")
     published = decode_publication(world.catalog.state("a").notes)
     world.catalog.note("a", encode_publication(msgspec.structs.replace(published, **noted)))
     world.begin(1, "b")
     site = Site(base_url=BASE, sets=(SetSettings(name="b"),))
-    world.publisher = Publisher(world.catalog, world.store, site, world.now, keep_others=True)
+    world.publisher = Publisher(world.catalog, world.store, site, world.now, options=PublisherOptions(keep_others=True))
     world.publish(name="b")
     assert [one.loc for one in _read(world, WELL_KNOWN)[1]] == [f"{BASE}/{name}/capabilitylist.xml" for name in "ab"]
 
 
 def test_a_set_without_documents_is_not_told_of(tmp_path: Path) -> None:
-    world = World(tmp_path, sets=(SetSettings(name="a"),))
+    world = PublishedCatalog(tmp_path, sets=(SetSettings(name="a"),))
     world.begin(1, "a")
     world.publish(name="a")
     for name in list(world.store.names("a/")):
-        world.store.remove(name)
+        world.store.delete(name)
     world.begin(1, "b")
     site = Site(base_url="https://elsewhere.example", sets=(SetSettings(name="b"),))
     told: list[object] = []
-    world.publisher = Publisher(world.catalog, world.store, site, world.now, told.append, keep_others=True)
+    world.publisher = Publisher(
+        world.catalog, world.store, site, world.now, told.append, options=PublisherOptions(keep_others=True)
+    )
     world.publish(name="b")
     assert [one for one in told if isinstance(one, Notice)] == []
 
 
 def test_a_set_that_comes_late_is_named_though_others_are_missing(tmp_path: Path) -> None:
     """AMB-63: what is published later than the first is named as well, while a set is still not there."""
-    world = World(tmp_path, sets=tuple(SetSettings(name=name) for name in NAMES))
+    world = PublishedCatalog(tmp_path, sets=tuple(SetSettings(name=name) for name in NAMES))
     for number, name in enumerate(NAMES[:-1]):
         world.begin(1, name)
         world.publish(name=name)
@@ -196,9 +195,9 @@ class Counting(SqliteCatalog):
 
 
 def test_a_publication_costs_the_same_however_many_sets_there_are(tmp_path: Path) -> None:
-    """Of 300 sets each is published, checked, and asked for: a few reads of the catalog each time, none for others."""
-    names = [f"s{number}" for number in range(300)]
-    world = World(tmp_path, sets=tuple(SetSettings(name=name) for name in names))
+    """Of 60 sets each is published, checked, and asked for: a few reads of the catalog each time, none for others."""
+    names = [f"s{number}" for number in range(60)]
+    world = PublishedCatalog(tmp_path, sets=tuple(SetSettings(name=name) for name in names))
     world.catalog = catalog = Counting(tmp_path / "counting.sqlite")
     world.publisher = Publisher(catalog, world.store, world.site, world.now)
     for name in names:
@@ -206,7 +205,7 @@ def test_a_publication_costs_the_same_however_many_sets_there_are(tmp_path: Path
     for force in (True, False):
         for name in reversed(names):
             before = catalog.asked
-            world.publisher.publish(name, catalog.mark(name, world.now()), check=True)
+            world.publisher.publish(name, catalog.mark(name, world.now()), Refresh.REPAIR)
             if name != names[0]:  # the last one to come makes the documents of the site
                 assert catalog.asked - before <= (4 if force else 1)
     assert world.publisher.site_documents.is_site_published()

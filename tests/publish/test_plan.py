@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from headwater.catalog.interface import Page, Segment
 from headwater.publish.plan import (
-    SHARE,
+    DUTY,
+    Refresh,
     affordable_pages,
     expired,
     is_stale,
@@ -48,43 +49,51 @@ def shown(*numbers: int, **more: object) -> PublicationState:
 
 
 CASES = [
-    ("nothing is stale", [page(0), page(1)], shown(0, 1), False, ()),
-    ("stale for a while only", [page(0, events=1, stale=99), page(1)], shown(0, 1), False, ()),
-    ("stale for long enough", [page(0, events=1, stale=100), page(1)], shown(0, 1), False, (0,)),
-    ("many events", [page(0, events=10, stale=1), page(1)], shown(0, 1), False, (0,)),
-    ("forced", [page(0, events=1, stale=1), page(1)], shown(0, 1), True, (0,)),
-    ("grown old", [page(0, at=1000), page(1)], shown(0, 1), False, (0,)),
-    ("new page alone waits", [page(0), page(1), page(2, at=None, events=3)], shown(0, 1), False, ()),
+    ("nothing is stale", [page(0), page(1)], shown(0, 1), Refresh.DUE, ()),
+    ("stale for a while only", [page(0, events=1, stale=99), page(1)], shown(0, 1), Refresh.DUE, ()),
+    ("stale for long enough", [page(0, events=1, stale=100), page(1)], shown(0, 1), Refresh.DUE, (0,)),
+    ("many events", [page(0, events=10, stale=1), page(1)], shown(0, 1), Refresh.DUE, (0,)),
+    ("forced", [page(0, events=1, stale=1), page(1)], shown(0, 1), Refresh.STALE, (0,)),
+    ("grown old", [page(0, at=1000), page(1)], shown(0, 1), Refresh.DUE, (0,)),
+    ("new page alone waits", [page(0), page(1), page(2, at=None, events=3)], shown(0, 1), Refresh.DUE, ()),
     (
         "new page comes with any other",
         [page(0, events=10), page(1), page(2, at=None, events=3)],
         shown(0, 1),
-        False,
+        Refresh.DUE,
         (0, 2),
     ),
-    ("a list becomes an index", [page(0), page(1, at=None, events=10)], shown(0), False, (0, 1)),
-    ("a page that was empty is new", [page(0), page(1), page(2, at=10, events=10)], shown(0, 1), False, (2,)),
-    ("what a crash left is rendered", [page(0), page(1)], shown(0, 1, pending=(1,)), False, (1,)),
+    ("a list becomes an index", [page(0), page(1, at=None, events=10)], shown(0), Refresh.DUE, (0, 1)),
+    ("a page that was empty is new", [page(0), page(1), page(2, at=10, events=10)], shown(0, 1), Refresh.DUE, (2,)),
+    ("what a crash left is rendered", [page(0), page(1)], shown(0, 1, pending=(1,)), Refresh.DUE, (1,)),
     (
         "what a crash left and holds nothing any more holds nothing up",
         [page(0, events=10), page(1), page(2, count=0, at=None, events=20)],
         shown(0, 1, pending=(2, 7), writing=(2,)),
-        False,
+        Refresh.DUE,
         (0,),
     ),
-    ("an empty page that nobody lists", [page(0), page(1), page(2, count=0, events=20)], shown(0, 1), True, ()),
+    (
+        "an empty page that nobody lists",
+        [page(0), page(1), page(2, count=0, events=20)],
+        shown(0, 1),
+        Refresh.STALE,
+        (),
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("pages", "publication", "force", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+    ("pages", "publication", "refresh", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
-def test_pages_due(pages: list[Page], publication: PublicationState, force: bool, expected: tuple[int, ...]) -> None:
-    assert plan_pages(pages, publication, SETTINGS, NOW, force=force).render == expected
+def test_pages_due(
+    pages: list[Page], publication: PublicationState, refresh: Refresh, expected: tuple[int, ...]
+) -> None:
+    assert plan_pages(pages, publication, SETTINGS, NOW, refresh).render == expected
 
 
 def test_emptied_page_is_dropped_and_the_rest_becomes_a_list() -> None:
-    plan = plan_pages([page(0), page(1, count=0, events=3)], shown(0, 1), SETTINGS, NOW, force=True)
+    plan = plan_pages([page(0), page(1, count=0, events=3)], shown(0, 1), SETTINGS, NOW, Refresh.STALE)
     assert (plan.render, plan.drop, plan.listed, plan.indexed) == ((0,), (1,), (0,), False)
 
 
@@ -95,17 +104,17 @@ def test_a_round_takes_all_stale_pages_when_one_is_due() -> None:
 
 def test_the_cost_of_a_round_stays_within_its_share() -> None:
     pages = [page(number, events=20, stale=number) for number in range(10)]
-    publication = shown(*range(10), page_seconds=0.01, refreshed_at=ago(10 * 0.01 / SHARE))
+    publication = shown(*range(10), page_seconds=0.01, refreshed_at=ago(DUTY.pause_after(10 * 0.0101)))
     assert affordable_pages(publication, NOW) == 10
     assert len(plan_pages(pages, publication, SETTINGS, NOW).render) == 10
-    early = shown(*range(10), page_seconds=0.01, refreshed_at=ago(9 * 0.01 / SHARE))
+    early = shown(*range(10), page_seconds=0.01, refreshed_at=ago(DUTY.pause_after(9 * 0.0101)))
     assert not plan_pages(pages, early, SETTINGS, NOW).rewrite
-    assert len(plan_pages(pages, early, SETTINGS, NOW, force=True).render) == 10
+    assert len(plan_pages(pages, early, SETTINGS, NOW, Refresh.STALE).render) == 10
 
 
 def test_old_pages_are_renewed_oldest_first_as_far_as_the_share_goes() -> None:
     pages = [page(number, at=1000 + number) for number in range(5)]
-    publication = shown(*range(5), page_seconds=0.1, refreshed_at=ago(2 * 0.1 / SHARE))
+    publication = shown(*range(5), page_seconds=0.1, refreshed_at=ago(DUTY.pause_after(2 * 0.101)))
     assert plan_pages(pages, publication, SETTINGS, NOW).render == (3, 4)
 
 
@@ -140,17 +149,14 @@ any_page = st.builds(
     made=st.lists(any_page, max_size=6),
     listed=st.sets(st.integers(0, 5)),
     pending=st.sets(st.integers(0, 5)),
-    force=st.booleans(),
-    everything=st.booleans(),
+    refresh=st.sampled_from(Refresh),
     seconds=st.sampled_from([0.0, 0.1, 100.0]),
 )
-def test_laws_of_pages(
-    made: list[Page], listed: set[int], pending: set[int], force: bool, everything: bool, seconds: float
-) -> None:
+def test_laws_of_pages(made: list[Page], listed: set[int], pending: set[int], refresh: Refresh, seconds: float) -> None:
     pages = [Page(**{**{f: getattr(p, f) for f in p.__struct_fields__}, "number": n}) for n, p in enumerate(made)]
     known = tuple(sorted(listed & set(range(len(pages)))))
     publication = shown(*known, pending=tuple(pending), page_seconds=seconds, refreshed_at=ago(10))
-    plan = plan_pages(pages, publication, SETTINGS, NOW, force=force, everything=everything)
+    plan = plan_pages(pages, publication, SETTINGS, NOW, refresh)
     filled = {one.number for one in pages if one.count}
     assert set(plan.render) <= filled & set(plan.listed), "only pages that have resources are rendered, and are listed"
     assert set(plan.drop) == set(known) - set(plan.listed)
@@ -163,11 +169,11 @@ def test_laws_of_pages(
     else:
         assert (plan.listed, plan.render, plan.drop) == (known, (), ())
     assert not set(plan.left) & set(plan.render)
-    if force or everything:
+    if refresh in (Refresh.STALE, Refresh.ALL):
         assert plan.left == ()
         left = [one for one in pages if is_stale(one) and one.number in plan.listed]
         assert {one.number for one in left} <= set(plan.render)
-    if everything:
+    if refresh is Refresh.ALL:
         assert set(plan.listed) == set(plan.render) == filled
 
 

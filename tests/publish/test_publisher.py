@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.interface import Event, Rendered
+from headwater.catalog.interface import Delete, Event, Rendered
+from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import NotReady, Publisher, PublishResult
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind
 from headwater.spec.writer import Profile
-from headwater.storage.folder_store import FolderStore, StoredDocument
-from tests.examples import examples
-from tests.publish.world import BASE, Delete, World, put
-from tests.reading import read_bytes
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import XML, Mark, ObjectKind, PutResult
+from tests.support.documents import read_bytes
+from tests.support.examples import examples
+from tests.support.published import BASE, PublishedCatalog, put
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> PublishedCatalog:
+    return PublishedCatalog(tmp_path)
 
 
-def test_set_of_one_page_is_a_list_of_its_own(world: World) -> None:
+def test_set_of_one_page_is_a_list_of_its_own(world: PublishedCatalog) -> None:
     world.begin(3)
     world.publish()
     document, entries, _ = read_bytes(world.fetch(f"{BASE}/files/resourcelist.xml") or b"")
@@ -40,7 +42,7 @@ def test_set_of_one_page_is_a_list_of_its_own(world: World) -> None:
     assert world.look().state == world.truth()
 
 
-def test_set_of_several_pages_is_an_index(world: World) -> None:
+def test_set_of_several_pages_is_an_index(world: PublishedCatalog) -> None:
     world.begin(9)
     world.publish()
     document, entries, _ = read_bytes(world.fetch(f"{BASE}/files/resourcelist.xml") or b"")
@@ -51,7 +53,7 @@ def test_set_of_several_pages_is_an_index(world: World) -> None:
     assert world.look().state == world.truth()
 
 
-def test_set_without_resources_has_an_empty_list_with_its_time(world: World) -> None:
+def test_set_without_resources_has_an_empty_list_with_its_time(world: PublishedCatalog) -> None:
     world.begin(0)
     world.publish()
     document, entries, _ = read_bytes(world.fetch(f"{BASE}/files/resourcelist.xml") or b"")
@@ -60,14 +62,14 @@ def test_set_without_resources_has_an_empty_list_with_its_time(world: World) -> 
     assert world.look().state == {}
 
 
-def test_set_that_is_loading_is_not_published(world: World) -> None:
+def test_set_that_is_loading_is_not_published(world: PublishedCatalog) -> None:
     world.catalog.create("files")
     with pytest.raises(NotReady):
         world.publisher.publish("files", world.now())
     assert list(world.store.names()) == []
 
 
-def test_changes_are_in_the_open_list_and_pages_wait(world: World) -> None:
+def test_changes_are_in_the_open_list_and_pages_wait(world: PublishedCatalog) -> None:
     world.begin(9)
     world.publish()
     before = world.files()
@@ -81,7 +83,7 @@ def test_changes_are_in_the_open_list_and_pages_wait(world: World) -> None:
     assert world.look().state == world.truth()
 
 
-def test_nothing_changed_writes_nothing(world: World) -> None:
+def test_nothing_changed_writes_nothing(world: PublishedCatalog) -> None:
     world.begin(9)
     world.publish()
     world.record(put("r1", 1))
@@ -93,7 +95,7 @@ def test_nothing_changed_writes_nothing(world: World) -> None:
     assert world.files() == before
 
 
-def test_only_touched_pages_are_rendered(world: World) -> None:
+def test_only_touched_pages_are_rendered(world: PublishedCatalog) -> None:
     world.begin(12)
     world.publish()
     before = world.files()
@@ -108,7 +110,7 @@ def test_only_touched_pages_are_rendered(world: World) -> None:
     assert world.files()["files/resourcelist/00000.xml"] == before["files/resourcelist/00000.xml"]
 
 
-def test_stale_page_keeps_its_at_and_a_rendered_one_gets_the_new(world: World) -> None:
+def test_stale_page_keeps_its_at_and_a_rendered_one_gets_the_new(world: PublishedCatalog) -> None:
     world.begin(9)
     first = world.publish()
     world.record(put("r0", 1))
@@ -118,7 +120,7 @@ def test_stale_page_keeps_its_at_and_a_rendered_one_gets_the_new(world: World) -
     assert [entry.at for entry in entries] == [second.at, first.at, first.at]
 
 
-def test_list_becomes_an_index_when_it_needs_a_second_page(world: World) -> None:
+def test_list_becomes_an_index_when_it_needs_a_second_page(world: PublishedCatalog) -> None:
     world.begin(4)
     world.publish()
     world.record(put("new", 1))
@@ -130,7 +132,7 @@ def test_list_becomes_an_index_when_it_needs_a_second_page(world: World) -> None
     assert world.look().listed == world.truth()
 
 
-def test_emptied_page_leaves_the_index_and_stays_for_readers_of_the_old_one(world: World) -> None:
+def test_emptied_page_leaves_the_index_and_stays_for_readers_of_the_old_one(world: PublishedCatalog) -> None:
     world.begin(12)
     world.publish()
     world.record(*(Delete(f"r{n}") for n in range(4, 8)))
@@ -144,7 +146,7 @@ def test_emptied_page_leaves_the_index_and_stays_for_readers_of_the_old_one(worl
     assert world.look().state == world.truth()
 
 
-def test_index_becomes_a_list_again(world: World) -> None:
+def test_index_becomes_a_list_again(world: PublishedCatalog) -> None:
     world.begin(5)
     world.publish()
     world.record(*(Delete(f"r{n}") for n in range(4)))
@@ -154,7 +156,7 @@ def test_index_becomes_a_list_again(world: World) -> None:
     assert world.look().listed == world.truth()
 
 
-def test_everything_deleted_and_created_again(world: World) -> None:
+def test_everything_deleted_and_created_again(world: PublishedCatalog) -> None:
     world.begin(5)
     world.publish()
     world.record(*(Delete(f"r{n}") for n in range(5)))
@@ -167,7 +169,7 @@ def test_everything_deleted_and_created_again(world: World) -> None:
     assert world.look().listed == world.truth()
 
 
-def test_segments_close_by_count_and_never_change_again(world: World) -> None:
+def test_segments_close_by_count_and_never_change_again(world: PublishedCatalog) -> None:
     world.begin(2)
     world.publish()
     closed: dict[str, tuple[int, int, bytes]] = {}
@@ -186,7 +188,7 @@ def test_segments_close_by_count_and_never_change_again(world: World) -> None:
     assert [entry.datetime for entry in changes] == [row.at for row in world.catalog.changes("files")]
 
 
-def test_one_batch_may_fill_several_segments(world: World) -> None:
+def test_one_batch_may_fill_several_segments(world: PublishedCatalog) -> None:
     world.begin(1)
     world.publish()
     world.record(*(put(f"n{n}", n) for n in range(23)))
@@ -196,7 +198,7 @@ def test_one_batch_may_fill_several_segments(world: World) -> None:
 
 
 def test_segment_closes_after_its_period_and_an_empty_one_does_not(tmp_path: Path) -> None:
-    world = World(tmp_path, sets=(SetSettings(segment_seconds=60),))
+    world = PublishedCatalog(tmp_path, sets=(SetSettings(segment_seconds=60),))
     world.begin(1)
     world.clock.sleep(61)
     world.publish()
@@ -207,7 +209,7 @@ def test_segment_closes_after_its_period_and_an_empty_one_does_not(tmp_path: Pat
     assert world.look().state == world.truth()
 
 
-def test_open_list_is_always_at_its_own_address(world: World) -> None:
+def test_open_list_is_always_at_its_own_address(world: PublishedCatalog) -> None:
     world.begin(1)
     world.publish()
     for number in range(12):
@@ -221,7 +223,7 @@ def test_open_list_is_always_at_its_own_address(world: World) -> None:
 
 
 def test_open_list_grows_without_rendering_what_it_says_already(tmp_path: Path) -> None:
-    world = World(tmp_path, segment_entries=1000)
+    world = PublishedCatalog(tmp_path, segment_entries=1000)
     world.begin(1)
     asked: list[tuple[int, int]] = []
     changes = world.catalog.changes
@@ -237,7 +239,7 @@ def test_open_list_grows_without_rendering_what_it_says_already(tmp_path: Path) 
     assert asked == [(10 * number, 10) for number in range(5)]
 
 
-def test_stored_list_that_is_not_ours_is_not_taken_over(world: World) -> None:
+def test_stored_list_that_is_not_ours_is_not_taken_over(world: PublishedCatalog) -> None:
     world.begin(1)
     world.record(put("a", 1))
     world.publish()
@@ -247,7 +249,7 @@ def test_stored_list_that_is_not_ours_is_not_taken_over(world: World) -> None:
     assert len(world.look().changes) == 2
 
 
-def test_missing_documents_are_restored_when_pages_are_forced(world: World) -> None:
+def test_missing_documents_are_restored_when_pages_are_forced(world: PublishedCatalog) -> None:
     world.begin(9)
     world.publish()
     before = set(world.store.names())
@@ -260,7 +262,9 @@ def test_missing_documents_are_restored_when_pages_are_forced(world: World) -> N
 
 
 @pytest.mark.parametrize("harm", ["junk", "no gzip form", "gone"])
-def test_lost_and_damaged_documents_are_restored_by_a_new_process_or_a_check(world: World, harm: str) -> None:
+def test_lost_and_damaged_documents_are_restored_by_a_new_process_or_a_check(
+    world: PublishedCatalog, harm: str
+) -> None:
     world.begin(10)
     world.record(*(put(f"r{number}", 1) for number in range(7)))
     world.publish(force=True)
@@ -283,18 +287,18 @@ def test_lost_and_damaged_documents_are_restored_by_a_new_process_or_a_check(wor
             assert publisher.site_documents.is_published("files") is (harm == "no gzip form")
             publisher.publish("files", world.now())
         else:
-            publisher.publish("files", world.now(), check=True)
+            publisher.publish("files", world.now(), Refresh.REPAIR)
         assert publisher.site_documents.is_published("files")
         assert publisher.site_documents.is_site_published()
         for name in before:
-            assert world.store.is_sound(name), name
+            assert world.store.noted_etag(name), name
             assert (world.store.root / name).stat().st_size > len("junk")
         assert set(world.store.names()) == before
         assert world.look().state == world.truth()
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "after a turn of somebody else's"])
-def test_what_another_process_had_in_hand_is_replaced_by_the_next_check(world: World, again: bool) -> None:
+def test_what_another_process_had_in_hand_is_replaced_by_the_next_check(world: PublishedCatalog, again: bool) -> None:
     """RS-CL-14, RS-TIME-09: overtaken between its last question and the rename, it puts an older document there."""
     world.begin(10)
     world.publish()
@@ -310,15 +314,15 @@ def test_what_another_process_had_in_hand_is_replaced_by_the_next_check(world: W
     changed = [name for name in early if early[name] != late[name]]
     assert len(changed) > 3
     for name in changed:
-        FolderStore(world.store.root).write(name, [early[name]])
-        world.publisher.publish("files", world.now(), check=True)
+        FolderStore(world.store.root).put(name, [early[name]])
+        world.publisher.publish("files", world.now(), Refresh.REPAIR)
         if "changelist" in name:  # a page says the same of a later moment
             assert (world.store.root / name).read_bytes() == late[name]
         assert world.look().state == world.truth()
-        assert world.publisher.publish("files", world.now(), check=True).written == ()
+        assert world.publisher.publish("files", world.now(), Refresh.REPAIR).written == ()
 
 
-def test_new_base_url_or_profile_writes_every_document_again(world: World) -> None:
+def test_new_base_url_or_profile_writes_every_document_again(world: PublishedCatalog) -> None:
     world.begin(9)
     world.publish()
     world.record(*(put(f"n{n}", n) for n in range(7)))
@@ -339,7 +343,7 @@ def test_new_base_url_or_profile_writes_every_document_again(world: World) -> No
     assert moved.site_documents.is_site_published()
 
 
-def test_another_profile_leaves_closed_change_lists_as_they_are(world: World) -> None:
+def test_another_profile_leaves_closed_change_lists_as_they_are(world: PublishedCatalog) -> None:
     """RS-TIME-09: caches were told to keep them."""
     world.begin(3)
     world.publish()
@@ -354,7 +358,7 @@ def test_another_profile_leaves_closed_change_lists_as_they_are(world: World) ->
 
 @pytest.mark.parametrize("profile", list(Profile))
 def test_lastmod_of_changes(tmp_path: Path, profile: Profile) -> None:
-    world = World(tmp_path, profile=profile)
+    world = PublishedCatalog(tmp_path, profile=profile)
     world.begin(2)
     world.record(put("r0", 5), Delete("r1"))
     world.publish()
@@ -369,7 +373,7 @@ def test_lastmod_of_changes(tmp_path: Path, profile: Profile) -> None:
         assert deleted.lastmod is None
 
 
-def test_absolute_uris_of_the_catalog_are_left_alone(world: World) -> None:
+def test_absolute_uris_of_the_catalog_are_left_alone(world: PublishedCatalog) -> None:
     world.begin(0)
     world.record(put("http://other.example/a%20b", 1), put("with%3A//colon", 1))
     world.publish(force=True)
@@ -377,19 +381,21 @@ def test_absolute_uris_of_the_catalog_are_left_alone(world: World) -> None:
     assert set(world.look().state) == {"http://other.example/a%20b", f"{prefix}with%3A//colon"}
 
 
-def test_at_never_passes_what_the_catalog_has_timed(world: World) -> None:
+def test_at_never_passes_what_the_catalog_has_timed(world: PublishedCatalog) -> None:
     world.begin(1)
     future = world.now() + dt.timedelta(days=1)
     published = world.publisher.publish("files", future)
     state = world.catalog.state("files")
     assert state.opened_at is not None
     assert published.at <= max(moment for moment in (state.opened_at, state.last_at) if moment)
-    early = world.publisher.publish("files", state.opened_at - dt.timedelta(days=1), force_pages=True)
+    early = world.publisher.publish("files", state.opened_at - dt.timedelta(days=1), Refresh.STALE)
     assert early.at == published.at
 
 
 def test_several_sets_are_named_when_all_are_published(tmp_path: Path) -> None:
-    world = World(tmp_path, sets=(SetSettings(name="a"), SetSettings(name="b", describedby="http://x.example/b")))
+    world = PublishedCatalog(
+        tmp_path, sets=(SetSettings(name="a"), SetSettings(name="b", describedby="http://x.example/b"))
+    )
     world.begin(1, "a")
     world.publish(name="a")
     assert world.fetch(f"{BASE}/.well-known/resourcesync") is None
@@ -406,7 +412,7 @@ def test_several_sets_are_named_when_all_are_published(tmp_path: Path) -> None:
 
 
 def test_a_set_that_fails_does_not_hide_the_others_for_ever(tmp_path: Path) -> None:
-    world = World(tmp_path, sets=(SetSettings(name="a"), SetSettings(name="b")))
+    world = PublishedCatalog(tmp_path, sets=(SetSettings(name="a"), SetSettings(name="b")))
     world.begin(1, "a")
     world.publish(name="a")
     world.publisher.site_documents.publish_site()
@@ -422,8 +428,8 @@ class Mortal(FolderStore):
 
     left = 10**9
 
-    def write(self, name: str, chunks: Iterable[bytes], mark: Callable[[], str] | None = None) -> StoredDocument:
-        stored = super().write(name, self._chunks(chunks), mark)
+    def put(self, name: str, chunks: Iterable[bytes], kind: ObjectKind = XML, mark: Mark | None = None) -> PutResult:
+        stored = super().put(name, self._chunks(chunks), kind, mark)
         self._step()
         return stored
 
@@ -444,7 +450,7 @@ def test_killed_anywhere_the_tree_is_consistent_and_the_next_run_mends_it(tmp_pa
     for step in range(60):
         folder = tmp_path / str(step)
         folder.mkdir()
-        world = World(folder)
+        world = PublishedCatalog(folder)
         world.begin(6)
         world.publish()
         world.record(*(put(f"n{n}", n) for n in range(9)), *(Delete(f"r{n}") for n in range(4)), put("r5", 9))
@@ -464,7 +470,12 @@ def test_killed_anywhere_the_tree_is_consistent_and_the_next_run_mends_it(tmp_pa
 
 
 def _die(
-    world: World, step: int, bookkeeping: str, stated: dict[str, dt.datetime] | None = None, *, force: bool = True
+    world: PublishedCatalog,
+    step: int,
+    bookkeeping: str,
+    stated: dict[str, dt.datetime] | None = None,
+    *,
+    force: bool = True,
 ) -> bool:
     """Publish in a process that dies after `step` steps; whether it got through."""
     store = Timed(world.folder / "documents", durable=False)
@@ -494,7 +505,7 @@ def _die(
     else:
         world.catalog.note = failing_note  # type: ignore[method-assign]
     try:
-        publisher.publish("files", world.catalog.mark("files", world.now()), force_pages=force)
+        publisher.publish("files", world.catalog.mark("files", world.now()), Refresh.STALE if force else Refresh.DUE)
     except Killed:
         return False
     finally:
@@ -510,9 +521,9 @@ class Timed(Mortal):
 
     stated: dict[str, dt.datetime]
 
-    def write(self, name: str, chunks: Iterable[bytes], mark: Callable[[], str] | None = None) -> StoredDocument:
+    def put(self, name: str, chunks: Iterable[bytes], kind: ObjectKind = XML, mark: Mark | None = None) -> PutResult:
         octets: list[bytes] = []
-        stored = FolderStore.write(self, name, self._chunks(_kept(chunks, octets)), mark)
+        stored = FolderStore.put(self, name, self._chunks(_kept(chunks, octets)), kind, mark)
         if "/resourcelist" in name:
             document, entries, _ = read_bytes(b"".join(octets))
             times = {name: document.at} | {f"{name} {entry.loc}": entry.at for entry in entries if entry.at}
@@ -540,7 +551,7 @@ def test_killed_anywhere_the_at_of_a_list_never_goes_back(
     for step in range(80):
         folder = tmp_path / str(step)
         folder.mkdir()
-        world = World(folder)
+        world = PublishedCatalog(folder)
         world.begin(7)
         world.publish()
         stated: dict[str, dt.datetime] = {}
@@ -556,7 +567,7 @@ def test_killed_anywhere_the_at_of_a_list_never_goes_back(
         assert opened_at is not None
         for number in range(6):
             world.clock.sleep(1 if number < 3 else 4000)
-            publisher.publish("files", opened_at, check=number == 0)
+            publisher.publish("files", opened_at, Refresh.DUE if number else Refresh.REPAIR)
             assert world.look().state == world.truth()
         assert decode_publication(world.catalog.state("files").notes).pending == ()
         world.catalog.close()
@@ -583,7 +594,9 @@ steps = st.lists(
 def test_whatever_happens_documents_replay_to_the_catalog(
     tmp_path_factory: pytest.TempPathFactory, count: int, steps: list[tuple[list[Event], bool, float]]
 ) -> None:
-    world = World(tmp_path_factory.mktemp("world"), sets=(SetSettings(refresh_changes=3, segment_seconds=3600),))
+    world = PublishedCatalog(
+        tmp_path_factory.mktemp("world"), sets=(SetSettings(refresh_changes=3, segment_seconds=3600),)
+    )
     world.begin(count)
     published: PublishResult = world.publish()
     for batch, force, pause in steps:

@@ -8,18 +8,21 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from headwater.progress import Notice, Progress
-from headwater.publish.publisher import Publisher
+from headwater.catalog.interface import Delete
+from headwater.progress import Listener, Notice, Progress, silent
+from headwater.publish.context import always
+from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering import pool
 from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.rendering.worker import RenderJob
-from headwater.storage.folder_store import CannotWrite, FolderStore
-from tests.publish.world import START, Delete, World, put
-from tests.reading import read_bytes
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import CannotWrite
+from tests.support.documents import read_bytes
+from tests.support.published import PublishedCatalog, put
+from tests.support.waiting import START
 
 TIMES = re.compile(rb' (at|completed)="[^"]*"')
 PAGES = 7
@@ -30,32 +33,33 @@ def real_time() -> dt.datetime:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+def started(started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """The processes that were started; any page is worth them."""
-    made: list[subprocess.Popen[bytes]] = []
-
-    class Process(subprocess.Popen[bytes]):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            made.append(self)
-
-    monkeypatch.setattr(subprocess, "Popen", Process)
     monkeypatch.setattr(pool, "POOL_ENTRIES", 1)
-    return made
+    return started
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> PublishedCatalog:
     """A set of PAGES pages, opened."""
-    world = World(tmp_path, page_entries=4, clock=real_time)
+    world = PublishedCatalog(tmp_path, page_entries=4, clock=real_time)
     world.begin(4 * (PAGES - 1) + 1)
     return world
 
 
-def publisher(world: World, documents: str, **options: Any) -> Publisher:
+def publisher(
+    world: PublishedCatalog, documents: str, listener: Listener = silent, may_write: Callable[[], None] = always
+) -> Publisher:
     store = FolderStore(world.folder / documents, durable=False)
     where = world.folder / "catalog.sqlite"
-    return Publisher(world.catalog, store, world.site, real_time, render_pool=RenderPool(where, 2), **options)
+    return Publisher(
+        world.catalog,
+        store,
+        world.site,
+        real_time,
+        listener,
+        PublisherOptions(may_write=may_write, render_pool=RenderPool(where, 2)),
+    )
 
 
 def octets(folder: Path) -> dict[str, bytes]:
@@ -67,14 +71,16 @@ def octets(folder: Path) -> dict[str, bytes]:
     }
 
 
-def here(world: World) -> dict[str, bytes]:
+def here(world: PublishedCatalog) -> dict[str, bytes]:
     """What a publication of the same catalog gives that prints all by itself."""
     world.catalog.note("files", b"")
     Publisher(world.catalog, FolderStore(world.folder / "here"), world.site, real_time).publish("files", START)
     return octets(world.folder / "here")
 
 
-def test_pages_are_the_same_whoever_prints_them(world: World, started: list[subprocess.Popen[bytes]]) -> None:
+def test_pages_are_the_same_whoever_prints_them(
+    world: PublishedCatalog, started: list[subprocess.Popen[bytes]]
+) -> None:
     mine = publisher(world, "documents")
     before = real_time()
     done = mine.publish("files", START)
@@ -95,12 +101,20 @@ def test_pages_are_the_same_whoever_prints_them(world: World, started: list[subp
     assert octets(world.folder / "documents") == here(world)
 
 
-def _no_such_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_PROGRAM", "headwater.nowhere")
+def dies(_request: bytes) -> Callable[[tuple[int, int]], tuple[int, int]]:
+    raise SystemExit
 
 
-def _other_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_PROGRAM", "this")
+def writes_less_than_it_says(_request: bytes) -> Callable[[tuple[int, int]], tuple[int, int]]:
+    return lambda job: (os.write(job[1], b"half") + 1, 0)
+
+
+def _dead_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "page_renderer", dies)
+
+
+def _half_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "page_renderer", writes_less_than_it_says)
 
 
 def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +131,9 @@ def _no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_anonymous_file", refuse)
 
 
-@pytest.mark.parametrize("trouble", [_no_such_program, _other_program, _no_process, _no_file])
+@pytest.mark.parametrize("trouble", [_dead_process, _half_page, _no_process, _no_file])
 def test_without_processes_the_publisher_prints_itself(
-    world: World,
+    world: PublishedCatalog,
     started: list[subprocess.Popen[bytes]],
     monkeypatch: pytest.MonkeyPatch,
     trouble: Callable[[pytest.MonkeyPatch], None],
@@ -133,7 +147,7 @@ def test_without_processes_the_publisher_prints_itself(
 
 @pytest.mark.parametrize("after", [1, 2, 5])
 def test_a_process_that_is_killed_loses_no_page(
-    world: World, started: list[subprocess.Popen[bytes]], after: int
+    world: PublishedCatalog, started: list[subprocess.Popen[bytes]], after: int
 ) -> None:
     def kill(event: Progress | Notice) -> None:
         if isinstance(event, Progress) and event.phase == "pages" and event.done == after:
@@ -145,7 +159,9 @@ def test_a_process_that_is_killed_loses_no_page(
     assert octets(world.folder / "documents") == here(world)
 
 
-def test_a_publication_that_fails_ends_its_processes(world: World, started: list[subprocess.Popen[bytes]]) -> None:
+def test_a_publication_that_fails_ends_its_processes(
+    world: PublishedCatalog, started: list[subprocess.Popen[bytes]]
+) -> None:
     """Nothing of what they had printed is seen, and no file or process stays."""
     left = 3
 
@@ -168,7 +184,9 @@ def test_a_publication_that_fails_ends_its_processes(world: World, started: list
     assert octets(world.folder / "documents") == here(world)
 
 
-def test_processes_are_started_only_where_they_pay(world: World, started: list[subprocess.Popen[bytes]]) -> None:
+def test_processes_are_started_only_where_they_pay(
+    world: PublishedCatalog, started: list[subprocess.Popen[bytes]]
+) -> None:
     order = RenderJob(site=world.site, name="files", at=START, indexed=True)
     catalog = world.folder / "catalog.sqlite"
     few = [
@@ -181,7 +199,8 @@ def test_processes_are_started_only_where_they_pay(world: World, started: list[s
         with one.rendering(order, numbers, entries) as rendering:
             assert rendering.take() is None
     busy = RenderPool(catalog, 2)
-    with busy.rendering(order, range(2), 8):
+    with busy.rendering(order, range(2), 8) as first:
+        assert first.take() is not None
         assert len(started) == 2
         with busy.rendering(order, range(2), 8) as rendering:
             assert rendering.take() is None, "another publication has the processes"

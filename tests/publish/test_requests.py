@@ -12,12 +12,13 @@ from tools.engines.engine import Engine
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Delete, Event
+from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage.cluster import Access, Answer, Cluster
-from headwater.storage.folder_store import FolderStore
-from tests.catalog.clusters import LAYOUT, access, prefix
-from tests.publish.world import put
+from headwater.storage.objects.folder_store import FolderStore
+from tests.support.engines import LAYOUT, access, prefix
+from tests.support.published import put
 
 SETS = ("a", "b", "c")
 
@@ -54,7 +55,7 @@ class Host:
 
     def publish(self, name: str, newest: int) -> None:
         """As whoever keeps sets current does when there are news."""
-        assert self.publisher.publish(name, now(), pages=False, newest=newest).seq == newest
+        assert self.publisher.publish(name, now(), Refresh.CHANGES, newest=newest).seq == newest
 
     def says(self, name: str, uri: str) -> bool:
         return f"/{uri}<" in (self.store.root / name / "changelist" / "open.xml").read_text()
@@ -141,7 +142,7 @@ def test_a_look_when_nothing_is_new_costs_nothing_but_the_look(hosts: tuple[Host
     asked.take()
     host.publish("a", 0)
     assert asked.take() == []
-    host.publisher.publish("a", now(), pages=False, check=True)
+    host.publisher.publish("a", now(), Refresh.REPAIR)
     assert len(asked.take()) <= 1, "the head as it is now"
 
 

@@ -12,18 +12,20 @@ from hypothesis import strategies as st
 
 from headwater.catalog.interface import Page, Segment
 from headwater.publish import plan
+from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.site import SetSettings, change_list_name, change_segment_name, resource_list_name
-from tests.examples import examples
-from tests.publish.world import BASE, START, World, put
-from tests.reading import read_bytes
+from tests.support.documents import read_bytes
+from tests.support.examples import examples
+from tests.support.published import BASE, PublishedCatalog, put
+from tests.support.waiting import START
 
 HOUR = 3_600.0
 DAY = 24 * HOUR
 
 
-def _world(folder: Path, *, rotation: float | None = None, retention: float | None = None) -> World:
-    return World(
+def _world(folder: Path, *, rotation: float | None = None, retention: float | None = None) -> PublishedCatalog:
+    return PublishedCatalog(
         folder,
         sets=(
             SetSettings(
@@ -33,13 +35,13 @@ def _world(folder: Path, *, rotation: float | None = None, retention: float | No
     )
 
 
-def _named(world: World) -> list[str]:
+def _named(world: PublishedCatalog) -> list[str]:
     data = world.fetch(f"{BASE}/{change_list_name('files')}")
     assert data is not None
     return [entry.loc.removeprefix(BASE + "/") for entry in read_bytes(data)[1]]
 
 
-def _is_there(world: World, number: int) -> bool:
+def _is_there(world: PublishedCatalog, number: int) -> bool:
     return world.fetch(f"{BASE}/{change_segment_name('files', number)}") is not None
 
 
@@ -65,7 +67,7 @@ def test_closed_lists_leave_the_index_after_their_time_and_the_store_after_a_gra
     world.publish()
     assert [_is_there(world, number) for number in range(3)] == [False, False, True]
     assert len(world.catalog.changes("files")) == 12, "the catalog erases nothing"
-    assert world.publisher.publish("files", world.now(), check=True).written == ()
+    assert world.publisher.publish("files", world.now(), Refresh.REPAIR).written == ()
 
 
 def test_what_went_does_not_come_back_with_a_longer_retention(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_what_went_does_not_come_back_with_a_longer_retention(tmp_path: Path) ->
     world.publish()
     world.clock.sleep(DAY)
     world.publish()
-    longer = World.__new__(World)
+    longer = PublishedCatalog.__new__(PublishedCatalog)
     longer.__dict__.update(world.__dict__)
     longer.site = type(world.site)(base_url=BASE, sets=(SetSettings(retention_seconds=900 * DAY),))
     longer.publisher = type(world.publisher)(world.catalog, world.store, longer.site, world.now)
@@ -111,7 +113,9 @@ def test_who_has_just_read_a_resource_list_finds_the_changes_since_it(tmp_path: 
 
 
 def test_changes_that_the_resource_list_does_not_show_are_kept_however_old(tmp_path: Path) -> None:
-    world = World(tmp_path, sets=(SetSettings(refresh_seconds=99 * DAY, renew_seconds=99 * DAY, retention_seconds=1),))
+    world = PublishedCatalog(
+        tmp_path, sets=(SetSettings(refresh_seconds=99 * DAY, renew_seconds=99 * DAY, retention_seconds=1),)
+    )
     world.begin(3)
     world.publish()
     world.record(*(put(f"r{number % 3}", number) for number in range(12)))

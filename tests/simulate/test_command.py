@@ -23,8 +23,9 @@ from headwater.cli import run
 from headwater.simulate.resources import Filler, SyntheticResources, read_version
 from headwater.simulate.settings import Sizes, SourceSettings
 from headwater.spec.hashes import parse_hash
-from tests.http.serving import DEADLINE, request, until
-from tests.sync.copying import check, go, tree
+from tests.support.copying import check, go, tree
+from tests.support.serving import request
+from tests.support.waiting import DEADLINE, until
 
 WORLD = SourceSettings(resources=300, sets=("files",), seed=7, sizes=Sizes(1, 9_000), hashes=("md5", "sha-256"))
 SETTINGS = ("--resources", "300", "--seed", "7", "--size", "1-9000", "--hash", "md5", "--hash", "sha-256")
@@ -236,7 +237,7 @@ def test_other_settings_than_before_end_with_advice(tmp_path: Path, capsys: pyte
 
 
 WRONG = {
-    "nothing would be left": ["--no-serve"],
+    "nothing kept": ["--no-serve"],
     "no end": ["--no-serve", "--state", "x", "--warp", "max"],
     "a scale of nothing": ["--scale", "2"],
     "sets by name and number": ["--set", "a", "--sets", "2"],

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from io import SEEK_CUR, SEEK_END, BufferedReader
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.catalog.interface import Upsert
-from headwater.simulate.resources import STEPS, ContentFile, Filler, SyntheticResources, read_version, write_version
+from headwater.simulate.resources import (
+    STEPS,
+    Filler,
+    OpenSyntheticContent,
+    SyntheticResources,
+    read_version,
+    write_version,
+)
 from headwater.simulate.settings import Sizes, SourceSettings
 from headwater.spec.hashes import HASHLIB, parse_hash
 from headwater.spec.records import ChangeKind
@@ -141,15 +147,12 @@ def test_a_change_carries_its_version() -> None:
     assert resources.event(ChangeKind.DELETED, 7, 301, START).uri == event.uri
 
 
-def test_a_content_is_read_as_a_file() -> None:
+def test_a_content_is_read_from_any_place() -> None:
     resources = made(Sizes(70_000, 70_000))
     whole = octets(resources, 3, 4)
-    with BufferedReader(ContentFile(resources, resources.content(3, 4))) as file:
-        assert file.read() == whole
-        file.seek(-100, SEEK_END)
-        assert file.read(60) == whole[-100:-40]
-        file.seek(-10, SEEK_CUR)
-        assert file.read(1_000) == whole[-50:]
-        assert file.read() == b""
-        file.seek(65_530)
-        assert file.read(20) == whole[65_530:65_550]
+    content = OpenSyntheticContent(resources, resources.content(3, 4))
+    assert content.read(0, 1 << 20) == whole
+    assert content.read(69_900, 60) == whole[-100:-40]
+    assert content.read(69_990, 60) == whole[-10:]
+    assert content.read(70_000, 60) == content.read(80_000, 60) == b""
+    assert content.read(65_530, 20) == whole[65_530:65_550]

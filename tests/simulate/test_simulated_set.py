@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.catalog.content import NoContent, recorded_blocks
 from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Interrupted
@@ -71,10 +72,10 @@ def test_every_listed_resource_is_the_one_that_would_be_made(catalog: SqliteCata
     feed.step(500, MIX, START)
     simulation = Simulation(catalog, WORLD, ChangeSettings())
     for held in catalog.resources("files"):
-        found = simulation.open("files", held.uri)
-        assert found is not None
-        assert found.metadata == held.metadata
-        assert found.octets == held.metadata.length == len(found.file.read())
+        assert simulation.find("files", held.uri) == held
+        found = simulation.open("files", held)
+        assert not isinstance(found, NoContent)
+        assert sum(map(len, recorded_blocks(found, held.metadata))) == found.octets == held.metadata.length
 
 
 def test_a_load_that_was_broken_off_goes_on(catalog: SqliteCatalog, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from headwater.simulate.simulated_set import OtherSimulation
 from headwater.simulate.simulation import Simulation
 from headwater.simulate.source import PUBLISHED, SimulatedSource
 from headwater.source.health import report
-from tests.http.serving import DEADLINE, until
+from tests.support.waiting import DEADLINE, until
 
 NAMES = tuple(f"s{number:02d}" for number in range(30))
 
@@ -39,8 +39,8 @@ def simulated(folder: Path, heard: list[Notice | Progress], rate: float = 200.0)
 def shown(source: SimulatedSource, name: str) -> int:
     held = source.store.open(f"{name}/changelist.xml")
     assert held is not None
-    with held[1] as file:
-        return file.read().count(b"<url>")
+    with held:
+        return held.read(0, held.octets).count(b"<url>")
 
 
 def test_all_sets_are_published_and_progress_is_told_of_all_together(tmp_path: Path) -> None:

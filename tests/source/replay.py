@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry
-from tests.reading import read_bytes
+from tests.support.documents import read_bytes
 
 INDEXES = {Kind.RESOURCE_LIST_INDEX, Kind.CHANGE_LIST_INDEX}
 

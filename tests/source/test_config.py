@@ -101,10 +101,10 @@ def test_wrong_names_are_told_when_the_file_is_read(tmp_path: Path, line: str) -
     [
         ('files = "f"\nfeed = "events"', "either files or a feed"),
         ("", "either files or a feed"),
-        ('files = "f"\ntoken = "0123456789abcdef"', "token belongs to a set that is fed"),
-        ('files = "f"\npoll_seconds = 3', "poll_seconds belongs to a set that is fed"),
-        ('feed = "events"\ninclude = ["*.pdf"]', "include belongs to a set that has a folder"),
-        ('feed = "dit"\nhashes = ["sha-512"]', "hashes belongs to a set that has a folder"),
+        ('files = "f"\ntoken = "0123456789abcdef"', "token belongs to a push set"),
+        ('files = "f"\npoll_seconds = 3', "poll_seconds belongs to a push set"),
+        ('feed = "events"\ninclude = ["*.pdf"]', "include belongs to a set with a folder"),
+        ('feed = "dit"\nhashes = ["sha-512"]', "hashes belongs to a set with a folder"),
         ('feed = "events"\nindex = "http://h:9200/i"', 'only a set with feed = "dit"'),
     ],
 )

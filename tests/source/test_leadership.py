@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.claims import Claiming
-from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
 from headwater.catalog.cluster.schema import Layout, remove
-from headwater.catalog.interface import Accepted, Moved
+from headwater.catalog.faults import Moved
+from headwater.catalog.interface import Accepted
+from headwater.catalog.lease import SharedCatalog
 from headwater.progress import Notice, Progress
 from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig
@@ -30,31 +31,32 @@ from headwater.source.folder.pipeline import FolderPipeline
 from headwater.source.folder.scan_settings import scan_settings
 from headwater.source.leadership import Leadership, NotLeader
 from headwater.source.source import Source
+from headwater.source.source_context import SourceContext
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
-from headwater.storage.folder_store import FolderStore
-from tests.bars import in_time, unless_late
-from tests.catalog.clusters import access, prefix
-from tests.http.serving import DEADLINE, until
-from tests.publish.world import look
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import CannotWrite
+from tests.support.engines import access, prefix
+from tests.support.published import look
+from tests.support.waiting import DEADLINE, until
 
 BASE = "http://source.example/sync"
 LEASE = 2.0
 
 
 class Role:
-    """A role that several claims want, with a clock of its own that tests move."""
+    """A role that several leases want, with a clock of its own that tests move."""
 
     def __init__(self) -> None:
-        self.owner: FakeClaim | None = None
+        self.owner: FakeLease | None = None
         self.broken = False
         self.now = 0.0
         self.pace = 0.0
         """So much time passes with each question."""
 
 
-class FakeClaim:
-    """A claim without a cluster: what the turn does with it is all that is looked at."""
+class FakeLease:
+    """A lease without a cluster: what the turn does with it is all that is looked at."""
 
     seconds = 0.3
 
@@ -88,17 +90,17 @@ class FakeClaim:
 
 def _turns(role: Role) -> tuple[list[str], Leadership, list[Progress | Notice]]:
     said: list[Progress | Notice] = []
-    turn = Leadership(FakeClaim(role, "me"), said.append)
+    turn = Leadership(FakeLease(role, "me"), said.append)
     events: list[str] = []
     turn.whenever(lambda: events.append("begin"), lambda: events.append("end"))
     return events, turn, said
 
 
-def asked_since(claim: FakeClaim, count: int) -> bool:
-    return claim.asked > count
+def asked_since(lease: FakeLease, count: int) -> bool:
+    return lease.asked > count
 
 
-def test_without_a_claim_it_is_always_our_turn() -> None:
+def test_without_a_lease_it_is_always_our_turn() -> None:
     turn, events = Leadership(None), list[str]()
     turn.take()
     turn.whenever(lambda: events.append("begin"), lambda: events.append("end"))
@@ -110,7 +112,7 @@ def test_without_a_claim_it_is_always_our_turn() -> None:
 
 def test_it_begins_when_the_other_one_lets_go() -> None:
     role = Role()
-    other = FakeClaim(role, "the other")
+    other = FakeLease(role, "the other")
     other.until, role.owner = 60, other
     events, turn, _ = _turns(role)
     until(lambda: turn.holder == "the other")
@@ -130,7 +132,7 @@ def test_what_is_lost_ends_and_begins_again_later() -> None:
     events, turn, said = _turns(role)
     until(lambda: events == ["begin"])
     role.broken = True
-    role.now += FakeClaim.seconds
+    role.now += FakeLease.seconds
     until(lambda: events == ["begin", "end"])
     assert len(said) == 1, "said once, not every second"
     with pytest.raises(NotLeader):
@@ -140,22 +142,48 @@ def test_what_is_lost_ends_and_begins_again_later() -> None:
     turn.halt()
 
 
+def test_what_cannot_begin_is_tried_again_and_lets_others_lead_meanwhile() -> None:
+    """A disk that is away when it is our turn: else nobody would ever publish again."""
+    role, said = Role(), list[Progress | Notice]()
+    lease, tries, held = FakeLease(role, "me"), list[bool](), list[bool]()
+    turn = Leadership(lease, said.append)
+    take = lease.take
+
+    def asked() -> bool:
+        held.append(lease.holds())
+        return take()
+
+    def begin() -> None:
+        tries.append(lease.holds())
+        if len(tries) < 3:
+            raise CannotWrite("cannot write")
+
+    lease.take = asked  # type: ignore[method-assign]
+    turn.whenever(begin, lambda: None)
+    until(lambda: len(tries) == 3)
+    assert tries == [True] * 3
+    assert held[:3] == [False] * 3, "given back after each that failed"
+    turn.check()
+    assert [one.rule for one in said if isinstance(one, Notice)] == ["HW-STO-11"], "said once"
+    turn.halt()
+
+
 def test_a_run_does_not_wait_for_one_that_lives() -> None:
     role = Role()
-    other = FakeClaim(role, "the other")
+    other = FakeLease(role, "the other")
     other.until, role.owner = 60, other
     with pytest.raises(NotLeader, match="the other"):
-        Leadership(FakeClaim(role, "me")).take()
+        Leadership(FakeLease(role, "me")).take()
     other.until, role.pace = 0.1, 0.06
-    claim = FakeClaim(role, "me")
-    turn = Leadership(claim)
+    lease = FakeLease(role, "me")
+    turn = Leadership(lease)
     turn.take()
-    assert claim.asked > 1, "it was waited for"
+    assert lease.asked > 1, "it was waited for"
     role.pace = 0.0
     for _ in range(3):  # it is kept
-        role.now += 0.6 * FakeClaim.seconds
-        asked = claim.asked
-        until(partial(asked_since, claim, asked + 1))
+        role.now += 0.6 * FakeLease.seconds
+        asked = lease.asked
+        until(partial(asked_since, lease, asked + 1))
         turn.check()
     turn.halt()
 
@@ -171,37 +199,35 @@ def place(opensearch: Engine) -> Iterator[str]:
     cluster.close()
 
 
-def test_claims_on_a_cluster(place: str, opensearch: Engine) -> None:
-    in_time(lambda attempt: _claims_on_a_cluster(place, opensearch, f"r{attempt}"))
-
-
-def _claims_on_a_cluster(place: str, opensearch: Engine, role: str) -> None:
+def test_leases_of_roles_on_a_cluster(place: str, opensearch: Engine) -> None:
+    role = "r"
     name = place.rpartition("/")[2].partition("?")[0]
-    one = ClusterCatalog(access(opensearch), name, lease_seconds=LEASE)
-    two = ClusterCatalog(access(opensearch), name, lease_seconds=LEASE)
-    assert isinstance(one, Claiming)
-    first, second, elsewhere = one.claim(role, "one"), two.claim(role, "two"), two.claim(f"other {role}", "two")
+    one = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=LEASE))
+    two = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=LEASE))
+    assert isinstance(one, SharedCatalog)
+    first, second, elsewhere = one.lease(role, "one"), two.lease(role, "two"), two.lease(f"other {role}", "two")
     assert not first.holds()
-    with unless_late(LEASE):
-        assert first.take()
-        assert first.holds()
-        assert not second.take()
-        assert second.holder == "one"
+    assert first.take()
+    assert first.holds()
+    assert not second.take()
+    assert second.holder == "one"
     assert elsewhere.take()
     began = time.monotonic()
     while time.monotonic() - began < 1.5 * LEASE:  # as long as it is renewed it stays where it is
-        with unless_late(LEASE):
-            assert first.take()
-            assert not second.take()
-            time.sleep(0.2)
-    until(second.take, what="the end of a claim that nobody renews")
+        renewed = time.monotonic()
+        assert first.take()
+        if second.take():  # a machine that stands still for so long has lost it
+            assert time.monotonic() - renewed > LEASE
+            break
+        time.sleep(0.2)
+    until(second.take, what="the end of a lease that nobody renews")
     assert not first.holds()
     assert not first.take()
     second.release()
     assert first.take()
-    winners = [claim.take() for claim in (one.claim(f"race for {role}", "a"), two.claim(f"race for {role}", "b"))]
+    winners = [lease.take() for lease in (one.lease(f"race for {role}", "a"), two.lease(f"race for {role}", "b"))]
     assert winners == [True, False]
-    assert [state.name for state in one.sets()] == [], "a claim is no set"
+    assert [state.name for state in one.sets()] == [], "a lease is no set"
     one.close()
     two.close()
 
@@ -209,9 +235,9 @@ def _claims_on_a_cluster(place: str, opensearch: Engine, role: str) -> None:
 def test_who_waits_for_a_role_has_it_before_who_gave_it_back(place: str, opensearch: Engine) -> None:
     """A feeder that takes its turn batch after batch, with hardly a moment in between, kept others out for good."""
     name = place.rpartition("/")[2].partition("?")[0]
-    one = ClusterCatalog(access(opensearch), name, lease_seconds=30)
-    two = ClusterCatalog(access(opensearch), name, lease_seconds=30)
-    busy, waiting, late = one.claim("r", "one"), two.claim("r", "two"), two.claim("r", "late")
+    one = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=30))
+    two = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=30))
+    busy, waiting, late = one.lease("r", "one"), two.lease("r", "two"), two.lease("r", "late")
     assert [busy.take(), waiting.take(), late.take()] == [True, False, False]
     assert busy.take(), "it is renewed as before"
     busy.release()
@@ -230,10 +256,10 @@ def test_who_waits_for_a_role_has_it_before_who_gave_it_back(place: str, opensea
 
 def test_of_many_that_ask_at_once_one_gets_it(place: str, opensearch: Engine) -> None:
     name = place.rpartition("/")[2].partition("?")[0]
-    catalog = ClusterCatalog(access(opensearch), name, lease_seconds=30)
+    catalog = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=30))
     got: list[bool] = []
     threads = [
-        threading.Thread(target=lambda number=number: got.append(catalog.claim("race", str(number)).take()))
+        threading.Thread(target=lambda number=number: got.append(catalog.lease("race", str(number)).take()))
         for number in range(8)
     ]
     for thread in threads:
@@ -354,7 +380,10 @@ def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] 
     site = SourceConfig(state=str(base / "state"), base_url=BASE, sets=(config,)).site()
     publisher = Publisher(catalog, FolderStore(base / "documents"), site, utc_now)
     folder = scan_settings(config, site, base / "state", None)
-    return FolderPipeline(catalog, publisher, "files", folder, utc_now, state=base / "state", may_record=may_record)
+    context = SourceContext(
+        catalog=catalog, publisher=publisher, clock=utc_now, state=base / "state", may_record=may_record
+    )
+    return FolderPipeline(context, "files", folder)
 
 
 @pytest.mark.parametrize("meanwhile", ["other content", "the old content", "back"])
@@ -363,7 +392,7 @@ def test_what_a_scan_had_in_hand_is_refused_when_another_one_has_scanned_since(
 ) -> None:
     """RS-RL-09, RS-CL-10: paused before it records, it would have said what no longer was, till the next full scan."""
     name = place.rpartition("/")[2].partition("?")[0]
-    catalogs = [ClusterCatalog(access(opensearch), name, lease_seconds=LEASE) for _ in range(2)]
+    catalogs = [ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=LEASE)) for _ in range(2)]
     one, two = (_worker(catalog, tmp_path) for catalog in catalogs)
     file, aside = tmp_path / "files" / "f", tmp_path / "aside"
     file.parent.mkdir()
@@ -399,7 +428,9 @@ def test_what_a_scan_had_in_hand_is_refused_when_another_one_has_scanned_since(
 def test_nothing_is_read_into_the_catalog_when_it_is_not_our_turn(
     place: str, opensearch: Engine, tmp_path: Path
 ) -> None:
-    catalog = ClusterCatalog(access(opensearch), place.rpartition("/")[2].partition("?")[0], lease_seconds=LEASE)
+    catalog = ClusterCatalog(
+        access(opensearch), place.rpartition("/")[2].partition("?")[0], wait_times=WaitTimes(lease_seconds=LEASE)
+    )
     allowed = iter([None, None])  # for the fence, and for the beginning of the load
 
     def may_record() -> None:
@@ -416,7 +447,7 @@ def test_nothing_is_read_into_the_catalog_when_it_is_not_our_turn(
 
 
 def test_who_stands_by_shows_every_set_that_the_other_one_has_named_since(tmp_path: Path) -> None:
-    """RS-SD-05: fed sets are named one by one; those that came later were answered with 503 until its own turn came."""
+    """RS-SD-05: push sets are named one by one; those that came later got 503 until its own turn came."""
     sets = tuple(SetConfig(name=name, feed="events", resource_base="http://f.example/") for name in ("a", "b", "c"))
 
     def source(machine: str) -> Source:
@@ -431,7 +462,7 @@ def test_who_stands_by_shows_every_set_that_the_other_one_has_named_since(tmp_pa
         )
 
     with source("one") as one, source("two") as two:
-        two.leadership = Leadership(FakeClaim(Role(), "two"))
+        two.leadership = Leadership(FakeLease(Role(), "two"))
         assert not two.is_site_published()
         for name in ("a", "b"):
             assert not two.is_published(name)

@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
 from headwater.storage.cluster import Cluster
-from tests.catalog.clusters import access
-from tests.http.serving import Process, request, until
+from tests.support.engines import access
+from tests.support.serving import Process, request
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.long
 
 TOKEN = "a-token-that-is-long-enough"
 

@@ -18,9 +18,12 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.storage.cluster import Access, Cluster, Node
-from tests.http.serving import Process, request, until
-from tests.ingest.push_set import change, resource
-from tests.reading import read_bytes
+from tests.support.documents import read_bytes
+from tests.support.push_set import change, resource
+from tests.support.serving import Process, request
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Many fed sets in one process: a few threads for all, each set as well off as if it were alone."""
+"""Many push sets in one process: a few threads for all, each set as well off as if it were alone."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ import pytest
 
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.duty_cycle import DutyCycle
 from headwater.errors import StoreFault
 from headwater.http.home_page import home_page
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
+from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.health import report
-from headwater.source.push import scheduler
-from headwater.source.push.scheduler import INDEX_THREADS, PUBLISHING_THREADS
+from headwater.source.push import push_publisher
+from headwater.source.push.index_poll import IndexPoll
+from headwater.source.push.push_set import PushSet
+from headwater.source.push.push_sets import PUBLISHING_THREADS
 from headwater.source.read_only import ReadOnlySource
+from headwater.source.scheduling.scheduler import TASK_THREADS
 from headwater.source.set_health import SetHealth
 from headwater.source.source import Source
+from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import make_state
-from tests.http.serving import until
+from tests.support.waiting import until
 
 COUNT = 40
 NAMES = [f"s{number:02d}" for number in range(COUNT)]
@@ -63,8 +69,8 @@ def says(source: Source, name: str, text: str) -> bool:
     held = source.store.open(f"{name}/changelist.xml")
     if held is None:
         return False
-    with held[1] as file:
-        return text.encode() in file.read()
+    with held:
+        return text.encode() in held.read(0, held.octets)
 
 
 def all_published(source: Source) -> bool:
@@ -79,7 +85,7 @@ def health(source: Source, name: str) -> SetHealth:
 def test_a_few_threads_serve_all_sets(tmp_path: Path) -> None:
     before = threading.active_count()
     with at_work(tmp_path) as source:
-        assert threading.active_count() - before <= 1 + PUBLISHING_THREADS + INDEX_THREADS
+        assert threading.active_count() - before <= 1 + PUBLISHING_THREADS + TASK_THREADS
         begin(source, *NAMES)
         until(lambda: all_published(source), what="the first publication of all")
         for number, name in enumerate(NAMES):
@@ -97,6 +103,32 @@ def test_sets_that_wait_hide_no_other_and_are_shown_when_they_come(tmp_path: Pat
         begin(source, "s08", "s09")
         until(lambda: source.is_published("s08") and source.is_published("s09"), what="those that come late")
         assert not source.is_published("s10")
+
+
+class Index:
+    """An index that answers, or does not."""
+
+    def __init__(self) -> None:
+        self.answers = True
+
+    def poll(self) -> int:
+        if not self.answers:
+            raise StoreFault("no answer")
+        return 0
+
+
+def test_asking_an_index_that_did_not_answer_counts_as_long(tmp_path: Path) -> None:
+    """It takes as long as it is tried for: with every thread at that, no other set would have its turn."""
+    with at_work(tmp_path) as source:
+        context = SourceContext(catalog=source.catalog, publisher=source.publisher, clock=utc_now, state=tmp_path)
+        index, found = Index(), []
+        push_set = PushSet(source.push_sets.by_set["s00"], context, lambda _stop: index)
+        push_set.is_open = True
+        poll = IndexPoll(push_set, utc_now, lambda: False, lambda _name: None)
+        for index.answers in (True, False, True):
+            poll.run()
+            found.append(poll.is_long())
+        assert found == [False, True, False]
 
 
 def test_a_set_that_waits_is_not_unready(tmp_path: Path) -> None:
@@ -210,8 +242,8 @@ def test_a_catalog_that_fails_is_shown_with_every_set_and_told_once(
 
 
 def test_what_is_lost_in_the_store_comes_back_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "TICK_SECONDS", 0.2)
-    monkeypatch.setattr(scheduler, "TICK_SHARE", 1.0)
+    monkeypatch.setattr(push_publisher, "TICK_SECONDS", 0.2)
+    monkeypatch.setattr(push_publisher, "TICKS", DutyCycle(0.999_999))
     with at_work(tmp_path) as source:
         begin(source, *NAMES)
         until(lambda: all_published(source), what="the first publication")
@@ -228,12 +260,12 @@ def test_news_overtake_sets_of_which_nothing_new_is_known(tmp_path: Path, monkey
     begun, overtaken = threading.Event(), threading.Event()
     usual = Publisher.publish
 
-    def slow(self: Publisher, name: str, at: dt.datetime, *, pages: bool = True, **options: Any) -> PublishResult:
+    def slow(self: Publisher, name: str, at: dt.datetime, refresh: Refresh, **options: Any) -> PublishResult:
         begun.set()
-        if pages:
+        if refresh is not Refresh.CHANGES:
             overtaken.wait(3)  # a large set
-        done.append((name, pages))
-        return usual(self, name, at, pages=pages, **options)
+        done.append((name, refresh is not Refresh.CHANGES))
+        return usual(self, name, at, refresh, **options)
 
     monkeypatch.setattr(Publisher, "publish", slow)
     with at_work(tmp_path) as source:
@@ -261,14 +293,13 @@ def test_news_do_not_wait_for_a_catalog_that_is_slow_to_say_what_others_have_rec
 
         monkeypatch.setattr(source.catalog, "newest", slow)
         record(source, "s07", "news")
-        assert source._scheduler is not None
-        source._scheduler.news("s07")
+        source.push_sets.targets()["s07"].news()
         until(lambda: says(source, "s07", "news"), what="what was announced to this process")
         answers.set()
 
 
 def test_pages_that_are_due_wait_for_a_thread_of_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_plan, "SHARE", 1_000.0)  # rounds are never too dear
+    monkeypatch.setattr(publish_plan, "DUTY", DutyCycle(0.999_999))  # rounds are never too dear
     sets = (SetConfig(name="s", feed="events", resource_base="http://f.example/", refresh_seconds=0.0),)
     config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
     with Source(config) as source:
@@ -283,5 +314,5 @@ def test_pages_that_are_due_wait_for_a_thread_of_theirs(tmp_path: Path, monkeypa
 def is_listed(source: Source, name: str, text: str) -> bool:
     held = source.store.open(f"{name}/resourcelist.xml")
     assert held is not None
-    with held[1] as file:
-        return text.encode() in file.read()
+    with held:
+        return text.encode() in held.read(0, held.octets)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from headwater.source.source import Source
-from tests.http.serving import until
-from tests.source.test_source import World
+from tests.source.test_source import WatchedSource
+from tests.support.waiting import until
 
 
-def _catalog(world: World) -> list[Path]:
+def _catalog(world: WatchedSource) -> list[Path]:
     return sorted(world.state.glob("catalog.sqlite*"))
 
 
@@ -18,7 +18,7 @@ def _catalog(world: World) -> list[Path]:
 @pytest.mark.parametrize("follows", [True, False], ids=["served", "published once"])
 def test_who_was_told_more_than_the_catalog_knows_finds_a_gap(tmp_path: Path, is_older: bool, follows: bool) -> None:
     """AMB-23: `forgotten` was announced after the copy was made, and is gone: no change will ever say so."""
-    world = World(tmp_path)
+    world = WatchedSource(tmp_path)
     world.put("kept")
     with Source(world.config()) as source:
         source.run_once()

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.spec.kinds import Kind
 from headwater.spec.writer import WriteRefused, write_document
-from tests.spec.documents import EXAMPLES, Read
+from tests.support.documents import EXAMPLES, Read
 
 K = Kind
 RELATIVE, MODIFIED = "AMB-07", "AMB-38"

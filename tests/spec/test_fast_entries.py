@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.spec.reading.fast_entries import _merged
-from tests.examples import examples
-from tests.spec.documents import CHANGES, EXAMPLES, LIST, NAMESPACES, UP, Read, urlset
+from tests.support.documents import CHANGES, EXAMPLES, LIST, NAMESPACES, UP, Read, urlset
+from tests.support.examples import examples
 
 MD5, SHA = "md5:" + "0a" * 16, "sha-256:" + "1b" * 32
 PIECES = [None, [1], [7], [64, 3], [500], [70_000]]

@@ -25,7 +25,8 @@ from headwater.spec.faults import (
     Truncated,
 )
 from headwater.spec.reader import Reader, ReadLimits, read_document
-from tests.spec.documents import LIST, NAMESPACES, Read, cut, url, urlset
+from headwater.spec.reading import fast_entries
+from tests.support.documents import LIST, NAMESPACES, Read, cut, url, urlset
 
 SECONDS = 5.0
 """Of a processor's time, so that it is the same on a busy machine."""
@@ -280,9 +281,10 @@ def test_pieces_of_one_long_token_cost_linear_time() -> None:
     assert time.thread_time() - start < SECONDS
 
 
-def test_entries_come_as_they_are_complete() -> None:
+def test_entries_come_as_they_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     for quick in (True, False):
-        reader = Reader(quick=quick)
+        monkeypatch.setattr(fast_entries, "IS_ON", quick)
+        reader = Reader()
         reader.feed(f"<urlset {NAMESPACES}>{LIST}<!-- {'x' * 300} -->".encode())
         for _ in range(3):
             assert reader.feed(url("")[:-3].encode()) == []

@@ -11,7 +11,7 @@ import pytest
 from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry, Link
-from tests.spec.documents import BASE, CHANGES, LIST, NAMESPACES, UP, Read, index, url, urlset
+from tests.support.documents import BASE, CHANGES, LIST, NAMESPACES, UP, Read, index, url, urlset
 
 A = "http://example.com/a"
 MD5 = "md5:" + "0a" * 16

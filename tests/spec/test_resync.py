@@ -26,10 +26,9 @@ from resync.source_description import SourceDescription
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import Profile, write_document
-from tests.reading import read_bytes
-from tests.spec.documents import CHANGES, EXAMPLES, Read, url, urlset
 from tests.spec.test_examples import CORE
-from tests.spec.test_wire import CASES, MD5, SHA, T1, T2, A, head
+from tests.spec.test_serialisation import CASES, MD5, SHA, T1, T2, A, head
+from tests.support.documents import CHANGES, EXAMPLES, Read, read_bytes, url, urlset
 
 T0 = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 

@@ -13,8 +13,8 @@ from headwater.spec.kinds import RULES, Kind, Need
 from headwater.spec.namespaces import CHANGE_FREQUENCIES
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, write_document
-from tests.examples import examples
-from tests.spec.documents import Read
+from tests.support.documents import Read
+from tests.support.examples import examples
 
 moments = st.datetimes(min_value=dt.datetime(1, 1, 2), max_value=dt.datetime(9998, 12, 30), timezones=st.just(dt.UTC))
 uris = st.builds(

@@ -12,8 +12,8 @@ from lxml import etree
 from headwater.spec.kinds import RULES, Root
 from headwater.spec.records import Entry, Link
 from headwater.spec.writer import Profile, write_document
-from tests.spec.documents import EXAMPLES
-from tests.spec.test_wire import CASES, T1, WRITABLE, head
+from tests.spec.test_serialisation import CASES, T1, WRITABLE, head
+from tests.support.documents import EXAMPLES
 
 XSD = EXAMPLES / "xsd"
 _SCHEMA = """<xsd:schema xmlns:xsd="http://www.w3.org/2001/XMLSchema">

@@ -16,8 +16,8 @@ from headwater.spec.kinds import Kind
 from headwater.spec.namespaces import PATCH, RS
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, WriteRefused, write_document
-from tests.spec.documents import Read
-from tests.spec.test_wire import MD5, T1, T2, UP, A, head
+from tests.spec.test_serialisation import MD5, T1, T2, UP, A, head
+from tests.support.documents import Read
 
 NAIVE = dt.datetime(2024, 1, 2)
 LATER = T2 + dt.timedelta(days=1)

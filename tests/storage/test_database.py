@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.storage.database import Database
+from headwater.storage.database import Database, copy_database
 from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseFault,
@@ -217,6 +219,109 @@ def test_checkpoint_empties_the_log_when_nobody_reads(database: Database, path: 
         assert wal.stat().st_size > 0
     database.checkpoint()
     assert wal.stat().st_size == 0
+
+
+def test_a_copy_is_one_state_whatever_is_written_meanwhile(path: Path, tmp_path: Path) -> None:
+    """Files copied one after the other are of two states: a checkpoint between them loses what lay in the log."""
+    schema = Schema(application_id=7, migrations=("CREATE TABLE t (n INTEGER PRIMARY KEY, v INTEGER, pad BLOB)",))
+    done = threading.Event()
+    with Database(path, schema, durability=Durability.NORMAL) as database:
+        with database.write() as transaction:
+            transaction.many("INSERT INTO t VALUES (?, 0, zeroblob(900))", [(n,) for n in range(20_000)])
+
+        def write() -> None:
+            value = 0
+            while not done.is_set():
+                value += 1
+                with database.write() as transaction:
+                    transaction.run("UPDATE t SET v = ? WHERE n % 1000 = 0", (value,))
+                database.checkpoint()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for number in range(10):
+                copy = tmp_path / f"copy-{number}.sqlite"
+                copy_database(path, copy)
+                with Database(copy, schema) as copied, copied.read() as transaction:
+                    assert list(transaction.rows("PRAGMA integrity_check")) == [("ok",)]
+                    assert len(list(transaction.rows("SELECT DISTINCT v FROM t WHERE n % 1000 = 0"))) == 1
+        finally:
+            done.set()
+            writer.join()
+
+
+def test_a_copy_of_what_is_opened_and_closed_again_meanwhile_is_one_state(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has the file open before or after its first half is copied, but a short run comes in between."""
+
+    def rewrite() -> None:
+        with Database(path, V1) as database, database.write() as transaction:
+            transaction.run("DELETE FROM item")
+            rows = [("later" * 500,) for _ in range(200)]
+            transaction.many("INSERT INTO item (word) VALUES (?)", rows)
+
+    def copy_halves(source: Path, target: str) -> None:
+        with open(source, "rb") as read, open(target, "wb") as written:
+            written.write(read.read(os.path.getsize(source) // 2))
+            if meanwhile:
+                meanwhile.pop()()
+            written.write(read.read())
+
+    with Database(path, V1) as database:
+        add(database, *["first" * 500] * 200)
+    meanwhile = [rewrite]
+    monkeypatch.setattr(shutil, "copyfile", copy_halves)
+    copy_database(path, tmp_path / "copy.sqlite")
+    with Database(tmp_path / "copy.sqlite", V1) as copied:
+        assert copied.check() == []
+        assert set(words(copied)) == {"later" * 500}
+
+
+def test_a_copy_of_a_log_that_is_removed_just_then_is_of_what_is_there(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Path(f"{path}-wal")
+
+    def copy_late(source: Path, target: str) -> None:
+        if source == log:
+            log.unlink()
+        Path(target).write_bytes(source.read_bytes())
+
+    Database(path, V1).close()
+    log.touch()
+    monkeypatch.setattr(shutil, "copyfile", copy_late)
+    copy_database(path, tmp_path / "copy.sqlite")
+    with Database(tmp_path / "copy.sqlite", V1) as copied:
+        assert words(copied) == ["first"]
+
+
+def test_what_may_only_be_read_is_copied_with_its_log(path: Path, tmp_path: Path) -> None:
+    """A folder that this user may not write to, and in which the last writer was killed before its checkpoint."""
+    folder = tmp_path / "of another user"
+    folder.mkdir()
+    with Database(path, V2) as database:
+        add(database, "in the log")
+        for suffix in ("", "-wal"):
+            (folder / f"a.sqlite{suffix}").write_bytes(Path(f"{path}{suffix}").read_bytes())
+    (folder / "a.sqlite-shm").mkdir()  # stands for what may not be made: as root any folder may be written to
+    copy_database(folder / "a.sqlite", tmp_path / "copy.sqlite")
+    with Database(tmp_path / "copy.sqlite", V2) as copied:
+        assert "in the log" in words(copied)
+
+
+def test_a_copy_leaves_no_trace(database: Database, path: Path, tmp_path: Path) -> None:
+    for closed in (False, True):
+        if closed:
+            database.close()
+        before = sorted(os.listdir(tmp_path)), os.stat(tmp_path).st_mtime_ns
+        copies = tmp_path.parent / f"{tmp_path.name}-copies-{closed}"
+        copies.mkdir()
+        copy_database(path, copies / "copy.sqlite")
+        assert (sorted(os.listdir(tmp_path)), os.stat(tmp_path).st_mtime_ns) == before
+        with Database(copies / "copy.sqlite", V1) as copied:
+            assert words(copied) == ["first"]
 
 
 def test_check_finds_a_sound_file_sound(database: Database) -> None:

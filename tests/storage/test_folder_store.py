@@ -1,13 +1,14 @@
-"""The folder store: whole documents or none, at every moment, in both forms."""
+"""The folder store: what the contract of object stores does not say, of its files."""
 
 import gzip
+import hashlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,72 +16,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import Exit, StoreFault
-from headwater.storage.folder_store import TEMPORARY, BadName, CannotWrite, FolderStore, StoredDocument
 from headwater.storage.gzip_member import GzipCompressor, header, read_label
-
-
-def gzip_of(stored: StoredDocument | None) -> Path:
-    assert stored is not None
-    assert stored.gzip_path is not None
-    return stored.gzip_path
-
-
-def held(store: FolderStore, name: str) -> StoredDocument:
-    stored = store.get(name)
-    assert stored is not None
-    return stored
-
-
-def opened(store: FolderStore, name: str, *, coded: bool = False) -> tuple[str, bytes]:
-    """The tag and the octets of what is opened."""
-    found = store.open(name, coded=coded)
-    assert found is not None
-    with found[1] as file:
-        return found[0].etag, file.read()
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.folder_writing import NOTE, TEMPORARY
+from headwater.storage.objects.interface import TEXT, XML, ZIP, CannotWrite, Coding
+from headwater.testing.store.backend import content, opened, read, stat
 
 
 def files(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
-def test_a_document_is_written_in_both_forms(tmp_path):
+def notes(root: Path) -> list[Path]:
+    return sorted(root.rglob(f"{NOTE}*"))
+
+
+def test_a_document_is_two_files_that_a_web_server_can_show(tmp_path):
     store = FolderStore(tmp_path / "made")
-    stored = store.write("files/resourcelist.xml", [b"<a>", b"", b"</a>"])
-    assert stored.written
-    assert stored.path.read_bytes() == b"<a></a>"
-    assert gzip.decompress(gzip_of(stored).read_bytes()) == b"<a></a>"
-    assert (stored.octets, stored.gzip_octets) == (7, gzip_of(stored).stat().st_size)
+    stored = store.put("files/resourcelist.xml", [b"<a>", b"", b"</a>"]).stored
+    assert (tmp_path / "made/files/resourcelist.xml").read_bytes() == b"<a></a>"
+    gzip_form = (tmp_path / "made/files/resourcelist.xml.gz").read_bytes()
+    assert gzip.decompress(gzip_form) == b"<a></a>"
+    assert (stored.octets, stored.gzip_octets) == (7, len(gzip_form))
     assert files(tmp_path / "made") == ["files/resourcelist.xml", "files/resourcelist.xml.gz"]
-    assert held(store, "files/resourcelist.xml").etag == stored.etag
 
 
 def test_the_same_octets_leave_everything_untouched(tmp_path):
-    first = FolderStore(tmp_path).write("a.xml", [b"x" * 100_000])
-    before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (first.path, gzip_of(first))]
-    again = FolderStore(tmp_path).write("a.xml", [b"x" * 50_000, b"x" * 50_000])
-    assert not again.written
-    assert again.etag == first.etag
-    assert before == [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (first.path, gzip_of(first))]
+    def states() -> list[tuple[int, int]]:
+        return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (tmp_path / "a.xml", tmp_path / "a.xml.gz")]
+
+    FolderStore(tmp_path).put("a.xml", [b"x" * 100_000])
+    before = states()
+    assert not FolderStore(tmp_path).put("a.xml", [b"x" * 50_000, b"x" * 50_000]).is_new
+    assert states() == before
 
 
 def test_the_gzip_form_is_the_same_for_the_same_octets(tmp_path):
-    one = FolderStore(tmp_path / "one").write("a.xml", [b"abc" * 200_000])
-    other = FolderStore(tmp_path / "other").write("b/c.xml", [b"abc", b"abc" * 150_000, b"", b"abc" * 49_999])
-    assert gzip_of(one).read_bytes() == gzip_of(other).read_bytes()
-    assert gzip_of(one).read_bytes()[4:8] == b"\0\0\0\0"  # no time in the header (AMB-14, RFC 1952)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"x", b"\0" * (1 << 20), os.urandom(300_000)], ids=["empty", "one", "1M", "random"]
-)
-def test_any_content_comes_back(tmp_path, content):
-    store = FolderStore(tmp_path, durable=False)
-    stored = store.write("a.xml", [content[i : i + 70_001] for i in range(0, len(content), 70_001)])
-    assert gzip.decompress(gzip_of(stored).read_bytes()) == content
-    for coded in (False, True):
-        etag, data = opened(store, "a.xml", coded=coded)
-        assert etag == stored.etag
-        assert (gzip.decompress(data) if coded else data) == content
+    FolderStore(tmp_path / "one").put("a.xml", [b"abc" * 200_000])
+    FolderStore(tmp_path / "other").put("b/c.xml", [b"abc", b"abc" * 150_000, b"", b"abc" * 49_999])
+    gzip_form = (tmp_path / "one/a.xml.gz").read_bytes()
+    assert gzip_form == (tmp_path / "other/b/c.xml.gz").read_bytes()
+    assert gzip_form[4:8] == b"\0\0\0\0"  # no time in the header (AMB-14, RFC 1952)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=6))
@@ -99,130 +75,90 @@ def test_a_foreign_gzip_header_has_no_label(head):
     assert read_label(head) is None
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "/a", "a/", "a//b", "../a", "a/../b", "a/..", ".", "a\0b", "a\\b", "a.gz", "files/" + TEMPORARY + "x", "./a"],
-)
-def test_names_do_not_leave_the_folder(tmp_path, name):
-    store = FolderStore(tmp_path / "store")
-    for attempt in (store.get, store.remove, lambda name: store.write(name, [b"x"]), store.open):
-        with pytest.raises(BadName):
-            attempt(name)
-    assert files(tmp_path) == []
-
-
 def test_a_gzip_form_of_other_octets_is_not_offered(tmp_path):
     store = FolderStore(tmp_path)
-    old = store.write("a.xml", [b"old"])
-    left_behind = gzip_of(old).read_bytes()
-    new = store.write("a.xml", [b"new"])
-    gzip_of(new).write_bytes(left_behind)
+    gzip_form = tmp_path / "a.xml.gz"
+    store.put("a.xml", [b"old"])
+    left_behind = gzip_form.read_bytes()
+    store.put("a.xml", [b"new"])
+    inode = (tmp_path / "a.xml").stat().st_ino
+    gzip_form.write_bytes(left_behind)
     fresh = FolderStore(tmp_path)
-    assert held(fresh, "a.xml").gzip_path is None
-    assert opened(fresh, "a.xml", coded=True)[1] == b"new"
-    # It is mended by the next write, though the document itself is not touched.
-    mended = fresh.write("a.xml", [b"new"])
-    assert not mended.written
-    assert mended.path.stat().st_ino == new.path.stat().st_ino
-    assert gzip.decompress(gzip_of(mended).read_bytes()) == b"new"
+    assert (stat(fresh, "a.xml").gzip_octets, stat(fresh, "a.xml").is_vouched) == (None, False)
+    assert read(fresh, "a.xml", Coding.GZIP) == b"new"
+    # It is mended by the next put, though the document itself is not touched.
+    assert not fresh.put("a.xml", [b"new"]).is_new
+    assert (tmp_path / "a.xml").stat().st_ino == inode
+    assert gzip.decompress(gzip_form.read_bytes()) == b"new"
 
 
-def test_a_gzip_form_that_was_cut_off_is_not_offered_and_not_sound(tmp_path):
+def test_a_gzip_form_that_was_cut_off_is_not_offered_and_vouches_for_nothing(tmp_path):
     store = FolderStore(tmp_path)
-    stored = store.write("a.xml", [b"some octets " * 1_000])
-    assert store.is_sound("a.xml")
-    os.truncate(gzip_of(stored), gzip_of(stored).stat().st_size - 3)
-    assert not store.is_sound("a.xml")
+    gzip_form = tmp_path / "a.xml.gz"
+    store.put("a.xml", [b"some octets " * 1_000])
+    os.truncate(gzip_form, gzip_form.stat().st_size - 3)
+    assert store.noted_etag("a.xml") is None
     for one in (store, FolderStore(tmp_path)):
-        assert opened(one, "a.xml", coded=True)[1] == b"some octets " * 1_000
-    store.write("a.xml", [b"some octets " * 1_000])
-    assert store.is_sound("a.xml")
-    assert gzip.decompress(gzip_of(stored).read_bytes()) == b"some octets " * 1_000
+        assert read(one, "a.xml", Coding.GZIP) == b"some octets " * 1_000
+    store.put("a.xml", [b"some octets " * 1_000])
+    assert store.noted_etag("a.xml") is not None
+    assert gzip.decompress(gzip_form.read_bytes()) == b"some octets " * 1_000
 
 
-def test_what_was_opened_goes_on_giving_its_octets(tmp_path):
-    store = FolderStore(tmp_path)
-    store.write("a.xml", [b"old"])
-    found = store.open("a.xml")
-    assert found is not None
-    store.write("a.xml", [b"newer"])
-    with found[1] as file:
-        assert file.read() == b"old"
-
-
-def test_names_are_listed_in_order_without_what_is_not_ours(tmp_path):
+def test_foreign_folders_are_neither_listed_nor_cleaned(tmp_path):
     store = FolderStore(tmp_path, foreign=frozenset({"resources", ".headwater"}))
-    for name in (
-        "files/b.xml",
-        "files/a.xml",
-        "robots.txt",
-        ".well-known/resourcesync",
-        "files/resourcelist/00000.xml",
-    ):
-        store.write(name, [name.encode()])
-    for foreign in ("files/resources/x", ".headwater/catalog.sqlite"):
+    store.put("files/a.xml", [b"a"])
+    store.put("robots.txt", [b"b"])
+    for foreign in ("files/resources/x", f"files/resources/{TEMPORARY}x", ".headwater/catalog.sqlite"):
         path = tmp_path / foreign
-        path.parent.mkdir()
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"")
-    assert set(store.names()) == {
-        "files/b.xml",
-        "files/a.xml",
-        "robots.txt",
-        ".well-known/resourcesync",
-        "files/resourcelist/00000.xml",
-    }
-    assert list(store.names("files/a")) == ["files/a.xml"]
-    store.remove("files/a.xml")
-    store.remove("files/a.xml")
-    assert store.get("files/a.xml") is None
-    assert list(store.names("files/a")) == []
-    every = list(store.names())
-    for prefix in ("f", "files", "files/", "files/resourcelist/0", "files/resources/", ".headwater/", "x/", "../", "/"):
-        assert list(store.names(prefix)) == [name for name in every if name.startswith(prefix)]
+    assert list(store.names()) == ["robots.txt", "files/a.xml"]
+    assert list(store.names("files/resources/")) == list(store.names(".headwater/")) == []
+    assert store.clean() == 0
 
 
 def test_half_written_files_are_removed_at_start(tmp_path):
-    FolderStore(tmp_path).write("files/a.xml", [b"a"])
+    FolderStore(tmp_path).put("files/a.xml", [b"a"])
     (tmp_path / "files" / (TEMPORARY + "0123")).write_bytes(b"half")
-    (tmp_path / "files" / "resources").mkdir()
-    kept = tmp_path / "files" / "resources" / (TEMPORARY + "theirs")
-    kept.write_bytes(b"")
-    store = FolderStore(tmp_path, foreign=frozenset({"resources"}))
-    assert list(store.names()) == ["files/a.xml"]
-    assert kept.exists()
-    assert len(list((tmp_path / "files").glob(TEMPORARY + "*"))) == 0
+    (tmp_path / "files" / NOTE).write_bytes(b"of nothing")
+    assert list(FolderStore(tmp_path).names()) == ["files/a.xml"]
+    assert files(tmp_path) == ["files/a.xml", "files/a.xml.gz"]
 
 
-def test_a_failing_source_of_octets_changes_nothing(tmp_path):
-    store = FolderStore(tmp_path)
-    store.write("a.xml", [b"old"])
-
-    def failing():
-        yield b"new"
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError):
-        store.write("a.xml", failing())
-    assert held(store, "a.xml").path.read_bytes() == b"old"
-    assert files(tmp_path) == ["a.xml", "a.xml.gz"]
-
-
+@pytest.mark.parametrize("kind", [XML, ZIP], ids=["gzip", "no gzip"])
 @pytest.mark.parametrize("step", ["replace", "fsync"])
-def test_a_disk_that_refuses_is_a_store_fault(tmp_path, monkeypatch, step):
+def test_a_disk_that_refuses_is_a_store_fault(tmp_path, monkeypatch, step, kind):
     store = FolderStore(tmp_path)
-    store.write("a.xml", [b"old"])
+    store.put("a.xml", [b"old"], kind)
+    before = files(tmp_path)
 
     def refuse(*_arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(f"headwater.storage.folder_store.os.{step}", refuse)
+    monkeypatch.setattr(os, step, refuse)
     with pytest.raises(CannotWrite, match="No space left") as fault:
-        store.write("a.xml", [b"new"])
+        store.put("a.xml", [b"new"], kind)
     assert isinstance(fault.value, StoreFault)
     assert fault.value.exit_status is Exit.STORE
     monkeypatch.undo()
-    assert held(store, "a.xml").path.read_bytes() == b"old"
-    assert files(tmp_path) == ["a.xml", "a.xml.gz"]
+    assert read(store, "a.xml") == b"old"
+    assert files(tmp_path) == before
+
+
+def test_what_the_source_of_the_octets_raises_is_not_taken_for_the_stores_own(tmp_path):
+    store = FolderStore(tmp_path)
+    store.put("a.xml", [b"old"])
+    before = files(tmp_path)
+
+    def chunks():
+        yield b"new"
+        raise ConnectionResetError("the other store is gone")
+
+    with pytest.raises(ConnectionResetError, match="the other store"):
+        store.put("a.xml", chunks())
+    assert read(store, "a.xml") == b"old"
+    assert files(tmp_path) == before
 
 
 def test_a_full_disk_is_a_store_fault():
@@ -232,98 +168,162 @@ def test_a_full_disk_is_a_store_fault():
         FolderStore(Path("/dev/full"))
 
 
+LIMITED = textwrap.dedent("""
+    import resource, signal, sys
+    from pathlib import Path
+    from headwater.storage.objects.folder_store import FolderStore
+    from headwater.storage.objects.interface import CannotWrite, ZIP
+    store = FolderStore(Path(sys.argv[1]), durable=False)
+    store.put("a.zip", [b"old"], ZIP)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    try:
+        store.put("a.zip", [b"x" * 50] * int(sys.argv[2]), ZIP)
+    except CannotWrite:
+        print("refused")
+""")
+
+
+@pytest.mark.parametrize("pieces", [2_001, 4_000], ids=["at the last", "midway"])
+def test_a_file_that_may_not_grow_leaves_the_old_one_and_nothing_else(tmp_path, pieces):
+    """What is refused is what a buffer holds, at the end also."""
+    command = [sys.executable, "-c", LIMITED, str(tmp_path), str(pieces)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "refused\n"
+    assert read(FolderStore(tmp_path, clean=False), "a.zip") == b"old"
+    assert len(files(tmp_path)) == 2
+
+
+def test_what_gives_the_octets_fails_by_its_own_name(tmp_path):
+    def unreadable():
+        yield b"x"
+        raise PermissionError("a resource")
+
+    with pytest.raises(PermissionError):
+        FolderStore(tmp_path).put("a.zip", unreadable(), ZIP)
+    assert files(tmp_path) == []
+
+
 def test_a_file_where_a_folder_should_be_is_a_store_fault(tmp_path):
     store = FolderStore(tmp_path)
-    store.write("files", [b"x"])
+    store.put("files", [b"x"])
     with pytest.raises(CannotWrite):
-        store.write("files/a.xml", [b"x"])
-    assert store.get("files/a.xml") is None
-
-
-def test_a_reader_never_sees_half_a_document(tmp_path):
-    """AMB-63: at every moment the old document or the new one, in both forms, each with its own tag."""
-    store = FolderStore(tmp_path, durable=False)
-    versions = [bytes([65 + number]) * (1 + number * 40_000) for number in range(6)]
-    tags = {store.write("a.xml", [version]).etag: version for version in versions}
-    stop = threading.Event()
-    wrong: list[str] = []
-    seen = [0]
-
-    def read():
-        other = FolderStore(tmp_path, clean=False)
-        while not stop.is_set():
-            for reader in (store, other):
-                for coded in (False, True):
-                    etag, data = opened(reader, "a.xml", coded=coded)
-                    if data[:2] == b"\x1f\x8b":
-                        data = gzip.decompress(data)
-                    if tags.get(etag) != data:
-                        wrong.append(etag)
-                    seen[0] += 1
-
-    threads = [threading.Thread(target=read) for _number in range(2)]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until or seen[0] < 50:
-        for version in versions:
-            store.write("a.xml", [version])
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+        store.put("files/a.xml", [b"x"])
+    assert store.stat("files/a.xml") is None
 
 
 WRITER = textwrap.dedent("""
     import itertools, sys
     from pathlib import Path
-    from headwater.storage.folder_store import FolderStore
+    from headwater.storage.objects.folder_store import FolderStore
+    from headwater.storage.objects.interface import XML, ZIP
     store = FolderStore(Path(sys.argv[1]), durable=False)
     print("ready", flush=True)
     for number in itertools.count():
-        store.write("files/a.xml", [bytes([65 + number % 20]) * 60_000] * 3)
+        for name, kind in (("files/a.xml", XML), ("files/a.zip", ZIP)):
+            store.put(name, [bytes([65 + number % 20]) * 60_000] * 3, kind, lambda: str(65 + number % 20))
         print(number, flush=True)
 """)
 
 
-def test_a_killed_writer_leaves_whole_documents(tmp_path):
-    """Killed while it writes on: each time after another number of documents, and a moment later."""
+def test_a_killed_writer_leaves_whole_objects(tmp_path):
+    """Killed while it writes on: each time after another number of objects, and a moment later."""
     for attempt in range(12):
         process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
-        for _line in range(2 + attempt):  # "ready", then at least one document
+        for _line in range(2 + attempt):  # "ready", then at least one of each
             process.stdout.readline()
         time.sleep(0.0003 * attempt)
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
         store = FolderStore(tmp_path, durable=False)
-        stored = held(store, "files/a.xml")
-        content = stored.path.read_bytes()
-        assert len(content) == 180_000
-        assert len(set(content)) == 1
-        if stored.gzip_path is not None:
-            assert gzip.decompress(gzip_of(stored).read_bytes()) == content
+        for name in ("files/a.xml", "files/a.zip"):
+            octets = read(store, name)
+            assert len(octets) == 180_000
+            assert len(set(octets)) == 1
+            assert read(store, name, Coding.GZIP) == octets
+            stored = stat(store, name)
+            assert stored.mark == (str(octets[0]) if stored.is_vouched else None)
+        assert stored.is_vouched, "a package's note is there before it is"
         assert not [name for name in files(tmp_path) if TEMPORARY in name]
+        assert len(notes(tmp_path)) == 1
 
 
-def test_a_mark_changes_with_the_document_and_is_told_even_of_a_damaged_one(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path, durable=False)
-    assert store.mark("a.xml") is None
-    first = store.write("a.xml", [b"one"], lambda: "first 1")
-    assert store.mark("a.xml") == "first 1"
-    assert store.labelled_etag("a.xml") == first.etag
-    assert not store.write("a.xml", [b"one"], lambda: "again").written
-    assert store.mark("a.xml") == "first 1", "nothing is touched"
-    seen = []
-    store.write("a.xml", (seen.append(one) or one for one in [b"t", b"wo"]), lambda: f"after {len(seen)}")  # type: ignore[func-returns-value]
-    assert store.mark("a.xml") == "after 2", "it is asked for after the last chunk"
-    stored = store.get("a.xml")
-    assert stored is not None
-    assert stored.gzip_path is not None
-    assert gzip.decompress(stored.gzip_path.read_bytes()) == b"two"
-    (store.root / "a.xml").write_bytes(b"t")
-    assert not store.is_sound("a.xml")
+def test_a_mark_is_told_even_of_a_damaged_document(tmp_path):
+    store = FolderStore(tmp_path)
+    store.put("a.xml", [b"two"], mark=lambda: "after 2")
+    (tmp_path / "a.xml").write_bytes(b"t")
+    assert store.noted_etag("a.xml") is None
     assert store.mark("a.xml") == "after 2"
-    store.write("a.xml", [b"three"])
-    assert store.mark("a.xml") is None
+    assert (stat(store, "a.xml").is_vouched, stat(store, "a.xml").mark) == (False, None)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 80, b'{"etag":"\xff","octets":3}', b"[]"], ids=repr)
+def test_a_note_that_is_damaged_vouches_for_nothing(tmp_path: Path, damage: bytes) -> None:
+    FolderStore(tmp_path).put("s/a.zip", [b"one"], ZIP, lambda: "mark")
+    notes(tmp_path)[0].write_bytes(damage)
+    store = FolderStore(tmp_path)
+    assert (store.noted_etag("s/a.zip"), store.mark("s/a.zip")) == (None, None)
+    assert not stat(store, "s/a.zip").is_vouched
+    store.put("s/a.zip", [b"one"], ZIP, lambda: "mark")
+    assert stat(store, "s/a.zip").is_vouched
+
+
+def test_a_package_is_one_file_with_a_note_that_no_other_state_takes_for_its_own(tmp_path):
+    store = FolderStore(tmp_path)
+    first = store.put("s/a.zip", [b"one"], ZIP, lambda: "first").stored
+    (old,) = notes(tmp_path)
+    assert len(files(tmp_path)) == 2
+    left_behind = old.read_bytes()
+    second = store.put("s/a.zip", [b"two"], ZIP, lambda: "second").stored
+    assert len(notes(tmp_path)) == 1
+    assert not old.exists()
+    old.write_bytes(left_behind)  # a crash fell before it was removed
+    fresh = FolderStore(tmp_path, clean=False)
+    assert stat(fresh, "s/a.zip") == second
+    assert fresh.clean() == 1
+    assert not old.exists()
+    (tmp_path / "s/a.zip").write_bytes(b"one")  # somebody else's
+    fresh = FolderStore(tmp_path, clean=False)
+    found = stat(fresh, "s/a.zip")
+    assert (found.etag, found.is_vouched, found.mark) == (first.etag, False, None)
+    assert found.media_type == ZIP.media_type
+    fresh.clean()
+    fresh.delete("s/a.zip")
+    assert files(tmp_path) == []
+
+
+def test_a_package_of_gigabytes_is_neither_held_nor_read_again(tmp_path, monkeypatch):
+    """64 MiB stand for them: what is held at most is a few blocks, and the note tells the digest."""
+    block = os.urandom(1 << 20)
+    store = FolderStore(tmp_path, durable=False)
+    tracemalloc.start()
+    try:
+        stored = store.put("a.zip", (block for _number in range(64)), ZIP).stored
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert stored.octets == 64 << 20
+    monkeypatch.setattr("headwater.storage.objects.folder_writing.new_digest", None)
+    assert stat(FolderStore(tmp_path), "a.zip") == stored
+
+
+@pytest.mark.parametrize("name", ["files/resourcelist.xml", ".well-known/resourcesync", "robots.txt"])
+def test_a_store_of_an_earlier_version_is_read(tmp_path, name):
+    """It has no notes: documents are XML, and what ends in .txt is text."""
+    kind, path, gzip_form = TEXT if name == "robots.txt" else XML, tmp_path / name, tmp_path / f"{name}.gz"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"octets")
+    label = f"headwater {hashlib.blake2b(b'octets', digest_size=16).hexdigest()} {6:020d}"
+    gzip_form.write_bytes(header(label) + gzip.compress(b"octets")[10:])
+    stored = stat(FolderStore(tmp_path), name)
+    assert (stored.is_vouched, stored.mark, stored.gzip_octets) == (True, None, gzip_form.stat().st_size)
+    assert stored.media_type == kind.media_type
+    before = path.stat(), gzip_form.stat()
+    assert not FolderStore(tmp_path).put(name, [b"octets"], kind).is_new
+    assert (path.stat(), gzip_form.stat()) == before
+    with opened(FolderStore(tmp_path), name, Coding.GZIP) as found:
+        assert found.coding is Coding.GZIP
+        assert content(found) == b"octets"
+    FolderStore(tmp_path).put(name, [b"more"], kind)
+    assert files(tmp_path) == [name, f"{name}.gz"], "a tree that a web server shows goes on as it is"

@@ -11,11 +11,13 @@ import pytest
 from headwater.storage import durable
 from headwater.storage.database import Database
 from headwater.storage.durable import replace_file, sync_folder
-from headwater.storage.folder_store import TEMPORARY, FolderStore
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.folder_writing import TEMPORARY
+from headwater.storage.objects.interface import XML, ZIP, Coding
 from headwater.storage.schema import Schema
-from tests.disk import Disk, Loss
+from tests.support.disk import Disk, Loss
 
-LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "600"))
+LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "300"))
 """Simulated ones; set the variable for a longer siege."""
 
 STEPS: list[tuple[str, bytes | None]] = [
@@ -25,11 +27,14 @@ STEPS: list[tuple[str, bytes | None]] = [
     ("set/pages/00000.xml", b"c" * 2_000),
     ("set/pages/00001.xml", None),
     ("set/index.xml", b"d" * 700),
+    ("set/package", b"g" * 700),
     ("other/index.xml", b"e"),
     ("robots.txt", b"two"),
+    ("set/package", b"h" * 700),
     ("set/index.xml", b"d" * 700),
     ("set/pages/00001.xml", b"f" * 4_000),
     ("other/index.xml", None),
+    ("set/package", b"i" * 1_700),
 ]
 
 
@@ -40,9 +45,10 @@ def after(steps: list[tuple[str, bytes | None]]) -> dict[str, bytes | None]:
 
 def step(store: FolderStore, name: str, octets: bytes | None) -> None:
     if octets is None:
-        store.remove(name)
+        store.delete(name)
     else:
-        store.write(name, [octets[:5], octets[5:]])
+        is_package = name.endswith("package")
+        store.put(name, [octets[:5], octets[5:]], ZIP if is_package else XML, lambda: f"of {octets[:9]!r}")
 
 
 @pytest.fixture
@@ -68,13 +74,17 @@ def look(root: Path, name: str) -> bytes | None:
     found = store.open(name)
     if found is None:
         return None
-    with found[1] as file:
-        octets = file.read()
-    coded = store.open(name, coded=True)
+    with found:
+        octets = found.read(0, found.octets)
+    coded = store.open(name, Coding.GZIP)
     assert coded is not None
-    with coded[1] as file:
-        data = file.read()
-    assert octets == (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    with coded:
+        data = coded.read(0, coded.octets)
+    stored = found.stored
+    assert stored.mark == (f"of {octets[:9]!r}" if stored.is_vouched else None)
+    if name.endswith("package"):
+        assert (stored.media_type, stored.is_vouched) == (ZIP.media_type, True)
+    assert octets == (gzip.decompress(data) if coded.coding is Coding.GZIP else data)
     return octets
 
 
@@ -107,9 +117,9 @@ def test_what_a_killed_process_left_unsynced_is_safe_once_it_is_acknowledged(
     disk = Disk(ground)
     with disk.recording(monkeypatch):
         with monkeypatch.context() as killed:
-            killed.setattr("headwater.storage.folder_store.sync_folder", lambda _path: None)
-            FolderStore(ground / "documents").write("set/index.xml", [b"octets"])
-        FolderStore(ground / "documents").write("set/index.xml", [b"octets"])
+            killed.setattr("headwater.storage.objects.folder_store.sync_folder", lambda _path: None)
+            step(FolderStore(ground / "documents"), "set/index.xml", b"octets")
+        step(FolderStore(ground / "documents"), "set/index.xml", b"octets")
     for number, loss in enumerate(disk.last_losses(12, seed=10)):
         assert look(loss.leave(tmp_path / str(number)) / "documents", "set/index.xml") == b"octets"
 
@@ -131,10 +141,10 @@ def order(disk: Disk) -> list[str]:
 
 def test_octets_are_synced_before_the_name_and_folders_after_it(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FolderStore(ground)
-    store.write("a.xml", [b"before"])
+    store.put("a.xml", [b"before"])
     disk = Disk(ground)
     with disk.recording(monkeypatch):
-        store.write("a.xml", [b"octets"])
+        store.put("a.xml", [b"octets"])
     assert order(disk) == [
         "create #", "create #.gz",
         "sync #.gz", "name a.xml.gz", "unname #.gz",
@@ -147,7 +157,7 @@ def test_each_new_folder_is_synced_in_the_one_above(ground: Path, monkeypatch: p
     store = FolderStore(ground)
     disk = Disk(ground)
     with disk.recording(monkeypatch):
-        store.write("one/two/a.xml", [b"octets"])
+        store.put("one/two/a.xml", [b"octets"])
     said = order(disk)
     made, first = said.index("mkdir two"), said.index("create #")
     assert said[made + 1 : first] == ["sync two", "sync one", "sync root"]
@@ -156,10 +166,10 @@ def test_each_new_folder_is_synced_in_the_one_above(ground: Path, monkeypatch: p
 
 def test_a_removal_is_synced(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FolderStore(ground)
-    store.write("a.xml", [b"octets"])
+    store.put("a.xml", [b"octets"])
     disk = Disk(ground)
     with disk.recording(monkeypatch):
-        store.remove("a.xml")
+        store.delete("a.xml")
     assert order(disk) == ["unname a.xml", "unname a.xml.gz", "sync root"]
 
 
@@ -167,8 +177,8 @@ def test_a_store_that_need_not_be_durable_syncs_nothing(ground: Path, monkeypatc
     disk = Disk(ground)
     with disk.recording(monkeypatch):
         store = FolderStore(ground / "documents", durable=False)
-        store.write("one/a.xml", [b"octets"])
-        store.remove("one/a.xml")
+        store.put("one/a.xml", [b"octets"])
+        store.delete("one/a.xml")
     assert not [op for op in disk.ops if op.kind == "sync"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sync.fake_source import Site, Source
+from tests.support.fake_source import Site, Source
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A mirror that another tool has made becomes a copy: the base is found, what is right is adopted (4.3, DST-B5)."""
+"""A mirror that another tool has made becomes a copy: the base is found, what is right is adopted (DST-4.3, DST-B5)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.cli.destination.sync import command
-from tests.sync.copying import DONE, check, go, tree
-from tests.sync.fake_source import START, Site, Source
+from tests.support.copying import DONE, check, go, tree
+from tests.support.fake_source import Site, Source
+from tests.support.waiting import START
 
 BODIES = {f"d{n % 4}/f{n}.txt": b"body %d\n" % n for n in range(40)} | {"d0/ä b.txt": "ä\n".encode()}
 
@@ -129,7 +130,7 @@ def test_files_that_nothing_names_are_told(source: Source, site: Site, dest: Pat
     dest.mkdir()
     (dest / "mine").write_bytes(b"mine")
     ran = go(source.base, dest)
-    assert any("none of them has the name" in notice.message for notice in ran.notices)
+    assert any("no file here has the name" in notice.message for notice in ran.notices)
     assert tree(dest) == {**BODIES, "mine": b"mine"}
     assert go(source.base, dest).rules() == set()
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from headwater.sync.transfer.attempts import next_attempt
+from headwater.spec.records import Link
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,
     FIRST,
@@ -13,6 +13,7 @@ from headwater.sync.transfer.work_queue import (
     PlannedFetch,
     Work,
     encode_attempt,
+    next_attempt,
 )
 
 LOC = "http://a.example/r"
@@ -28,7 +29,7 @@ def work(attempt: Attempt = FIRST, *, length: int | None = 5) -> Work:
         hash=None,
         type=None,
         encoding=None,
-        mirrors=msgspec.json.encode(MIRRORS).decode(),
+        links=msgspec.json.encode([Link(rel="duplicate", href=href) for href in MIRRORS]).decode(),
         path=b"r",
         held=None,
         changed_at=None,
@@ -53,7 +54,7 @@ def work(attempt: Attempt = FIRST, *, length: int | None = 5) -> Work:
     ],
 )
 def test_loc_then_past_caches_then_the_mirrors(attempt: Attempt, mismatch: bool, expected: Attempt | None) -> None:
-    """5.3, DST-S2: only what came and was different is asked for again past all caches."""
+    """DST-5.3, DST-S2: only what came and was different is asked for again past all caches."""
     assert next_attempt(work(attempt), set(), mismatch=mismatch) == expected
 
 

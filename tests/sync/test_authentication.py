@@ -18,9 +18,9 @@ from headwater.errors import Exit, UsageFault
 from headwater.sync.connection import credentials_of
 from headwater.sync.network.authentication import challenged
 from headwater.sync.network.fetch import TransportOptions
-from tests.sync.copying import DONE, tree
-from tests.sync.fake_source import Reply, Site, Source, redirect
-from tests.sync.scripted_server import Behaviour, Request, answer, scripted
+from tests.support.copying import DONE, tree
+from tests.support.fake_source import Reply, Site, Source, redirect
+from tests.support.scripted_server import Behaviour, Request, answer, scripted
 
 SECRET = "s3cr3t-pass"  # a word that must be found nowhere
 BASIC = "Basic " + base64.b64encode(f"anna:{SECRET}".encode()).decode()
@@ -144,8 +144,8 @@ def test_no_other_origin_is_told(source: Source, site: Site, dest: Path) -> None
 
 
 CHALLENGES = [
-    ({"WWW-Authenticate": 'Basic realm="x"'}, [], 401, ["wants to know who asks", "--user"], ["--token"]),
-    ({"WWW-Authenticate": 'Bearer realm="x", error="y"'}, [], 401, ["wants to know who asks", "--token"], ["--user"]),
+    ({"WWW-Authenticate": 'Basic realm="x"'}, [], 401, ["requires authentication", "--user"], ["--token"]),
+    ({"WWW-Authenticate": 'Bearer realm="x", error="y"'}, [], 401, ["requires authentication", "--token"], ["--user"]),
     ({"WWW-Authenticate": 'Basic realm="x", Bearer'}, [], 401, ["--user", "--token"], []),
     ({"WWW-Authenticate": 'Digest realm="x", nonce="y"'}, [], 401, ["digest", "--header"], ["--token"]),
     ({}, [], 401, ["--user", "--token"], []),
@@ -154,7 +154,7 @@ CHALLENGES = [
     ({"WWW-Authenticate": "Basic"}, ["--token", SECRET], 401, ["the token that was given is not", "--user"], []),
     ({}, ["--user", f"anna:{SECRET}"], 401, ["the name and password that were given are not accepted"], []),
     ({}, ["--user", f"anna:{SECRET}"], 403, ["the name and password that were given are not enough"], []),
-    ({}, ["--header", f"X-Key: {SECRET}"], 401, ["what was given to sign in is not accepted"], []),
+    ({}, ["--header", f"X-Key: {SECRET}"], 401, ["the credentials given are not accepted"], []),
 ]
 
 
@@ -202,7 +202,7 @@ def test_a_resource_elsewhere_that_wants_to_know_who_asks_is_told(source: Source
         report = sync_folder(source.base, dest, SyncOptions(authorization="Bearer t", any_host=True))
     reasons = {failed.uri[-6:]: failed.reason for failed in report.sets[0].failures}
     assert reasons == {
-        "f1.txt": "HTTP status 401; what was given to sign in is sent to the origin of the source's address only",
+        "f1.txt": "HTTP status 401; credentials are sent to the origin of the source's address only",
         "f2.txt": "HTTP status 401",
     }
 
@@ -219,12 +219,12 @@ WRONG = [
     (["--token", "t", "--user", "a:b"], "exclude each other"),
     (["--user", "anna"], "without a password"),
     (["--header", "nonsense"], "--header is"),
-    (["--header", "Range: bytes=0-9"], "transfers live by"),
+    (["--header", "Range: bytes=0-9"], "cannot be set"),
     (["--header", f"Bad Name: {SECRET}"], "letters, digits and hyphens"),
     (["--header", f"X-Key: {SECRET}\x01"], "cannot be sent"),
     (["--header", "@/nowhere"], "cannot be read"),
     (["--token", f"{SECRET}\n"], "cannot be sent"),
-    (["--key", __file__], "a key goes with a certificate"),
+    (["--key", __file__], "a key needs a certificate"),
     (["--cert", "/nowhere"], "does not exist"),
     (["--proxy", f"gopher://anna:{SECRET}@x"], "a proxy is named"),
     (["--proxy", f"http://anna:{SECRET}@x:99999"], "a proxy is named"),

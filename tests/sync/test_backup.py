@@ -11,8 +11,8 @@ import pytest
 
 from headwater.sync.copy.backup import Backup
 from headwater.sync.copy.file_tree import FileTree
-from tests.sync.copying import DONE, STORE, USAGE, go, tree
-from tests.sync.fake_source import Site, Source
+from tests.support.copying import DONE, STORE, USAGE, go, tree
+from tests.support.fake_source import Site, Source
 
 
 @pytest.fixture(params=[None, errno.EXDEV, errno.EPERM], ids=["links", "another file system", "no hard links"])

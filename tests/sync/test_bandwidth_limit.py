@@ -14,9 +14,10 @@ from headwater.errors import Exit, Interrupted, UsageFault
 from headwater.sync.network.fetch import Fetch, TransportOptions
 from headwater.sync.network.throttling import BandwidthLimit
 from headwater.sync.network.transport import Transport
-from tests.sync.copying import DONE, tree
-from tests.sync.fake_source import Site, Source
-from tests.sync.scripted_server import answer, scripted
+from tests.support.copying import DONE, tree
+from tests.support.fake_source import Site, Source
+from tests.support.scripted_server import answer, scripted
+from tests.support.waiting import Clock
 
 
 @pytest.mark.parametrize(
@@ -68,21 +69,10 @@ def test_a_bucket_fills_with_time_and_holds_a_tenth_of_a_second() -> None:
     assert not throttle.fill(89.0) or throttle.wait_seconds() == 0.0  # a clock that goes back does nothing
 
 
-class Clock:
-    """Time that passes only when it is slept through."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def sleep(self, seconds: float) -> None:
-        assert 0 <= seconds <= 0.25  # a wish to stop is always seen soon
-        self.now += seconds + 1e-6
-
-
 def limited(clock: Clock, rate: int, **more: object) -> TransportOptions:
     return TransportOptions(
         octets_per_second=rate,
-        monotonic=lambda: clock.now,
+        monotonic=clock.seconds,
         sleep=clock.sleep,
         stall_timeout_seconds=60,
         connect_timeout_seconds=60,
@@ -104,7 +94,7 @@ def test_all_transfers_together_keep_the_limit(tmp_path: Path, rate: int, concur
         fetches = [Fetch(f"{server.base}/{n}", into=str(tmp_path / str(n))) for n in range(6)]
         assert all(fetched.ok for fetched in transport.many(fetches))
         assert all((tmp_path / str(n)).read_bytes() == BODY for n in range(6))
-    took, octets = clock.now - 1000, 6 * len(BODY)
+    took, octets = clock.seconds(), 6 * len(BODY)
     assert (octets - 0.1 * rate - 131_072) / rate <= took <= octets / rate + 1
 
 
@@ -116,7 +106,7 @@ def test_streams_keep_it_too() -> None:
         transport.stream(Fetch(f"{server.base}/x")) as got,
     ):
         assert b"".join(got) == BODY * 4
-    took, octets = clock.now - 1000, 4 * len(BODY)
+    took, octets = clock.seconds(), 4 * len(BODY)
     assert (octets - 50_000 - 131_072) / 500_000 <= took <= octets / 500_000 + 1
 
 
@@ -131,7 +121,7 @@ def test_a_tight_limit_uses_few_connections(tmp_path: Path) -> None:
 
 def test_a_wish_to_stop_is_seen_while_transfers_are_paused(tmp_path: Path) -> None:
     clock = Clock()
-    options = limited(clock, 10_000, stopped=lambda: clock.now > 1005)
+    options = limited(clock, 10_000, stopped=lambda: clock.seconds() > 5)
     with scripted({"/x": answer(BODY)}) as server, Transport(options) as transport, pytest.raises(Interrupted):
         transport.one(Fetch(f"{server.base}/x", into=str(tmp_path / "x")))
     assert not list(tmp_path.iterdir())

@@ -1,6 +1,6 @@
 """What was passed over is caught up with, what is newer than a list is kept, and what moves is not believed.
 
-5.2, DST-B2, DST-C9, DST-F6, DST-F12, DST-F13.
+DST-5.2, DST-B2, DST-C9, DST-F6, DST-F12, DST-F13.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.sync.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.fake_source import Handler, Reply, Site, Source, at, document, url
+from tests.support.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
+from tests.support.fake_source import Handler, Reply, Site, Source, at, document, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 
@@ -34,7 +34,7 @@ def narrowed(source: Source, site: Site, dest: Path) -> dict[str, bytes]:
 
 
 def test_a_wider_choice_brings_what_was_passed_over(source: Source, site: Site, dest: Path) -> None:
-    """DST-F6, 5.2: updates, creations and deletions that a filter left out are not lost."""
+    """DST-F6, DST-5.2: updates, creations and deletions that a filter left out are not lost."""
     expected = narrowed(source, site, dest)
     source.forget()
     assert go(source.base, dest).status == DONE
@@ -44,7 +44,7 @@ def test_a_wider_choice_brings_what_was_passed_over(source: Source, site: Site, 
 
 
 def test_a_wider_choice_over_lists_that_are_gone_is_told(source: Source, site: Site, dest: Path) -> None:
-    """5.1: the changes that were passed over are on offer no more: never in silence."""
+    """DST-5.1: the changes that were passed over are on offer no more: never in silence."""
     narrowed(source, site, dest)
     site.publish_changes(14)
     assert go(source.base, dest).status == UNDETERMINED
@@ -88,7 +88,7 @@ def test_a_cure_does_the_changes_again(cure: str, source: Source, site: Site, de
 
 @pytest.mark.parametrize("cure", ["baseline", "repair"])
 def test_a_cure_does_not_need_changes_that_were_done(cure: str, source: Source, site: Site, dest: Path) -> None:
-    """5.1: what is on offer no more had been done, so that it is no gap."""
+    """DST-5.1: what is on offer no more had been done, so that it is no gap."""
     assert go(source.base, dest).status == DONE
     site.put("f1.txt", b"one, new")
     site.publish_changes(10)
@@ -129,7 +129,7 @@ def test_an_old_list_forgets_no_failure(timed: bool, source: Source, site: Site,
 
 
 def test_a_newer_list_forgets_a_failure(source: Source, site: Site, dest: Path) -> None:
-    """4.4: what a newer list does not name is gone, and so is its failure."""
+    """DST-4.4: what a newer list does not name is gone, and so is its failure."""
     site.publish_capabilities("resourcelist")
     served = source.pages.pop("/set/resources/f1.txt")
     assert go(source.base, dest).status == FAILED
@@ -290,7 +290,7 @@ def overlapping(site: Site, first: list[str], second: list[str], until: float = 
 
 
 def test_overlapping_lists_lose_nothing(source: Source, site: Site, dest: Path) -> None:
-    """5.2: what only the second list tells is done, though it is earlier than the first one's `until`."""
+    """DST-5.2: what only the second list tells is done, though it is earlier than the first one's `until`."""
     go(source.base, dest)
     site.put("f1.txt", b"one, new")
     site.put("g.txt", b"created")
@@ -305,7 +305,7 @@ def test_overlapping_lists_lose_nothing(source: Source, site: Site, dest: Path) 
 
 
 def test_the_later_change_counts_whichever_list_tells_it(source: Source, site: Site, dest: Path) -> None:
-    """5.3: the last change of a URI, also where an earlier one stands in a later list."""
+    """DST-5.3: the last change of a URI, also where an earlier one stands in a later list."""
     go(source.base, dest)
     site.put("g.txt", b"created")
     site.drop("g.txt")
@@ -316,7 +316,7 @@ def test_the_later_change_counts_whichever_list_tells_it(source: Source, site: S
 
 
 def test_a_list_that_cannot_be_read_holds_the_position(source: Source, site: Site, dest: Path) -> None:
-    """5.2: what an unread list may tell lies after the position, however far the lists before it reach."""
+    """DST-5.2: what an unread list may tell lies after the position, however far the lists before it reach."""
     go(source.base, dest)
     site.put("f1.txt", b"one, new")
     site.put("g.txt", b"created")

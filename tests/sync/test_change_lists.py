@@ -1,6 +1,6 @@
 """What goes wrong with changes: every change is applied once, none is lost, a gap is never passed in silence.
 
-DST-C1…C9, RS-DST-08…10, DST-B1, DST-B2, DST-F5, DST-F7, DST-F12, AMB-11, AMB-17…24, AMB-35, AMB-80…88, AMB H3, H6, H9.
+DST-C1…C9, RS-DST-08…10, DST-B1, DST-B2, DST-F5, DST-F7, DST-F12, AMB-11, AMB-17…24, AMB-35, AMB-80…88.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.sync.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.fake_source import Reply, Site, Source, at, document, ln, md, sha, sometimes, truncated, url
+from tests.support.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
+from tests.support.fake_source import Reply, Site, Source, at, document, ln, md, sha, sometimes, truncated, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 
@@ -86,7 +86,7 @@ def styled(site: Site, style: str) -> list[str]:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_every_style_of_time(style: str, source: Source, site: Site, dest: Path) -> None:
-    """5.2, AMB-06, AMB-17, AMB-18, AMB-19, H5: changes count whether or not they have times."""
+    """DST-5.2, AMB-06, AMB-17, AMB-18, AMB-19: changes count whether or not they have times."""
     go(source.base, dest)
     expected = changed(site)
     site.publish_changes(10, entries=styled(site, style))
@@ -135,7 +135,7 @@ def test_created_updated_deleted_in_one_poll(source: Source, site: Site, dest: P
 
 
 def test_odd_changes_are_no_failures(source: Source, site: Site, dest: Path) -> None:
-    """5.3, AMB-34, AMB-35: `created` of what is held, `deleted` of what is not, unknown and missing natures."""
+    """DST-5.3, AMB-34, AMB-35: `created` of what is held, `deleted` of what is not, unknown and missing natures."""
     go(source.base, dest)
     site.put("f0.txt", b"new 0")
     site.put("f1.txt", b"new 1")
@@ -154,7 +154,7 @@ def test_odd_changes_are_no_failures(source: Source, site: Site, dest: Path) -> 
 
 
 def test_a_change_that_is_gone_and_later_deleted(source: Source, site: Site, dest: Path) -> None:
-    """5.3: 404 on an update is remembered; the deletion that follows settles it."""
+    """DST-5.3: 404 on an update is remembered; the deletion that follows settles it."""
     go(source.base, dest)
     site.put("f1.txt", b"new")
     del source.pages["/set/resources/f1.txt"]
@@ -195,7 +195,7 @@ def change_index(site: Site, *parts: tuple[str, float | None, float | None]) -> 
 
 
 def rotated(site: Site) -> None:
-    """Three closed lists and an open one; the names are against the order of time (AMB H3)."""
+    """Three closed lists and an open one; the names are against the order of time."""
     site.put("a", b"1")  # 11
     site.put("a", b"2")  # 12
     site.put("b", b"b")  # 13
@@ -208,7 +208,7 @@ def rotated(site: Site) -> None:
 
 
 def test_an_index_of_lists(source: Source, site: Site, dest: Path) -> None:
-    """5.1, RS-3 of the peers: document order, closed and open; then only the open one is polled."""
+    """DST-5.1: document order, closed and open; then only the open one is polled."""
     go(source.base, dest)
     rotated(site)
     assert go(source.base, dest).status == DONE
@@ -284,7 +284,7 @@ def test_the_stable_open_list_is_rotated(source: Source, site: Site, dest: Path)
 
 
 def test_a_gap_leads_to_a_baseline(source: Source, site: Site, dest: Path) -> None:
-    """5.1: changes that expired; a newer Resource List bridges it."""
+    """DST-5.1: changes that expired; a newer Resource List bridges it."""
     go(source.base, dest)
     site.clock = 100
     site.put("missed", b"m")
@@ -300,7 +300,7 @@ def test_a_gap_leads_to_a_baseline(source: Source, site: Site, dest: Path) -> No
 
 
 def test_a_gap_that_nothing_bridges_is_told(source: Source, site: Site, dest: Path) -> None:
-    """5.1: never silently; what is known is done, the run ends undetermined until a newer list closes the hole."""
+    """DST-5.1: never silently; what is known is done, the run ends undetermined until a newer list closes the hole."""
     go(source.base, dest)
     site.clock = 200
     site.put("after", b"a")  # 201
@@ -438,7 +438,7 @@ def test_an_entry_out_of_order_is_done(source: Source, site: Site, dest: Path) -
 
 
 def test_newest_first(source: Source, site: Site, dest: Path) -> None:
-    """HYX of the peers: a list in the wrong order loses nothing."""
+    """A list in the wrong order loses nothing."""
     go(source.base, dest)
     expected = changed(site)
     site.publish_changes(10, entries=list(reversed(styled(site, "datetime"))))
@@ -538,7 +538,7 @@ def test_a_list_without_from(source: Source, site: Site, dest: Path) -> None:
 
 
 def test_an_index_without_times(source: Source, site: Site, dest: Path) -> None:
-    """5.1: entries without from and until are always read; H4."""
+    """DST-5.1: entries without from and until are always read."""
     go(source.base, dest)
     rotated(site)
     change_index(site, ("z.xml", None, None), ("y.xml", None, None), ("x.xml", None, None))
@@ -622,7 +622,7 @@ def test_what_a_source_says_is_unchanged_has_the_time_that_is_listed(source: Sou
 
 
 def test_without_hashes_the_source_is_asked(source: Source, site: Site, dest: Path) -> None:
-    """4.3, POD #335 of the peers: conditional requests where nothing can be compared."""
+    """DST-4.3: conditional requests where nothing can be compared."""
     entries = [url(site.uri(name)) for name in site.files]
     site.publish_capabilities("resourcelist")
     site.publish_list(entries)

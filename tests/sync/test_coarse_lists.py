@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sync.copying import DONE, FAILED, go, tree
-from tests.sync.fake_source import Reply, Site, Source, at, document, url
+from tests.support.copying import DONE, FAILED, go, tree
+from tests.support.fake_source import Reply, Site, Source, at, document, url
 
 DAY = "2026-01-01"
 

@@ -14,8 +14,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.program import run_here
-from tests.sync.fake_source import Reply, Site, Source
+from tests.support.fake_source import Reply, Site, Source
+from tests.support.program import run_here
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.long
 
 NAMES = [
     b"plain.txt",
@@ -87,7 +90,7 @@ def served(files: Path, tmp_path: Path) -> Iterator[str]:
                 url = "http://" + line.split("http://", 1)[1].split()[0].rstrip(".,/")
                 break
         try:
-            wait_for(lambda: _answers(f"{url}/.well-known/resourcesync"))
+            until(lambda: _answers(f"{url}/.well-known/resourcesync"))
             yield url
         finally:
             process.send_signal(signal.SIGTERM)
@@ -101,13 +104,6 @@ def _answers(url: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
-
-
-def wait_for(ready, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
 
 
 def test_a_served_folder_comes_back_whatever_its_names_hold(served: str, files: Path, tmp_path: Path) -> None:
@@ -125,14 +121,16 @@ def test_a_served_folder_comes_back_whatever_its_names_hold(served: str, files: 
         run("sync", served, copy)
         return same_trees(files, copy) == ""
 
-    wait_for(followed)
+    until(followed)
     again = json.loads(run("sync", served, copy, "--json"))
     assert again["sets"][0]["process"] == "none"
     assert again["requests"] <= 3
     report = json.loads(run("audit", served, copy, "--json"))
     assert report["verdict"] == "in sync"
     (copy / "plain.txt").write_text("tampered")
-    assert "different: plain.txt" in run("audit", served, copy, status=1)
+    told = run("audit", served, copy, status=1)
+    assert "different: plain.txt" in told
+    assert "`headwater sync --repair` also what was lost or altered here" in told
     run("sync", served, copy, "--repair")
     assert same_trees(files, copy) == ""
 
@@ -147,6 +145,16 @@ def test_explore_shows_the_tree(source: Source, site: Site) -> None:
     del source.pages["/set/changelist.xml"]
     assert "cannot be read" in run("explore", source.base, status=1)
     run("explore", "http://127.0.0.1:1/", status=3)
+
+
+def test_a_copy_that_is_only_behind_is_sent_to_a_plain_sync(source: Source, site: Site, dest: Path) -> None:
+    run("sync", source.base, dest)
+    site.put("f0.txt", b"changed")
+    site.publish_changes(10)
+    told = run("audit", source.base, dest, status=1)
+    assert "`headwater sync` fetches what has changed at the source" in told
+    run("sync", source.base, dest)
+    assert "in sync" in run("audit", source.base, dest)
 
 
 def test_the_plan_is_shown(source: Source, site: Site, dest: Path) -> None:
@@ -188,7 +196,7 @@ def test_following(number: int, status: int, source: Source, site: Site, dest: P
         assert json.loads(process.stdout.readline())["sets"][0]["created"] == 5
         site.put("later.txt", b"later")
         site.publish_changes(10)
-        wait_for(lambda: (dest / "later.txt").exists())
+        until(lambda: (dest / "later.txt").exists())
         process.send_signal(number)
         process.stdout.read()
         assert process.wait(60) == status
@@ -200,8 +208,7 @@ def hanging(site: Site) -> None:
     site.publish_changes(10)
 
     def hang(handler) -> None:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhalf")
-        handler.wfile.flush()
+        handler.send(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhalf")
         handler.connection.recv(1)
 
     site.source.pages["/set/resources/f1.txt"] = Reply(script=hang)
@@ -224,7 +231,7 @@ def test_a_signal_ends_a_transfer_that_hangs(
     hanging(site)
     command = headwater("sync", source.base, dest, *arguments)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        wait_for(lambda: len(source.requests("/set/resources/f1.txt")) == 2)
+        until(lambda: len(source.requests("/set/resources/f1.txt")) == 2)
         began = time.monotonic()
         process.send_signal(number)
         out, err = process.communicate(timeout=60)

@@ -12,8 +12,8 @@ from headwater.sync.connection import starting_uri
 from headwater.sync.explore import explore
 from headwater.sync.faults import NotResourceSync, PlainSitemap
 from headwater.sync.network.transport import Transport
-from tests.sync.copying import DONE, IMPATIENT, SOURCE, go, tree
-from tests.sync.fake_source import Reply, Site, Source, at, document, url
+from tests.support.copying import DONE, IMPATIENT, SOURCE, go, tree
+from tests.support.fake_source import Reply, Site, Source, at, document, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 CUSTOM = "customary name"

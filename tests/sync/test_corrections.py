@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sync.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.fake_source import START, Handler, Reply, Site, Source, at, document, sha, url
+from tests.support.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
+from tests.support.fake_source import Handler, Reply, Site, Source, at, document, sha, url
+from tests.support.waiting import START
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 WRONG = sha(b"wrong")
@@ -43,7 +44,7 @@ def test_a_mended_list_settles_a_failure(later: int, changes: bool, source: Sour
 
 
 def test_a_second_try_is_judged_like_the_first(source: Source, site: Site, dest: Path) -> None:
-    """5.3, DST-V: `Last-Modified` after the listed `lastmod`, but before the list's `at`, excuses no wrong hash."""
+    """DST-5.3, DST-V: `Last-Modified` after the listed `lastmod`, but before the list's `at`, excuses no wrong hash."""
     site.publish_list(mistaken(site))
     ran = go(source.base, dest)
     assert (ran.status, ran.one.newer_than_listed) == (FAILED, 0)
@@ -111,7 +112,7 @@ def test_a_mended_change_settles_a_failure(more: bool, source: Source, site: Sit
 
 
 def test_newest_first_with_several_changes_of_one_resource(source: Source, site: Site, dest: Path) -> None:
-    """RS-CL-05, HYX of the peers: a list all the way newest first is read by its times, at every poll."""
+    """RS-CL-05: a list all the way newest first is read by its times, at every poll."""
     go(source.base, dest)
 
     def publish() -> None:
@@ -138,7 +139,7 @@ def test_newest_first_with_several_changes_of_one_resource(source: Source, site:
 
 
 def test_grouped_by_kind(source: Source, site: Site, dest: Path) -> None:
-    """AMB H7, OMT-3 of the peers: created, updated, deleted; what was made again after its deletion is not lost."""
+    """A list grouped by kind: what was made again after its deletion is not lost."""
     go(source.base, dest)
     site.drop("f1.txt")
     site.put("f1.txt", b"one, again")
@@ -292,7 +293,7 @@ def dated(source: Source, path: str, modified: dt.datetime, answered: dt.datetim
         lines += [f"{name}: {value}".encode() for name, value in headers.items()]
         lines.append(b"Date: " + http_date(answered, usegmt=True).encode())
         whole = b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if unchanged else body)
-        return Reply(script=lambda raw: raw.wfile.write(whole))
+        return Reply(script=lambda raw: raw.send(whole))
 
     source.pages[path] = answer
 

@@ -20,8 +20,8 @@ import pytest
 from headwater.storage.database import Database, Transaction
 from headwater.sync.network import response as reception
 from headwater.sync.network.response import write_all
-from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
-from tests.sync.fake_source import Site, Source, at, document, url
+from tests.support.copying import DONE, FAILED, check, go, is_clean, tree
+from tests.support.fake_source import Site, Source, at, document, url
 
 BIG = 100_000
 """More than what is held in memory until it is whole: such bodies lie half written in `tmp`."""

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.state.facts import measure
-from headwater.sync.update.deletion_guard import consent_for, guard
 from headwater.sync.update.retry_and_forget import forget, held_back
-from tests.sync.copying import DONE, FAILED, go, tree
-from tests.sync.fake_source import Reply, Site, Source
-
-
-def test_the_share_that_is_named_lets_the_deletions_be_made() -> None:
-    """A third is not 0.33, and 0.29 of 100 are less than 29 in binary."""
-    for held in range(1, 160):
-        for doomed in range(1, held + 1):
-            assert guard(doomed, held, float(consent_for(doomed, held))), (doomed, held)
-
-
-@pytest.mark.parametrize(
-    ("doomed", "held", "consent", "allowed"),
-    [(29, 100, 0.29, True), (30, 100, 0.29, False), (1, 3, 0.33, False), (1, 3, 0.34, True), (1, 10**7, 0.0, False)],
-)
-def test_a_share_is_what_it_says(doomed: int, held: int, consent: float, allowed: bool) -> None:
-    assert guard(doomed, held, consent) is allowed
+from tests.support.copying import DONE, FAILED, go, tree
+from tests.support.fake_source import Reply, Site, Source
 
 
 def test_who_does_what_the_note_says_has_it_done(source: Source, site: Site, dest: Path) -> None:

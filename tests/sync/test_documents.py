@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from headwater.sync.faults import AnotherSource, NoFolder, PlainSitemap
-from tests.sync.copying import DONE, FAILED, SOURCE, STORE, UNDETERMINED, USAGE, Ran, check, go, tree
-from tests.sync.fake_source import Reply, Site, Source, at, document, ln, redirect, sometimes, truncated, url
+from tests.support.copying import DONE, FAILED, SOURCE, STORE, UNDETERMINED, USAGE, Ran, check, go, tree
+from tests.support.fake_source import Reply, Site, Source, at, document, ln, redirect, sometimes, truncated, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 
@@ -368,7 +368,7 @@ def test_gzipped_documents(source: Source, site: Site, dest: Path) -> None:
 
 
 def test_prefixes_and_order_do_not_matter(source: Source, site: Site, dest: Path) -> None:
-    """AMB H14, AMB-04: a prefix on the root element, the root's `rs:md` last."""
+    """AMB-04: a prefix on the root element, the root's `rs:md` last."""
     entries = "".join(f"<s:url><s:loc>{site.uri(name)}</s:loc></s:url>" for name in site.files)
     body = (
         '<s:urlset xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -510,7 +510,7 @@ def test_empty_folders_go(source: Source, site: Site, dest: Path) -> None:
 
 
 def test_a_copy_is_adopted(source: Source, site: Site, dest: Path) -> None:
-    """4.3: skip what is there already."""
+    """DST-4.3: skip what is there already."""
     dest.mkdir()
     for name, body in ALL.items():
         (dest / name).write_bytes(body if name != "f3.txt" else b"bady 3\n")

@@ -12,8 +12,8 @@ from headwater.sync.lists.documents import Documents
 from headwater.sync.network.streaming import StreamBroken
 from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.run import utcnow
-from tests.sync.copying import DONE, go, tree
-from tests.sync.fake_source import Handler, Reply, Site, Source, reset, sometimes, truncated
+from tests.support.copying import DONE, go, tree
+from tests.support.fake_source import Handler, Reply, Site, Source, reset, sometimes, truncated
 from tests.sync.test_documents import ALL, indexed
 
 
@@ -22,7 +22,7 @@ def cut_gzip(body: bytes) -> Reply:
 
     def script(handler: Handler) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(whole)
-        handler.wfile.write(head + whole[:-9])
+        handler.send(head + whole[:-9])
 
     return Reply(script=script)
 
@@ -30,7 +30,7 @@ def cut_gzip(body: bytes) -> Reply:
 def cut_chunks(body: bytes) -> Reply:
     def script(handler: Handler) -> None:
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-        handler.wfile.write(head + b"%x\r\n" % len(body) + body[:-9])
+        handler.send(head + b"%x\r\n" % len(body) + body[:-9])
 
     return Reply(script=script)
 

@@ -1,4 +1,4 @@
-"""Changes at equal times: whatever a source states no finer than a second or a day, no change is lost (5.2)."""
+"""Changes at equal times: whatever a source states no finer than a second or a day, no change is lost (DST-5.2)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from headwater.storage.database import Database
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import DocumentRead, EntryConsumer, MissingDocument, UnchangedDocument
+from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position, is_past, mark_of, told_again
 from headwater.sync.state.schema import SCHEMA, TEMPORARY
 from headwater.sync.state.set_rows import Offer
 from headwater.sync.state.validators import Validators
-from tests.examples import examples
-from tests.sync.copying import DONE, go, tree
-from tests.sync.fake_source import START, Reply, Site, Source, at, document, ln, sha, url
+from tests.support.copying import DONE, go, tree
+from tests.support.examples import examples
+from tests.support.fake_source import Reply, Site, Source, at, document, ln, sha, url
+from tests.support.waiting import START
 
 SECOND = 1_000_000
 
@@ -45,7 +47,7 @@ SECOND = 1_000_000
     ],
 )
 def test_what_lies_before_t(moment: int, since: int, *, past: bool) -> None:
-    """5.2, AMB-06: a source that writes whole seconds has not said which moment of them."""
+    """DST-5.2, AMB-06: a source that writes whole seconds has not said which moment of them."""
     assert is_past(moment, since) is past
 
 
@@ -64,7 +66,7 @@ KNOWN = Position(time=5, at_time={"a": 2, "b": 1}, own={"a": 1}, list_uri="known
     ],
 )
 def test_what_a_list_tells_again(what: str, uri: str, from_: int | None, again: dict[str, int]) -> None:
-    """5.2: what the fingerprint accounts for is taken out of the multiset."""
+    """DST-5.2: what the fingerprint accounts for is taken out of the multiset."""
     assert told_again(KNOWN, uri, from_, from_) == again, what
 
 
@@ -191,7 +193,8 @@ class Follower:
     def poll(self) -> None:
         offer = Offer(identity="c", name="set", documents={"changelist": "http://h.example/changes"})
         scope = Scope(frozenset(), any_host=True)
-        reading = ChangeListReader(self.source, self.database, scope, silent, 1, offer, self.position).read()  # type: ignore[arg-type]
+        context = ListContext(self.source, self.database, scope, silent)  # type: ignore[arg-type]
+        reading = ChangeListReader(context, 1, offer, self.position).read()
         if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING):  # a baseline
             self.held = dict(self.source.state)
             self.position = Position(time=self.source.border())
@@ -231,7 +234,7 @@ STEPS = st.sampled_from(
 def test_nothing_is_lost_at_equal_times(
     steps: list[str], unit: int, *, exact_lists: bool, hashes: str, lag: int, database: Database
 ) -> None:
-    """5.2: lists that close, move and are rewritten within a second or a day, from a baseline made in it."""
+    """DST-5.2: lists that close, move and are rewritten within a second or a day, from a baseline made in it."""
     source = Coarse(unit, exact_lists=exact_lists, hashes=hashes)
     source.change("a", delete=False)
     follower = Follower(database, source, lag=lag)
@@ -266,7 +269,7 @@ def told(site: Site, name: str, when: float, kind: str = "updated", *, hashed: b
 
 @pytest.mark.parametrize("hashed", [True, False], ids=["hash", "no hash"])
 def test_the_second_change_of_a_second(source: Source, site: Site, dest: Path, *, hashed: bool) -> None:
-    """5.2: one resource changes twice at one moment, and there is a poll between."""
+    """DST-5.2: one resource changes twice at one moment, and there is a poll between."""
     go(source.base, dest)
     site.put("x", b"first")
     first = told(site, "x", 20, "created", hashed=hashed)
@@ -281,7 +284,7 @@ def test_the_second_change_of_a_second(source: Source, site: Site, dest: Path, *
 @pytest.mark.parametrize("hashed", [True, False], ids=["hash", "no hash"])
 @pytest.mark.parametrize("way", ["index", "same address", "moved"])
 def test_a_list_that_ends_amid_a_second(way: str, source: Source, site: Site, dest: Path, *, hashed: bool) -> None:
-    """5.2: an equal entry in a later list is another change."""
+    """DST-5.2: an equal entry in a later list is another change."""
     go(source.base, dest)
     index = ln("index", f"{site.root}/changelist.xml") if way == "index" else site.up()
 
@@ -329,7 +332,7 @@ def test_a_list_that_ends_amid_a_second(way: str, source: Source, site: Site, de
 def test_a_change_at_the_moment_of_the_list(
     source: Source, site: Site, dest: Path, *, again: bool, hashed: bool
 ) -> None:
-    """5.2, DST-B2: T is the list's `at`; what was changed at just that moment may be in the list or not."""
+    """DST-5.2, DST-B2: T is the list's `at`; what was changed at just that moment may be in the list or not."""
     if again:
         go(source.base, dest)
     site.put("new", b"new")
@@ -349,7 +352,7 @@ def test_a_change_at_the_moment_of_the_list(
 
 
 def test_times_no_finer_than_their_list(source: Source, site: Site, dest: Path) -> None:
-    """5.2: `at`, `from` and `until` to the microsecond, changes to the second: these may look older."""
+    """DST-5.2: `at`, `from` and `until` to the microsecond, changes to the second: these may look older."""
     site.publish_list(when=10.5)
     site.publish_changes(10.5)
     go(source.base, dest)
@@ -363,7 +366,7 @@ def test_times_no_finer_than_their_list(source: Source, site: Site, dest: Path) 
 def test_what_was_made_in_the_second_of_a_list(
     source: Source, site: Site, dest: Path, when: float, *, stays: bool
 ) -> None:
-    """4.4: told as of a whole second, it may have been made after the list; until one is sure it is not deleted."""
+    """DST-4.4: told as of a whole second, it may have been made after the list; until one is sure it is not deleted."""
     go(source.base, dest)
     site.put("x", b"x")
     entry = url(site.uri("x"), change="created", datetime=at(when), hash=sha(b"x"))
@@ -393,7 +396,7 @@ def test_an_old_list_brings_no_deleted_resource_back(source: Source, site: Site,
 
 
 def test_what_changed_last_at_the_moment_of_a_list_goes_with_it(source: Source, site: Site, dest: Path) -> None:
-    """DST-B2, 4.4: the list of that moment does not name it, so it is deleted."""
+    """DST-B2, DST-4.4: the list of that moment does not name it, so it is deleted."""
     go(source.base, dest)
     site.put("x", b"x")
     site.publish_changes(10, entries=[told(site, "x", 20, "created", hashed=True)])

@@ -11,10 +11,10 @@ from headwater.sync.network.fetch import Fetch, TransportOptions
 from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, SyncReport
-from headwater.sync.run import sync
 from headwater.sync.transfer.result_log import backoff_seconds
-from tests.sync.copying import DONE, FAILED, IMPATIENT, go, tree
-from tests.sync.fake_source import START, Reply, Site, Source
+from tests.support.copying import DONE, FAILED, IMPATIENT, go, run_over, tree
+from tests.support.fake_source import Reply, Site, Source
+from tests.support.waiting import START
 
 PATH = "/set/resources/f2.txt"
 
@@ -23,7 +23,7 @@ def run(source: Source, dest: Path, seconds: float, **options: object) -> SyncRe
     """One run so many seconds after the first one."""
     now = START + dt.timedelta(days=300, seconds=seconds)
     with Transport(IMPATIENT) as wire:
-        return sync(source.base, dest, SyncOptions(**options), transport=wire, now=lambda: now)  # type: ignore[arg-type]
+        return run_over(wire, source.base, dest, SyncOptions(**options), now=lambda: now)  # type: ignore[arg-type]
 
 
 def asked(source: Source, dest: Path, seconds: float, **options: object) -> bool:

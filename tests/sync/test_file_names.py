@@ -18,7 +18,7 @@ from headwater.sync.copy.file_names import (
     resources_folder,
     uri_of,
 )
-from tests.examples import examples
+from tests.support.examples import examples
 
 BASE = "http://h.example/set/resources/"
 

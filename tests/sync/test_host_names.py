@@ -13,8 +13,8 @@ from headwater.sync.filters import Scope, bare_host, hosts_of, origin_of
 from headwater.sync.network.fetch import FailureKind, Fetch, TransportOptions
 from headwater.sync.network.scheduler import host_of, site_of, wire_uri
 from headwater.sync.network.transport import SignInCredentials, Transport
-from tests.sync.copying import DONE, check, go, tree
-from tests.sync.fake_source import Site, Source
+from tests.support.copying import DONE, check, go, tree
+from tests.support.fake_source import Site, Source
 
 NAME, WIRE = "bücher.localhost", "xn--bcher-kva.localhost"
 """Below `localhost` every name is this machine (RFC 6761)."""
@@ -73,7 +73,7 @@ def test_what_is_no_name_is_a_failure_of_its_own() -> None:
 
 
 def test_secrets_follow_the_host_and_not_its_spelling(source: Source) -> None:
-    port = source.server_address[1]
+    port = source.port
     own = SignInCredentials(f"http://{NAME}:{port}/", "Bearer t")
     with Transport(TransportOptions(credentials=own, retries=0)) as transport:
         for host in (NAME, WIRE, NAME.upper(), "bucher.localhost", "bcher.localhost"):

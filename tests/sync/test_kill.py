@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.sync.copying import DONE, check, go, is_clean, tree
-from tests.sync.fake_source import Handler, Reply, Site, Source
+from tests.support.copying import DONE, check, go, is_clean, tree
+from tests.support.fake_source import Handler, Reply, Site, Source
+from tests.support.waiting import until
 
 FILES = 150
 KILLS = int(os.environ.get("HEADWATER_KILLS", "6"))
@@ -36,13 +37,13 @@ def start(url: str, dest: Path) -> subprocess.Popen[bytes]:
 
 def kill_when(process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> bool:
     """Kill as soon as it is so; whether the process was still at work."""
-    until = time.monotonic() + _LONGEST_SECONDS
-    while process.poll() is None:
+
+    def due() -> bool:
         with contextlib.suppress(FileNotFoundError):  # of a file that went while we looked
-            if ready():
-                break
-        assert time.monotonic() < until
-        time.sleep(0.002)
+            return process.poll() is not None or ready()
+        return False
+
+    until(due, _LONGEST_SECONDS, pause=0.002)
     process.send_signal(signal.SIGKILL)
     return process.wait(_LONGEST_SECONDS) == -signal.SIGKILL
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -21,17 +22,18 @@ from hypothesis import strategies as st
 from headwater.cli.destination.audit import command as audit_command
 from headwater.cli.destination.sync import command as sync_command
 from headwater.progress import Notice, Progress
+from headwater.storage.database import Database, Transaction
 from headwater.sync.explore import ExploreReport, explore
 from headwater.sync.faults import UnknownSetName
-from headwater.sync.follow import follow
+from headwater.sync.follow import PollInterval, follow
 from headwater.sync.lists.documents import SMALL_OCTETS
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, SyncReport
-from headwater.sync.run import sync
+from headwater.sync.run import SyncTask
 from headwater.sync.sets.selection import SetSelection, choose_sets, unknown_set
 from headwater.sync.sets.set_names import NameCandidates, SetNames, names_of
-from tests.sync.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
-from tests.sync.fake_source import Handler, Reply, Site, Source, document, redirect, reset, url
+from tests.support.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, run_over, tree
+from tests.support.fake_source import Handler, Reply, Site, Source, document, redirect, reset, url
 
 WELL_KNOWN = "/.well-known/resourcesync"
 COUNT = 16
@@ -381,9 +383,26 @@ def test_all_are_read_with_progress_and_in_their_order(source: Source, many: dic
     source.pages["/p01/capabilitylist.xml"] = Reply(page.body + padding.encode())
     events: list[Progress | Notice] = []
     with Transport(IMPATIENT) as wire:
-        report = sync(source.base, dest, SyncOptions(), listener=events.append, transport=wire)
+        report = run_over(wire, source.base, dest, listener=events.append)
     assert [one.name for one in report.sets] == names()
     assert Progress("reading sets", COUNT, COUNT) in events
+
+
+def test_a_set_that_has_not_changed_costs_one_transaction(
+    source: Source, many: dict[str, Site], dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands of sets that are polled each would otherwise wait for the writer several times."""
+    go(source.base, dest)
+    write, count = Database.write, 0
+
+    def counted(database: Database, *, durable: bool = False) -> AbstractContextManager[Transaction]:
+        nonlocal count
+        count += 1
+        return write(database, durable=durable)
+
+    monkeypatch.setattr(Database, "write", counted)
+    assert go(source.base, dest).status == DONE
+    assert count <= COUNT + 6  # and those of the run itself
 
 
 def test_polls_are_sent_many_at_a_time_and_each_once(source: Source, many: dict[str, Site], dest: Path) -> None:
@@ -700,7 +719,7 @@ def test_one_broken_set_does_not_make_the_others_wait(
 
     watch = threading.Timer(240, ended.set)
     watch.start()
-    follow(source.base, dest, SyncOptions(), 0.1, tell, stop=ended)
+    follow(SyncTask(url=source.base, destination=dest), PollInterval(0.1), tell, stop=ended)
     watch.cancel()
     assert len(polls) == 20
     assert {one.exit_status for one in polls} == {SOURCE}

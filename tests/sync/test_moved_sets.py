@@ -15,9 +15,8 @@ from headwater.progress import Notice, Progress
 from headwater.sync.faults import AnotherSource
 from headwater.sync.network.transport import SignInCredentials, Transport
 from headwater.sync.options import SyncOptions
-from headwater.sync.run import sync
-from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, USAGE, Ran, check, go, tree
-from tests.sync.fake_source import Handler, Page, Reply, Site, Source, at, document, redirect, url
+from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, USAGE, Ran, check, go, run_over, tree
+from tests.support.fake_source import Handler, Page, Reply, Site, Source, at, document, redirect, url
 
 BODIES = {f"d{n % 4}/f{n}.txt": b"body %d\n" % n for n in range(30)}
 
@@ -87,9 +86,9 @@ def test_everything_redirects_permanently(
     ran = go(source.base if address == "old" else new.base, dest)
     assert_taken_along(ran, dest)
     assert "DST-F10" in ran.rules()
-    named = [notice.message for notice in ran.notices if "name it like that" in notice.message]
+    named = [notice.message for notice in ran.notices if "use this address" in notice.message]
     assert len(named) == (address == "old")
-    assert all(f"{new.base}/ by now" in message for message in named)
+    assert all(f"has moved to {new.base}/" in message for message in named)
     assert fetched(source, new) == []
     assert ran.one.base == f"{new.base}/set/resources/"
     assert_settled(source.base if address == "old" else new.base, dest)
@@ -474,7 +473,7 @@ def test_killed_while_it_moves(notice: int, source: Source, new: Source, copied:
                 raise Killed
 
     with Transport(IMPATIENT) as wire, pytest.raises(Killed):
-        sync(source.base, dest, SyncOptions(), listener=listen, transport=wire)
+        run_over(wire, source.base, dest, listener=listen)
     assert tree(dest) == BODIES
     assert_taken_along(go(source.base, dest), dest)
     assert_settled(source.base, dest)
@@ -503,7 +502,7 @@ def test_killed_at_any_commit_of_a_move(
         monkeypatch.setattr(Database, "write", cut_off)
         try:
             with Transport(IMPATIENT) as wire:
-                sync(new.base, tmp_path / "cut", SyncOptions(moved=True), transport=wire)
+                run_over(wire, new.base, tmp_path / "cut", SyncOptions(moved=True))
             break
         except Killed:
             pass

@@ -21,13 +21,12 @@ from headwater.errors import Interrupted
 from headwater.storage.database import Database
 from headwater.storage.schema import Durability
 from headwater.sync.network.transport import Transport, TransportOptions
-from headwater.sync.options import SyncOptions
-from headwater.sync.run import sync
 from headwater.sync.state.schema import SCHEMA
 from headwater.sync.transfer import partial_downloads as parts
-from tests.http.serving import face
-from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
-from tests.sync.fake_source import Handler, Reply, Site, Source, at, redirect
+from tests.support.copying import DONE, FAILED, check, go, is_clean, run_over, tree
+from tests.support.fake_source import Handler, Reply, Site, Source, at, redirect
+from tests.support.serving import face
+from tests.support.waiting import until
 
 BIG = random.Random(11).randbytes(3_000_000)
 OTHER = random.Random(12).randbytes(3_000_000)
@@ -61,9 +60,8 @@ class Ranged:
         if start:
             fields["Content-Range"] = f"bytes {start}-{len(self.body) - 1}/{len(self.body)}"
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        handler.wfile.write(f"HTTP/1.1 {'206 P' if start else '200 OK'}\r\n{lines}\r\n".encode())
-        handler.wfile.write(left if start or self.cut is None else left[: self.cut])
-        handler.wfile.flush()
+        handler.send(f"HTTP/1.1 {'206 P' if start else '200 OK'}\r\n{lines}\r\n".encode())
+        handler.send(left if start or self.cut is None else left[: self.cut])
         if not start and self.cut is not None:
             self.then()
 
@@ -125,7 +123,7 @@ def test_a_stopped_run_leaves_what_has_come(source: Source, big: tuple[Site, Ran
     ranged.then = hang
     options = TransportOptions(stopped=lambda: stop.is_set() and any_part(dest) >= CUT)
     with Transport(options) as wire, pytest.raises(Interrupted):
-        sync(source.base, dest, SyncOptions(), transport=wire)
+        run_over(wire, source.base, dest)
     goes_on.set()
     assert the_part(dest).stat().st_size == CUT
     heal(ranged)
@@ -147,7 +145,7 @@ def test_a_killed_process_leaves_what_has_come(source: Source, big: tuple[Site, 
     command = [sys.executable, "-c", "from headwater.cli import main; main()", "sync", source.base, str(dest)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: any_part(dest) == CUT)
+        until(lambda: any_part(dest) == CUT, 240)
     finally:
         process.send_signal(end)
         process.wait(120)
@@ -158,13 +156,6 @@ def test_a_killed_process_leaves_what_has_come(source: Source, big: tuple[Site, 
     assert ranged.asked == [f"bytes={CUT}-"]
     assert tree(dest)["big"] == BIG
     assert is_clean(dest)
-
-
-def wait_until(met: Callable[[], bool]) -> None:
-    until = time.monotonic() + 240
-    while not met():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def spoil(part: Path, ranged: Ranged, how: str) -> None:
@@ -217,7 +208,7 @@ def test_two_states_put_together_are_never_placed(
         ranged.more = {"Last-Modified": "Tue, 01 Jan 2030 00:00:00 GMT"}
     go(source.base, dest)
     assert ranged.asked[:2] == [f"bytes={CUT}-", None]
-    assert tree(dest).get("big") in (None, OTHER)  # what 5.3 makes of a whole answer is not decided here
+    assert tree(dest).get("big") in (None, OTHER)  # what DST-5.3 makes of a whole answer is not decided here
 
 
 def test_a_list_that_says_something_else_begins_anew(source: Source, big: tuple[Site, Ranged], dest: Path) -> None:
@@ -356,7 +347,7 @@ def test_a_stop_in_the_middle_of_a_file_from_our_own_server(tmp_path: Path) -> N
             server.source.run_once()
             return server.get("/files/resources/big.bin", "HEAD").headers["etag"].startswith('"')
 
-        wait_until(has_strong_tag)
+        until(has_strong_tag, 240)
         passed = [0.0]  # time that passes only when it is slept through: a mebibyte comes in each second of it
         options = TransportOptions(
             octets_per_second=1 << 20,
@@ -365,7 +356,7 @@ def test_a_stop_in_the_middle_of_a_file_from_our_own_server(tmp_path: Path) -> N
             sleep=lambda seconds: passed.__setitem__(0, passed[0] + seconds),
         )
         with Transport(options) as wire, pytest.raises(Interrupted):
-            sync(server.url, dest, SyncOptions(), transport=wire)
+            run_over(wire, server.url, dest)
         kept = the_part(dest).stat().st_size
         assert go(server.url, dest).status == DONE
         told = [(one.status, one.octets) for one in server.served if "big.bin" in one.target]
@@ -404,12 +395,12 @@ def test_a_kill_in_the_middle_of_a_file_from_nginx(tmp_path: Path, end: signal.S
     assert NGINX is not None
     server = subprocess.Popen([NGINX, "-c", str(config), "-p", str(config.parent)], stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: answers(port))
+        until(lambda: answers(port), 240)
         url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-c", "from headwater.cli import main; main()", "sync", url, str(dest)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            wait_until(lambda: any_part(dest) >= 4_000_000)
+            until(lambda: any_part(dest) >= 4_000_000, 240)
         finally:
             process.send_signal(end)
             process.wait(120)

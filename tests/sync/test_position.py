@@ -1,4 +1,4 @@
-"""The rules of position as tables, and the law: however a list grows and is read, all changes are done (5.1, 5.2)."""
+"""The rules of position as tables, and the law: however a list grows, all changes are done (DST-5.1, DST-5.2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headwater.sync.lists.position import (
     told_again,
     unprocessed,
 )
-from tests.examples import examples
+from tests.support.examples import examples
 
 NOW = 1_000
 

@@ -12,11 +12,11 @@ import pytest
 from headwater.sync.copy import crash_recovery as ledger
 from headwater.sync.copy import file_tree as flushing
 from headwater.sync.update import applier as applier
-from tests.disk import EVERYTHING, Disk, Loss
-from tests.sync.copying import DONE, check, go, is_clean, tree
-from tests.sync.fake_source import Site, Source, at, url
+from tests.support.copying import DONE, check, go, is_clean, tree
+from tests.support.disk import EVERYTHING, Disk, Loss
+from tests.support.fake_source import Site, Source, at, url
 
-LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "120"))
+LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "60"))
 """Simulated ones; set the variable for a longer siege."""
 
 BIG = 70_000

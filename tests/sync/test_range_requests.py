@@ -12,7 +12,7 @@ import pytest
 from headwater.sync.network.fetch import Fetch, Fetched, TransportOptions
 from headwater.sync.network.range_requests import StoredPart
 from headwater.sync.network.transport import Transport
-from tests.sync.scripted_server import answer, scripted
+from tests.support.scripted_server import answer, scripted
 
 BODY = random.Random(7).randbytes(3_000_000)
 SHA = hashlib.sha256(BODY).hexdigest()

@@ -1,4 +1,4 @@
-"""Where redirects, mirrors and names may lead: never out of the scope, never further inside (DST-S12, DST-F10, 5.3)."""
+"""Where redirects, mirrors and names may lead: never out of scope, never inside (DST-S12, DST-F10, DST-5.3)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from headwater.sync.network.internal_addresses import AddressGuard, Level, level
 from headwater.sync.network.transport import FailureKind, Fetch, Transport, TransportOptions
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport
-from tests.sync.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
-from tests.sync.fake_source import START, Reply, Site, Source, at, document, ln, redirect, sha, url
+from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
+from tests.support.fake_source import Reply, Site, Source, at, document, ln, redirect, sha, url
+from tests.support.waiting import START
 
 BODY = b"body 2\n"
 PATH = "/set/resources/f2.txt"
@@ -77,7 +78,7 @@ def test_a_resource_is_not_asked_of_another_host(
 
 
 def test_octets_of_another_origin_are_never_newer(source: Source, other: Source, site: Site, dest: Path) -> None:
-    """5.3: what an allowed host sends with a late `Last-Modified` is not the resource in a newer state."""
+    """DST-5.3: what an allowed host sends with a late `Last-Modified` is not the resource in a newer state."""
     source.pages[PATH] = redirect(f"{other.base}/x")
     ran = go(source.base, dest, any_host=True)
     assert (ran.status, ran.one.failed, ran.one.newer_than_listed) == (FAILED, 1, 0)
@@ -282,7 +283,7 @@ def test_a_source_that_was_public_is_not_inside_in_a_later_run() -> None:
         again.was_public("source.example")
     other.was_public("another.example")
     said = later.objection("source.example", "10.0.0.1", 80) or ""
-    assert "was in public before: --allow-host source.example" in said
+    assert "had a public address before: --allow-host source.example" in said
     assert other.objection("source.example", "10.0.0.1", 80) is None
     assert named.objection("source.example", "10.0.0.1", 80) is None
     assert guard().source_in_public is None
@@ -358,7 +359,7 @@ def test_a_proxy_inside_is_asked(said: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_connection_by_a_proxy_inside_is_made(inside: Source) -> None:
     """The address that is connected to is the proxy's own; what stands in the URI itself is judged nevertheless."""
     inside.pages["http://93.184.216.34/x"] = Reply(BODY)
-    proxy = f"127.0.0.2:{inside.server_address[1]}"
+    proxy = f"127.0.0.2:{inside.port}"
     with Transport(TransportOptions(retries=0, source="http://93.184.216.34/", proxy=proxy)) as wire:
         assert wire.one(Fetch("http://93.184.216.34/x")).body == BODY
         for target in ("http://10.0.0.1/x", "http://2130706433/x", f"http://{proxy}/x"):
@@ -376,7 +377,7 @@ def test_a_proxy_on_this_machine_lets_nothing_else_of_it_be_reached(
     source.pages["/x"] = Reply(BODY)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9/")
     with Transport(TransportOptions(retries=0, source="http://93.184.216.34/")) as wire:
-        failure = wire.one(Fetch(f"http://{name}:{source.server_address[1]}/x")).failure
+        failure = wire.one(Fetch(f"http://{name}:{source.port}/x")).failure
     assert failure is not None
     assert (failure.kind, source.requests()) == (FailureKind.ADDRESS_REFUSED, [])
 
@@ -385,7 +386,7 @@ def test_a_proxy_on_this_machine_lets_nothing_else_of_it_be_reached(
 @pytest.mark.parametrize("name", ["127.0.0.2", "127.2"])
 def test_nothing_leads_inside(way: str, name: str, source: Source, inside: Source, site: Site, dest: Path) -> None:
     """A mirror is exempt from the scope, not from this: what it sends would fit, and it is not even connected to."""
-    target = f"http://{name}:{inside.server_address[1]}/x"
+    target = f"http://{name}:{inside.port}/x"
     mirror = {"mirror": target, "redirected mirror": f"{source.base}/mirror"}.get(way, f"{source.base}/none")
     entry = url(site.uri("f2.txt"), at(0), ln("duplicate", mirror), hash=sha(BODY))
     site.publish_list([site.resource(name) for name in site.files if name != "f2.txt"] + [entry])

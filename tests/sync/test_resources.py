@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.transfer.attempts import mirror_base
-from tests.sync.copying import DONE, FAILED, go, is_clean, tree
-from tests.sync.fake_source import (
-    START,
+from headwater.sync.transfer.work_queue import mirror_base
+from tests.support.copying import DONE, FAILED, go, is_clean, tree
+from tests.support.fake_source import (
     Page,
     Reply,
     Site,
@@ -34,6 +33,7 @@ from tests.sync.fake_source import (
     truncated,
     url,
 )
+from tests.support.waiting import START
 
 BODY = b"body 2\n"
 PATH = "/set/resources/f2.txt"
@@ -66,7 +66,7 @@ FAILURES: dict[str, Callable[[], Reply]] = {
     "connection reset": reset,
     "soft 404": lambda: Reply(b"<html>we are sorry</html>", headers=early() | {"Content-Type": "text/html"}),
     "endless body": endless,
-    "not HTTP": lambda: Reply(script=lambda h: h.wfile.write(b"SSH-2.0-OpenSSH_9\r\n")),
+    "not HTTP": lambda: Reply(script=lambda h: h.send(b"SSH-2.0-OpenSSH_9\r\n")),
     "damaged gzip": lambda: Reply(b"\x1f\x8b\x08garbage", headers=early() | {"Content-Encoding": "gzip"}),
     "unknown coding": lambda: Reply(b"zzz", headers=early() | {"Content-Encoding": "zstd"}),
 }
@@ -93,7 +93,7 @@ def test_one_failure_is_remembered_and_stops_nothing(name: str, source: Source, 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failed_update_keeps_the_old_copy(name: str, source: Source, site: Site, dest: Path) -> None:
-    """DST-V5, 5.3: a bad answer never replaces a good copy; the position moves all the same (DST-F6)."""
+    """DST-V5, DST-5.3: a bad answer never replaces a good copy; the position moves all the same (DST-F6)."""
     assert go(source.base, dest).status == DONE
     site.put("f2.txt", b"better")
     site.put("f0.txt", b"other")
@@ -125,7 +125,7 @@ def test_a_passing_failure_is_not_even_seen(first: Reply, source: Source, site: 
 
 
 def test_a_stale_cache_is_passed_by(source: Source, site: Site, dest: Path) -> None:
-    """5.3: what differs is fetched again past all caches."""
+    """DST-5.3: what differs is fetched again past all caches."""
     asked = []
 
     def cache(handler) -> Reply:
@@ -323,7 +323,7 @@ def test_redirects_are_followed_and_the_name_stays(status: int, source: Source, 
 
 
 def test_a_token_stays_with_its_origin(source: Source, site: Site, dest: Path) -> None:
-    """RS-10 of the peers: a token goes to one origin, also across redirects."""
+    """A token goes to one origin, also across redirects."""
     with Source() as other:
         other.pages["/x"] = Reply(BODY)
         source.pages[PATH] = redirect(f"{other.base}/x")
@@ -380,7 +380,7 @@ def test_another_host_may_be_allowed(source: Source, site: Site, dest: Path) -> 
         other.pages["/far/x.txt"] = Reply(b"far")
         entries = [url(f"{other.base}/far/x.txt", hash=sha(b"far"))]
         site.publish_list(entries + [site.resource(n) for n in site.files])
-        port = other.server_address[1]
+        port = other.port
         ran = go(source.base, dest, allow_hosts=(f"127.0.0.1:{port}",))
         assert ran.status == DONE
         far = {name: body for name, body in tree(dest).items() if body == b"far"}

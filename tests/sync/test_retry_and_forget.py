@@ -16,8 +16,8 @@ from headwater.storage.database import Database
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import copy_status
 from headwater.sync.state.schema import SCHEMA
-from tests.sync.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
-from tests.sync.fake_source import Reply, Site, Source, url
+from tests.support.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
+from tests.support.fake_source import Reply, Site, Source, url
 
 Asked = Callable[..., Any]
 
@@ -299,7 +299,9 @@ def _as_of_version(path: Path, version: int) -> None:
         old.execute(f"PRAGMA user_version = {version}")
         old.execute("ATTACH ? AS present", (str(path),))
         for (table,) in old.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
-            columns = ", ".join(row[1] for row in old.execute(f"PRAGMA main.table_info({table})"))
+            now = {row[1] for row in old.execute(f"PRAGMA present.table_info({table})")}
+            names = [row[1] for row in old.execute(f"PRAGMA main.table_info({table})")]
+            columns = ", ".join(name for name in names if name in now)
             old.execute(f"INSERT INTO main.{table}({columns}) SELECT {columns} FROM present.{table}")
         old.execute("DELETE FROM facts WHERE name = 'last run'")
     old.close()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headwater.cli import run
-from tests.sync.copying import DONE, FAILED, UNDETERMINED, Ran, check, go, tree
-from tests.sync.fake_source import Reply, Site, Source, at, document, sha, url
+from tests.support.copying import DONE, FAILED, UNDETERMINED, Ran, check, go, tree
+from tests.support.fake_source import Reply, Site, Source, at, document, sha, url
 
 FILES = {f"f{number}.txt": b"body %d\n" % number for number in range(5)}
 FAR = b"elsewhere"
@@ -225,7 +225,7 @@ def test_it_is_told_once_for_each_cause(source: Source, site: Site, cdn: Source,
     assert (ran.one.refused, ran.one.skipped) == (15, 2)
     said = [(" ".join(notice.message.split()[:4]), notice.where) for notice in ran.notices if notice.rule == "DST-S12"]
     assert said == [
-        ("11 resources are refused,", f"{cdn.base}/f0.txt"),
+        ("11 resources are refused:", f"{cdn.base}/f0.txt"),
         ("1 resource is refused:", "http://[::1/x"),
         ("2 resources are refused:", "ftp://h/x"),
         ("1 resource is refused:", "http://u:p@h/"),

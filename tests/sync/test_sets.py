@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import Interrupted
-from headwater.sync.options import SyncOptions
-from headwater.sync.run import sync
+from headwater.sync.run import SyncTask, sync, synchronise
 from headwater.sync.sets.polling import PollingHints, fresh_seconds
-from tests.sync.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
-from tests.sync.fake_source import Reply, Site, Source, document, redirect, url
+from tests.support.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
+from tests.support.fake_source import Reply, Site, Source, document, redirect, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 
@@ -179,7 +178,7 @@ def test_an_audit_leaves_out_what_the_last_run_left_out(source: Source, site: Si
 
 
 def run_with(hints: PollingHints, source: Source, dest: Path) -> object:
-    return sync(source.base, dest, SyncOptions(), hints=hints)
+    return synchronise(SyncTask(url=source.base, destination=dest, hints=hints))
 
 
 def test_a_document_s_retry_after_is_carried(source: Source, site: Site, dest: Path) -> None:
@@ -247,8 +246,7 @@ def test_a_stop_gives_up_what_hangs(source: Source, site: Site, dest: Path) -> N
 
     def hang(handler):
         asked.append(handler.path)
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
-        handler.wfile.flush()
+        handler.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
         handler.connection.recv(1)
 
     source.pages["/set/resources/f1.txt"] = Reply(script=hang)

@@ -1,8 +1,17 @@
 """What a destination remembers, as earlier versions have written it down."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from headwater.spec.datetimes import parse_datetime
+from headwater.spec.records import Entry, Link
+from headwater.storage.database import Database
+from headwater.storage.schema import Schema
+from headwater.sync.lists import entries
+from headwater.sync.lists.entries import kept_links, links_of
+from headwater.sync.state.schema import SCHEMA
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Offer, decode_offer
 
 BEFORE = {
@@ -39,3 +48,49 @@ def test_a_document_of_an_offer_is_replaced_or_taken_out() -> None:
     assert offer.with_document(RESOURCE_LIST, "s").documents == {RESOURCE_LIST: "s", "resourcedump": "d"}
     assert offer.with_document(RESOURCE_LIST, None).documents == {"resourcedump": "d"}
     assert offer.with_document(CHANGE_LIST, "c").change_list == "c"
+
+
+def test_mirrors_of_a_failure_are_links_by_now(tmp_path: Path) -> None:
+    """A state of before: a list of URIs in a column of their own."""
+    before = Schema(SCHEMA.application_id, SCHEMA.migrations[:6])
+    with Database(tmp_path / "state.sqlite", before) as database, database.write() as t:
+        insert = (
+            "INSERT INTO failures(set_id, uri, loc, reason, tries, first_at, last_at, next_at, mirrors)"
+            " VALUES (1, ?, ?, '', 1, 0, 0, 0, ?)"
+        )
+        t.run(insert, ("a", "a", '["http://b.example/1","http://c.example/\u00e4"]'))
+        t.run(insert, ("none", "none", None))
+    with Database(tmp_path / "state.sqlite", SCHEMA) as database, database.read() as t:
+        links: dict[str, str | None] = dict(t.rows("SELECT uri, links FROM failures"))
+    assert links_of(links["a"], "duplicate") == [
+        Link(rel="duplicate", href="http://b.example/1"),
+        Link(rel="duplicate", href="http://c.example/\u00e4"),
+    ]
+    assert links["none"] is None
+
+
+# the links that are kept with what is listed
+
+
+def link(number: int, pri: int | None = None, *, rel: str = "duplicate", scheme: str = "http") -> Link:
+    return Link(rel=rel, href=f"{scheme}://m.example/{number}", pri=pri, hash="md5:00", length=number)
+
+
+def test_links_are_kept_whole_and_in_their_order() -> None:
+    """By `pri`, those without one last; only by relations that are kept, and of http alone."""
+    coarse = Link(rel="duplicate", href="https://m.example/4", pri=3, modified=parse_datetime("2026-01")[0])
+    given = (link(1), link(2, 7), link(3, 2, rel="describedby"), coarse, link(5, 1, scheme="ftp"), link(6, 1))
+    kept = kept_links(Entry(loc="http://h.example/", links=given))
+    whole = msgspec.structs.replace(coarse, modified=parse_datetime("2026-01-01T00:00:00Z")[0])
+    assert links_of(kept, "duplicate") == [link(6, 1), whole, link(2, 7), link(1)]
+    assert links_of(kept, "describedby") == []
+    assert kept_links(Entry(loc="http://h.example/", links=(link(3, 2, rel="describedby"),))) is None
+
+
+def test_so_many_links_of_a_relation_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each relation has a bound of its own, and a new one is a line in the table."""
+    monkeypatch.setattr(entries, "KEPT_RELATIONS", {"duplicate": 2, "patch": 1})
+    given = (*(link(number, number + 1) for number in range(5)), link(8, rel="patch"), link(9, rel="patch"))
+    kept = kept_links(Entry(loc="http://h.example/", links=given))
+    assert [found.length for found in links_of(kept, "duplicate")] == [0, 1]
+    assert links_of(kept, "patch") == [link(8, rel="patch")]

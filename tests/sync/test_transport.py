@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.engines.certificates import Authority
 
 from headwater.errors import UsageFault
 from headwater.sync.network.transport import (
@@ -26,23 +27,11 @@ from headwater.sync.network.transport import (
     Transport,
     TransportOptions,
 )
-from tests.sync.scripted_server import Behaviour, answer, scripted
+from tests.support.scripted_server import Behaviour, answer, scripted
+from tests.support.waiting import Clock, until
 
 BODY = bytes(range(256)) * 16
 BIG = os.urandom(3_000_000)
-TLS = Path(__file__).parent / "tls"
-
-
-class Clock:
-    """Time that passes only when it is slept through."""
-
-    def __init__(self):
-        self.now = 1000.0
-        self.slept: list[float] = []
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds + 1e-6
 
 
 def options(clock: Clock | None = None, **changes) -> TransportOptions:
@@ -53,7 +42,7 @@ def options(clock: Clock | None = None, **changes) -> TransportOptions:
         "connect_timeout_seconds": 60.0,
     }
     if clock:
-        settings |= {"monotonic": lambda: clock.now, "sleep": clock.sleep, "time_of_day": lambda: clock.now}
+        settings |= {"monotonic": clock.seconds, "sleep": clock.sleep, "time_of_day": lambda: clock.now.timestamp()}
     return TransportOptions(**(settings | changes))
 
 
@@ -224,7 +213,7 @@ def test_what_servers_do(case: Case, way: str, tmp_path) -> None:
         else:
             check(case, transport.one(fetch), tmp_path / "body", way)
         handed_on = way == "stream" and case.failure and case.status == 200  # and so cannot be repeated
-        assert len(server.requests) == (1 if handed_on else case.requests)
+        assert len(server.received) == (1 if handed_on else case.requests)
         assert os.listdir(tmp_path) == (
             ["body"] if way == "file" and case.failure is None and case.status < 300 else []
         )
@@ -314,7 +303,7 @@ def test_a_uri_is_sent_as_it_is_given(target: str, sent: str) -> None:
 def test_default_request_is_plain() -> None:
     with scripted({"/": answer()}) as server, Transport(options()) as transport:
         transport.one(Fetch(server.base + "/"))
-        headers = server.requests[0].headers
+        headers = server.received[0].headers
     assert set(headers) == {"host", "user-agent", "accept", "accept-encoding"}
     assert headers["accept-encoding"] == "identity"
     assert headers["user-agent"].startswith("headwater/")
@@ -325,7 +314,7 @@ def test_headers_of_the_caller_are_sent_once_and_not_kept() -> None:
     with scripted({"/": answer()}) as server, Transport(options(concurrency=1)) as transport:
         transport.one(Fetch(server.base + "/", headers=conditional))
         transport.one(Fetch(server.base + "/"))
-        first, second = (request.headers for request in server.requests)
+        first, second = (request.headers for request in server.received)
     assert (first["if-none-match"], first["accept-encoding"]) == ('"a"', "gzip")
     assert (second.get("if-none-match"), second["accept-encoding"]) == (None, "identity")
 
@@ -335,7 +324,7 @@ def test_no_header_smuggles_another(header: tuple[str, str]) -> None:
     with scripted({"/": answer()}) as server, Transport(options()) as transport:
         fetched = transport.one(Fetch(server.base + "/", headers=(header,)))
         assert fetched.failure is not None
-        assert server.requests == []
+        assert server.received == []
         assert transport.one(Fetch(server.base + "/")).ok
 
 
@@ -348,14 +337,60 @@ def test_head_and_get_share_a_handle() -> None:
                 transport.one(Fetch(server.base + "/", method=method)) for method in ("HEAD", "GET", "HEAD", "GET")
             ]
         assert [fetched.body for fetched in kinds] == [b"", b"body", b"", b"body"]
-        assert {request.connection for request in server.requests} == {1}
+        assert {request.connection for request in server.received} == {1}
     assert kinds[0].headers["content-length"] == "4"
 
 
 def test_other_methods_are_refused() -> None:
     with scripted({}) as server, Transport(options()) as transport:
         assert transport.one(Fetch(server.base, method="DELETE")).failure is not None
-        assert server.requests == []
+        assert server.received == []
+
+
+def post(uri: str, body: bytes = b"{}", **more: Any) -> Fetch:
+    return Fetch(uri, (("Content-Type", "application/json"),), method="POST", body=body, **more)
+
+
+def test_a_post_sends_its_body_at_once_and_the_handle_gets_again() -> None:
+    long = b"x" * 3_000_000
+    script = {"/": lambda request, _: answer(request.method.encode() + b" %d" % len(request.body))}
+    with scripted(script) as server, Transport(options(concurrency=1)) as transport:
+        asked = [post(server.base + "/", long), Fetch(server.base + "/"), post(server.base + "/", b"")]
+        assert [transport.one(fetch).body for fetch in asked] == [b"POST 3000000", b"GET 0", b"POST 0"]
+    assert server.received[0].body == long
+    assert "expect" not in server.received[0].headers
+    assert server.received[0].headers["content-type"] == "application/json"
+    assert "content-type" not in server.received[1].headers
+
+
+@pytest.mark.parametrize(("method", "body"), [("GET", b"x"), ("POST", None), ("HEAD", b"")])
+def test_a_post_alone_has_a_body(method: str, body: bytes | None) -> None:
+    with scripted({}) as server, Transport(options()) as transport:
+        assert transport.one(Fetch(server.base, method=method, body=body)).failure is not None
+        assert server.received == []
+
+
+@pytest.mark.parametrize(
+    ("status", "sent"), [(301, ["POST", "POST"]), (302, ["POST", "POST"]), (303, ["POST"]), (308, ["POST", "POST"])]
+)
+def test_dst_f10_a_post_stays_one_where_it_is_redirected(status: int, sent: list[str]) -> None:
+    script = {"/": answer(b"", f"{status} There", Location="/there"), "/there": answer(b"found")}
+    with scripted(script) as server, Transport(options()) as transport:
+        fetched = transport.one(post(server.base + "/", b"body"))
+        assert [request.method for request in server.received] == sent
+        assert {request.body for request in server.received} == {b"body"}
+        assert fetched.ok == (len(sent) == 2)
+
+
+def test_dst_f1_a_post_is_tried_again_with_its_body() -> None:
+    failed: list[int] = []
+
+    def once(request: Any, _connection: socket.socket) -> bytes:
+        failed.append(1)
+        return answer(b"", "503 Busy") if len(failed) == 1 else answer(request.body)
+
+    with scripted({"/": once}) as server, Transport(options(Clock())) as transport:
+        assert transport.one(post(server.base + "/", b"again")).body == b"again"
 
 
 def test_headers_are_lower_case_joined_and_unfolded() -> None:
@@ -368,7 +403,7 @@ def test_headers_are_lower_case_joined_and_unfolded() -> None:
 def test_connections_are_kept() -> None:
     with scripted({"/": answer(BODY)}) as server, Transport(options(concurrency=4)) as transport:
         assert all(fetched.ok for fetched in transport.many(Fetch(server.base + "/") for _ in range(100)))
-        assert len({request.connection for request in server.requests}) <= 4
+        assert len({request.connection for request in server.received}) <= 4
 
 
 # -- redirects and credentials
@@ -413,8 +448,8 @@ def test_credentials_go_to_their_origin_only() -> None:
             transport.one(Fetch(other.base + "/own"))
             transport.one(Fetch(own.base + "/a"))
             transport.one(Fetch(other.base + "/own"))
-        assert own.requests[0].headers["authorization"] == "Bearer secret"
-        assert ["authorization" in request.headers for request in other.requests] == [False, False, False]
+        assert own.received[0].headers["authorization"] == "Bearer secret"
+        assert ["authorization" in request.headers for request in other.received] == [False, False, False]
 
 
 def test_secret_headers_of_a_fetch_stay_with_its_origin() -> None:
@@ -424,8 +459,8 @@ def test_secret_headers_of_a_fetch_stay_with_its_origin() -> None:
         headers = (("Authorization", "Basic x"), ("Cookie", "a=b"), ("X-Plain", "1"))
         with Transport(options()) as transport:
             transport.one(Fetch(own.base + "/a", headers=headers))
-        assert [request.headers.get("cookie") for request in own.requests] == ["a=b", "a=b"]
-        assert other.requests[0].headers.keys() & {"authorization", "cookie", "x-plain"} == {"x-plain"}
+        assert [request.headers.get("cookie") for request in own.received] == ["a=b", "a=b"]
+        assert other.received[0].headers.keys() & {"authorization", "cookie", "x-plain"} == {"x-plain"}
 
 
 def test_a_proxy_of_the_environment_is_not_used_for_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,19 +473,21 @@ def test_a_proxy_of_the_environment_is_not_used_for_loopback(monkeypatch: pytest
             assert transport.one(Fetch("http://headwater.example/")).body == b"by proxy"
 
 
-def test_tls_is_verified_and_never_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_is_verified_and_never_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue(["IP:127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(TLS / "loopback.pem", TLS / "loopback.key")
+    context.load_cert_chain(own.certificate, own.key)
     with scripted({"/": answer(b"open")}) as plain, scripted({"/": answer(b"safe")}, tls=context) as safe:
         safe.script["/down"] = answer(b"", "302 Found", Location=plain.base + "/")
         plain.script["/up"] = answer(b"", "302 Found", Location=safe.base + "/")
         with Transport(options()) as transport:
             unknown = transport.one(Fetch(safe.base + "/"))
-        monkeypatch.setenv("CURL_CA_BUNDLE", str(TLS / "loopback.pem"))
+        monkeypatch.setenv("CURL_CA_BUNDLE", str(authority.own.certificate))
         with Transport(options()) as transport:
             trusted = transport.one(Fetch(plain.base + "/up"))
             down = transport.one(Fetch(safe.base + "/down"))
-        assert [request.target for request in plain.requests] == ["/up"]
+        assert [request.target for request in plain.received] == ["/up"]
     assert unknown.failure is not None
     assert unknown.failure.kind == FailureKind.TLS
     assert trusted.body == b"safe"
@@ -465,11 +502,11 @@ def test_dst_f1_tries_wait_longer_each_time_and_end() -> None:
     clock = Clock()
     with scripted({"/": answer(b"", "500 Oops")}) as server, Transport(options(clock, retries=4)) as transport:
         fetched = transport.one(Fetch(server.base + "/"))
-    assert (fetched.status, fetched.tries, len(server.requests)) == (500, 5, 5)
+    assert (fetched.status, fetched.tries, len(server.received)) == (500, 5, 5)
     assert clock.slept == pytest.approx([0.5, 1.0, 2.0, 4.0], abs=0.01)
 
 
-@pytest.mark.parametrize("value", ["7", "Thu, 01 Jan 1970 00:16:47 GMT"])
+@pytest.mark.parametrize("value", ["7", "Thu, 01 Jan 2026 00:00:07 GMT"])
 def test_dst_f1_retry_after_is_honoured(value: str) -> None:
     clock = Clock()
     turns = iter([answer(b"", "503 Busy", Retry_After=value), answer(b"ok")])
@@ -482,7 +519,7 @@ def test_a_wait_that_is_too_long_is_given_back() -> None:
     clock = Clock()
     with scripted({"/": answer(b"", "429 Slow", Retry_After="3600")}) as server, Transport(options(clock)) as transport:
         fetched = transport.one(Fetch(server.base + "/"))
-        assert len(server.requests) == 1
+        assert len(server.received) == 1
     assert (fetched.status, fetched.retry_after_seconds, clock.slept) == (429, 3600.0, [])
 
 
@@ -659,6 +696,38 @@ def test_a_stream_may_be_left_early_and_others_go_on() -> None:
         assert transport.one(Fetch(server.base + "/big", max_octets=1 << 30)).body == BIG
 
 
+def test_streams_come_in_at_the_same_time_each_as_far_as_it_is_buffered() -> None:
+    script = {f"/{n}": answer(bytes([n]) * 3_000_000) for n in range(3)}
+    with scripted(script) as server, Transport(options()) as transport:
+        opened = [transport.open_stream(Fetch(f"{server.base}/{n}", max_octets=1 << 30)) for n in range(3)]
+        until(lambda: transport.one(Fetch(server.base + "/none")).status == 404 and len(server.received) > 3)
+        for number, stream in enumerate(opened):
+            assert b"".join(stream.answer()) == bytes([number]) * 3_000_000
+            stream.close()
+            stream.close()
+        assert transport.one(Fetch(server.base + "/0")).ok
+
+
+@pytest.mark.parametrize("first", [answer(b"", "503 Busy"), answer(b"", "307 There", Location="/first")])
+def test_a_stream_that_is_sent_anew_does_not_wait_for_the_one_behind_it(first: bytes) -> None:
+    """The reader takes the first one first: a second that is full and has the only turn would be waited for forever."""
+    asked: list[int] = []
+
+    def once(_request: Any, _connection: socket.socket) -> bytes:
+        asked.append(1)
+        return first if len(asked) == 1 else answer(BIG)
+
+    deadline = time.monotonic() + 60.0  # else it would never end
+    patient = options(concurrency=1, stopped=lambda: time.monotonic() > deadline, first_backoff_seconds=0.01)
+    with scripted({"/first": once, "/second": answer(BIG)}) as server, Transport(patient) as transport:
+        opened = [
+            transport.open_stream(Fetch(f"{server.base}/{name}", max_octets=1 << 30)) for name in ("first", "second")
+        ]
+        for stream in opened:
+            assert b"".join(stream.answer()) == BIG
+            stream.close()
+
+
 def test_a_stream_is_not_written_to_a_file(tmp_path) -> None:
     with Transport() as transport, pytest.raises(UsageFault), transport.stream(Fetch("http://a/", into="x")):
         pass
@@ -669,10 +738,7 @@ def test_leaving_early_leaves_no_file(tmp_path) -> None:
         fetches = [Fetch(server.base + "/", into=str(tmp_path / "half"), max_octets=1 << 40), Fetch(server.base + "/s")]
         results = transport.many(fetches)
         assert next(results).body == b"s"
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "half").exists() and time.monotonic() < deadline:
-            transport.one(Fetch(server.base + "/s"))
-        assert (tmp_path / "half").exists()
+        until(lambda: transport.one(Fetch(server.base + "/s")).ok and (tmp_path / "half").exists())
         results.close()
         assert os.listdir(tmp_path) == []
 
@@ -690,9 +756,7 @@ except KeyboardInterrupt:
 """
     with scripted({"/": endless(OK + b"\r\n", BODY)}) as server:
         process = subprocess.Popen([sys.executable, "-c", code, server.base, str(tmp_path)], stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 60
-        while len(os.listdir(tmp_path)) < 8 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: len(os.listdir(tmp_path)) == 8)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, b"")

@@ -1,4 +1,4 @@
-"""What is newer than listed: aside until a list confirms it, and never over a verified copy (5.3)."""
+"""What is newer than listed: aside until a list confirms it, and never over a verified copy (DST-5.3)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 from headwater.cli import run
 from headwater.errors import Exit
-from tests.sync.copying import DONE, FAILED, check, go, is_clean, tree
-from tests.sync.fake_source import START, Handler, Reply, Site, Source, at, coded, redirect, sha, sometimes, url
+from tests.support.copying import DONE, FAILED, check, go, is_clean, tree
+from tests.support.fake_source import Handler, Reply, Site, Source, at, coded, redirect, sha, sometimes, url
+from tests.support.waiting import START
 
 PATH = "/set/resources/f2.txt"
 OLD, NEW, NEWEST = b"body 2\n", b"changed since", b"changed once more"

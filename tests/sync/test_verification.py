@@ -1,21 +1,29 @@
-"""The rules of verification, comparison, guarding and waiting, as tables (DST-V, 4.3, 5.3, DST-B4, DST-C6, DST-F6)."""
+"""Verification, comparison, guarding and waiting as tables (DST-V, DST-4.3, DST-5.3, DST-B4, DST-C6, DST-F6)."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.spec.hashes import Digest, parse_hash
-from headwater.sync.audit.findings import DIFFERENT, MISSING, SAME, UNVERIFIABLE, judge_file
+from headwater.sync.audit.findings import (
+    DIFFERENT,
+    MISSING,
+    SAME,
+    UNVERIFIABLE,
+    ExpectedFile,
+    FoundFile,
+    judge_file,
+    states_all,
+)
 from headwater.sync.filters import Choice, Refusal, Scope, origin_of
-from headwater.sync.follow import next_wait
+from headwater.sync.follow import PollInterval, next_wait
+from headwater.sync.sets.polling import PollingHints
 from headwater.sync.source_times import SECOND, http_date_micros
-from headwater.sync.transfer.attempts import mtime_ns, octet_limit
 from headwater.sync.transfer.result_log import backoff_seconds
 from headwater.sync.transfer.verification import (
     BodyForm,
@@ -29,7 +37,7 @@ from headwater.sync.transfer.verification import (
     judge,
     strongest_of,
 )
-from headwater.sync.update.deletion_guard import guard
+from headwater.sync.transfer.work_queue import mtime_ns, octet_limit
 
 A, B = "a" * 64, "b" * 64
 MD5 = "c" * 32
@@ -119,7 +127,8 @@ def test_compare(listed: ListedResource, held: LocalCopy, same: CopyState) -> No
 )
 def test_judge_file(length, hash_, lastmod, newer, size, mtime, own, verdict) -> None:
     """DST-Q: all listed digests that can be computed; what was newer than listed is not in sync until confirmed."""
-    assert judge_file(length, hash_, lastmod, newer=newer, size=size, mtime_ns=mtime, own=own) == verdict
+    found = None if size is None else FoundFile(size, mtime, own)
+    assert judge_file(ExpectedFile(length, hash_, lastmod, newer), found) == verdict
 
 
 HEX = {"sha-512": 128, "sha-384": 96, "sha-256": 64, "sha-1": 40, "md5": 32}
@@ -147,11 +156,15 @@ def test_the_first_of_two_digests_of_one_algorithm_counts() -> None:
         assert read.contradictory == (f"md5:{second}",)
 
 
-@given(st.binary(max_size=20))
-def test_the_quick_way_agrees(body: bytes) -> None:
-    md5, sha = hashlib.md5(body).hexdigest(), hashlib.sha256(body).hexdigest()
-    for text in (f"md5:{md5} sha-256:{sha}", f"sha-256:{sha}", f"sha-256:{sha} md5:{md5}", f"md5:{md5}"):
-        assert strongest_of(text) == digests_of(text)[0]
+_ITEMS = st.sampled_from(["md5:" + "a" * 32, "md5:" + "b" * 32, "sha-256:" + "c" * 64, "SHA-256:" + "C" * 64, "x:1"])
+
+
+@given(st.lists(_ITEMS, max_size=3), st.lists(_ITEMS, max_size=3))
+def test_what_stands_word_for_word_among_digests_is_the_same(listed: list[str], computed: list[str]) -> None:
+    """The quick way of an audit says of no file that it is as listed of which the digests do not say so."""
+    wanted, held = digests_of(" ".join(listed)), {one.algorithm: one.hex for one in digests_of(" ".join(computed))}
+    if states_all(" ".join(computed), " ".join(listed)) and len({item[:3] for item in computed}) == len(computed):
+        assert all(held.get(digest.algorithm) == digest.hex for digest in wanted)
 
 
 @given(st.binary(max_size=3), st.binary(max_size=3), st.sampled_from([None, 0, 1, 2, 3]))
@@ -171,6 +184,8 @@ def test_what_fits_at_once_is_good(body: bytes, came: bytes, length: int | None)
         ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777),
         ("Sunday, 06-Nov-94 08:49:37 GMT", 784_111_777),
         ("Sun, 31 Feb 1994 08:49:37 GMT", None),
+        ("Mon, 01 Jan 0001 00:00:00 GMT", None),
+        ("Sun, 06 Nov 0094 08:49:37 GMT", None),
         ("2013-01-01T00:00:00Z", None),
         ("", None),
         ("x" * 10_000, None),
@@ -181,45 +196,31 @@ def test_http_dates(text: str, seconds: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("doomed", "held", "consent", "may"),
+    ("longest", "quiet", "retry_after", "max_age", "seconds"),
     [
-        (0, 0, None, True),
-        (1, 1, None, False),
-        (10, 11, None, True),
-        (11, 54, None, False),
-        (11, 55, None, True),
-        (55, 55, 1.0, True),
-        (55, 55, 0.99, False),
-        (1, 100, 0.0, False),
-        (6, 30, None, True),
-        (12, 60, None, True),
-        (13, 60, None, False),
-        (11, 30, None, False),
-        (10, 20, None, True),
-        (3, 3, None, False),
-        (30, 30, 1.0, True),
-        (15, 30, 0.5, True),
-        (16, 30, 0.5, False),
+        (None, 0, None, None, 60),
+        (None, 50, None, None, 60),
+        (3600, 2, None, None, 135),
+        (3600, 50, None, None, 3600),
+        (None, 0, 500, None, 500),
+        (None, 0, None, 600, 600),
+        (None, 0, None, 1e9, 86_400),
+        (300, 0, None, 600, 300),
+        (300, 0, 900, 600, 900),
     ],
 )
-def test_guard(doomed: int, held: int, consent: float | None, may: bool) -> None:
-    assert guard(doomed, held, consent) is may
+def test_waiting(
+    longest: float | None, quiet: int, retry_after: float | None, max_age: float | None, seconds: float
+) -> None:
+    """DST-C6: as asked while there are changes, growing to the longest, Retry-After honoured."""
+    hints = PollingHints()
+    hints.retry_after_seconds, hints.max_age_seconds = retry_after, max_age
+    assert next_wait(PollInterval(60, longest), quiet, hints, failed=False, chance=0.0) == seconds
 
 
-def test_waiting() -> None:
-    """DST-C6: as asked while there are changes, growing to the longest, Retry-After honoured, jitter up to a tenth."""
-    quiet: dict[str, Any] = {"failed": False, "retry_after": None, "chance": 0.0}
-    assert next_wait(60, 0, longest=None, **quiet) == 60
-    assert next_wait(60, 50, longest=None, **quiet) == 60
-    assert next_wait(60, 2, longest=3600, **quiet) == 135
-    assert next_wait(60, 50, longest=3600, **quiet) == 3600
-    assert next_wait(60, 0, longest=None, failed=False, retry_after=500, chance=0.0) == 500
-    assert next_wait(60, 99, longest=None, failed=True, retry_after=None, chance=0.0) == 86_400
-    assert next_wait(60, 0, longest=None, failed=False, retry_after=None, chance=1.0) == pytest.approx(66)
-    assert next_wait(60, 0, longest=None, max_age=600, **quiet) == 600
-    assert next_wait(60, 0, longest=None, max_age=1e9, **quiet) == 86_400
-    assert next_wait(60, 0, longest=300, max_age=600, **quiet) == 300
-    assert next_wait(60, 0, longest=300, max_age=600, failed=False, retry_after=900, chance=0.0) == 900
+def test_waits_are_spread_by_a_tenth_and_grow_to_a_day_after_failures() -> None:
+    assert next_wait(PollInterval(60), 99, PollingHints(), failed=True, chance=0.0) == 86_400
+    assert next_wait(PollInterval(60), 0, PollingHints(), failed=False, chance=1.0) == pytest.approx(66)
 
 
 def test_backoff_and_bounds() -> None:

@@ -35,7 +35,7 @@ _NODE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(?P<port>[0-9]
 
 
 class BadPlace(UsageFault):
-    """What was named as the place of a catalog is none."""
+    """The name is not that of a catalog."""
 
     code: ClassVar[str] = "HW-CAT-09"
     advice: ClassVar[str] = (
@@ -180,7 +180,7 @@ def is_there(place: str | Path, *, credentials: Credentials = NOBODY, listener: 
 
 
 def _open_cluster(place: ClusterPlace, limits: Limits | None, credentials: Credentials, listener: Listener) -> Catalog:
-    from headwater.catalog.cluster.catalog import ClusterCatalog
+    from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
     from headwater.catalog.cluster.schema import Layout
 
     options = place.options
@@ -189,9 +189,11 @@ def _open_cluster(place: ClusterPlace, limits: Limits | None, credentials: Crede
         place.prefix,
         limits,
         layout=Layout(shards=options.shards, replicas=options.replicas),
-        lease_seconds=options.lease_seconds,
-        busy_seconds=options.busy_seconds,
-        patience_seconds=options.patience_seconds,
+        wait_times=WaitTimes(
+            lease_seconds=options.lease_seconds,
+            busy_seconds=options.busy_seconds,
+            patience_seconds=options.patience_seconds,
+        ),
         listener=listener,
     )
 

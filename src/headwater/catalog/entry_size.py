@@ -8,11 +8,11 @@ that cannot be written would hold up the document of fifty thousand.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NoReturn
 
-from headwater.catalog.interface import Metadata, Unacceptable
+from headwater.catalog.faults import Unacceptable
+from headwater.catalog.interface import Metadata
 from headwater.spec.reading.text_values import URI_CHARACTERS
 from headwater.spec.records import Link
 from headwater.spec.writing import value_checks as grammar
@@ -26,35 +26,33 @@ LONGEST_URI: Final = grammar.LONGEST_URI - URI_PREFIX_OCTETS
 """The longest URI, percent-encoded, that a catalog takes."""
 
 _MOMENT = "0000-00-00T00:00:00.000000Z"
-_FIXED: Final = URI_PREFIX_OCTETS + len(
+FIXED_OCTETS: Final = URI_PREFIX_OCTETS + len(
     f"  <url>\n    <loc></loc>\n    <lastmod>{_MOMENT}</lastmod>\n    <changefreq></changefreq>\n"
     f'    <rs:md change="created" datetime="{_MOMENT}" encoding="" hash="" length="" type=""/>\n  </url>\n'
 )
 _LINK_MARGIN: Final = 16
-_DIGITS: Final = 20
-_LENGTH_END: Final = 1 << 63
+DIGITS: Final = 20
+LENGTH_END: Final = 1 << 63
 _ANY_PREFIX: Final = "http://a/"
 
 # A class of three runs is matched by one look into a bitmap, which is twice as fast: NUL is looked for on its own.
-_MD5, _SHA_256 = r"md5:[0-9a-f\0]{32}", r"sha-256:[0-9a-f\0]{64}"
-_usual_hash = re.compile(f"{_MD5} {_SHA_256}|{_SHA_256}|{_MD5}").fullmatch
-_usual_hashes = re.compile(f"(?:{_MD5} {_SHA_256}\n|{_SHA_256}\n|{_MD5}\n)*+").fullmatch
+MD5, SHA_256 = r"md5:[0-9a-f\0]{32}", r"sha-256:[0-9a-f\0]{64}"
+_usual_hash = re.compile(f"{MD5} {SHA_256}|{SHA_256}|{MD5}").fullmatch
 _plain_uri = re.compile(f"[{URI_CHARACTERS}]*+").fullmatch
-_plain_uris = re.compile(f"[{URI_CHARACTERS}\n]*+").fullmatch
 _markup = MarkupWriter("url")
 
 
 def weight(uri: str, metadata: Metadata) -> int:
     """An upper bound of the octets of the entry. Raises Unacceptable for what no document can hold."""
     try:
-        octets = _FIXED + (len(uri) if len(uri) <= LONGEST_URI and _plain_uri(uri) else _odd_uri_octets(uri))
+        octets = FIXED_OCTETS + (len(uri) if len(uri) <= LONGEST_URI and _plain_uri(uri) else _odd_uri_octets(uri))
         text = metadata.hash
         if text is not None:
             octets += len(text) if _usual_hash(text) and "\0" not in text else len(grammar.digests(text))
         if metadata.type is not None:
-            octets += _type_octets(metadata.type)
+            octets += type_octets(metadata.type)
         if metadata.length is not None:
-            octets += _DIGITS if 0 <= metadata.length < _LENGTH_END else _refuse_length(metadata.length)
+            octets += DIGITS if 0 <= metadata.length < LENGTH_END else _refuse_length(metadata.length)
         if metadata.encoding is not None:
             octets += _encoding_octets(metadata.encoding)
         if metadata.changefreq is not None:
@@ -64,37 +62,6 @@ def weight(uri: str, metadata: Metadata) -> int:
     except WriteRefused as cause:
         raise Unacceptable(cause.what, where=ascii(uri[:200]), rule=cause.rule) from cause
     return octets
-
-
-def usual_weights(uris: Sequence[str], metadatas: Sequence[Metadata]) -> list[int] | None:
-    """`weight` of each, by columns and in half the time; None when one has anything unusual: `weight` then tells."""
-    if [one for one in metadatas if one.encoding is not None or one.changefreq is not None or one.links]:
-        return None
-    hashes = [one.hash for one in metadatas]
-    lengths = [one.length for one in metadatas]
-    said = [text for text in hashes if text is not None]
-    known = [length for length in lengths if length is not None]
-    lines, digests = "\n".join((*uris, "")), "\n".join((*said, ""))
-    usual = (
-        len(max(uris, key=len, default="")) <= LONGEST_URI
-        and _plain_uris(lines)
-        and lines.count("\n") == len(uris)
-        and _usual_hashes(digests)
-        and digests.count("\n") == len(said)
-        and "\0" not in digests
-        and (not known or (min(known) >= 0 and max(known) < _LENGTH_END))
-    )
-    if not usual:
-        return None
-    types = [one.type for one in metadatas]
-    try:
-        of_type = {text: 0 if text is None else _type_octets(text) for text in set(types)}
-    except WriteRefused:
-        return None
-    return [
-        _FIXED + len(uri) + (0 if text is None else len(text)) + of_type[type_] + (0 if length is None else _DIGITS)
-        for uri, text, type_, length in zip(uris, hashes, types, lengths, strict=True)
-    ]
 
 
 def text_octets(text: str) -> int:
@@ -114,7 +81,7 @@ def _odd_uri_octets(uri: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _type_octets(text: str) -> int:
+def type_octets(text: str) -> int:
     return len(grammar.media_type(text))
 
 
@@ -130,6 +97,6 @@ def _refuse_length(length: int) -> NoReturn:
 def _link_octets(link: Link) -> int:
     if link.path is not None:
         raise Unacceptable("a link with a path, which stands only in manifests", where=link.href, rule="RS-MD-10")
-    if link.length is not None and not 0 <= link.length < _LENGTH_END:
+    if link.length is not None and not 0 <= link.length < LENGTH_END:
         _refuse_length(link.length)
     return len(_markup.link(link).encode()) + _LINK_MARGIN

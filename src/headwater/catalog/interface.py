@@ -6,7 +6,7 @@ becomes one *change* with the next sequence number of its set and a time later t
 
 Phases of a set. `loading`: `load` fills it without changes, nothing is published. `open` (after `open`): every event
 goes through `record`. The catalog has no clock: callers pass `now`. All times are aware UTC with microseconds. A URI is
-stored as text, either absolute or relative to a prefix that only `publish` and `server` know.
+stored as text, either absolute or relative to a prefix that only `publish` and `http` know.
 
 All methods are synchronous, safe to call from several threads, and atomic: after a crash at any moment a call has
 happened entirely or not at all. Reads see one committed state. Sizes, counts and numbers come from the arguments alone:
@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from headwater.catalog.state import NO_UPDATE, StateRow, StateRows, StateUpdate
-from headwater.errors import StoreFault, Undetermined, UsageFault
 from headwater.spec.records import ChangeKind, Link
 
 
@@ -56,7 +55,7 @@ class Upsert(msgspec.Struct, frozen=True, gc=False):
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
-    """A resource no longer exists. On a URI that the set does not hold it is no event: it is ignored (5.3)."""
+    """A resource no longer exists. On a URI that the set does not hold it is no event: it is ignored (DST-5.3)."""
 
     uri: str
     at: dt.datetime | None = None
@@ -106,9 +105,9 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True):
     notes: bytes = b""
     """Private note of the publisher (what it last published), set by `note`."""
     fence: int = 0
-    """How often somebody else's `record` was shut out, where several hosts share a catalog (`ledger.check_after`)."""
+    """How often somebody else's `record` was shut out, where several hosts share a catalog: see `check_after`."""
     state_version: int = 0
-    """How often rows were written (`StateUpdate`, `ledger.check_after`)."""
+    """How often rows were written (`StateUpdate`): see `batch_planning.check_after`."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,62 +152,6 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     from_: dt.datetime
     until: dt.datetime | None
     weight: int
-
-
-class UnknownSet(UsageFault):
-    """The catalog has no set of this name."""
-
-    code: ClassVar[str] = "HW-CAT-01"
-    advice: ClassVar[str] = "Name a set that exists, or publish it first."
-
-
-class WrongPhase(UsageFault):
-    """`load` on a set that is open, or `record` on one that is still loading."""
-
-    code: ClassVar[str] = "HW-CAT-02"
-    advice: ClassVar[str] = "Load before the set is opened; record after."
-
-
-class NewerSchema(StoreFault):
-    """The catalog was written by a newer version of Headwater."""
-
-    code: ClassVar[str] = "HW-CAT-03"
-    advice: ClassVar[str] = "Upgrade Headwater; an older version never writes to a newer catalog."
-
-
-class Unacceptable(UsageFault):
-    """Something that a catalog cannot hold, because no document could: a time without a zone, an odd type, too much."""
-
-    code: ClassVar[str] = "HW-CAT-04"
-    advice: ClassVar[str] = "Mend or leave out what is named; nothing of this call was recorded."
-
-
-class SetExists(UsageFault):
-    """The set that was to be restored is in the catalog already."""
-
-    code: ClassVar[str] = "HW-CAT-05"
-    advice: ClassVar[str] = "Restore into another catalog; a set is never written over."
-
-
-class Contradiction(StoreFault):
-    """What was given as a whole set is none: its resources, changes and snapshot do not agree."""
-
-    code: ClassVar[str] = "HW-CAT-06"
-    advice: ClassVar[str] = "Nothing of the set was restored: dump it again, and verify the catalog that it came from."
-
-
-class SetMoved(Undetermined):
-    """The set changed while it was dumped, and this backend cannot hold one state of it for so long."""
-
-    code: ClassVar[str] = "HW-CAT-07"
-    advice: ClassVar[str] = "Stop what writes to the set for as long as the dump takes, then try again."
-
-
-class Moved(StoreFault):
-    """Somebody else has recorded changes in the set since it was looked at; nothing was recorded."""
-
-    code: ClassVar[str] = "HW-CAT-12"
-    advice: ClassVar[str] = "Send it again."
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,8 +233,8 @@ class Catalog(StateRows, Protocol):
         Raises WrongPhase on a loading set; Unacceptable when an event cannot be held: an empty URI or one of more than
         8,192 octets with its prefix, a time without a zone, whatever the strict writer refuses (no media type, no
         digest, a relative link …), a length beyond 63 bits, an Upsert that says deleted, an entry larger than a whole
-        page or segment may be, a row beyond its bounds. Nothing of the call is recorded then; `weights.weight` tells
-        beforehand. Raises Moved when the set is not `after`, as the caller has seen it (`ledger.check_after`).
+        page or segment may be, a row beyond its bounds. Nothing of the call is recorded then; `entry_size.weight` tells
+        beforehand. Raises Moved when the set is not `after`, as the caller has seen it (`batch_planning.check_after`).
         """
         ...
 
@@ -395,6 +338,6 @@ class Portable(Catalog, Protocol):
         is what is kept. `parts` are taken once, in order, with bounded memory. Atomic like every call: nothing of the
         set is seen before the last part was taken and everything agreed, and what `parts` raises ends the call as if
         it had never been. Raises SetExists, Contradiction, and Unacceptable for what no document could hold
-        (`restoring.Restoring` makes all checks but two: that the set is not there, that no URI comes twice).
+        (`dump.restore.Restoring` makes all checks but two: that the set is not there, that no URI comes twice).
         """
         ...

@@ -1,4 +1,4 @@
-"""Rows that are stored with a set and in its transactions: bytes under a kind and a key, never published.
+"""Rows that are stored with a set and in its transactions: octets under a kind and a key, never published.
 
 Whatever has to agree with the set's resources and changes, and is neither, is kept here: what an intake has taken, how
 far something was read, who has subscribed to what. The catalog knows kinds and keys as texts only.

@@ -5,16 +5,21 @@ Run it while nobody writes: it makes many reads, and what changes between them l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice, pairwise
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
+from headwater.catalog import invariants
 from headwater.catalog.entry_size import weight
-from headwater.catalog.interface import Catalog, Change, Page, Resource, Segment, SetState
+from headwater.catalog.interface import Catalog, Change, Page, Resource, Segment, SetSnapshot, SetState
 from headwater.catalog.state import StateRow
 from headwater.progress import Listener, Progress, silent
 from headwater.spec.records import ChangeKind
+
+T = TypeVar("T")
 
 _BATCH = 10_000
 _ROWS = 1_000
@@ -51,23 +56,18 @@ class _Teller:
 
 
 def _all(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
-    yield from _pages(catalog, state, teller)
+    snapshot = SetSnapshot(state, catalog.pages(state.name), catalog.segments(state.name))
+    for page in snapshot.pages:
+        yield from _page(catalog, state, page)
+        teller.read(page.count)
+    yield from _discrepancies(invariants.SNAPSHOT, snapshot)
     yield from _resources(catalog, state, teller)
-    yield from _segments(catalog, state)
     yield from _changes(catalog, state, teller)
     yield from _rows(catalog, state)
 
 
-def _pages(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
-    pages = catalog.pages(state.name)
-    if [page.number for page in pages] != list(range(state.page_count)):
-        yield Discrepancy("pages", f"not numbered 0 to {state.page_count - 1}")
-    for page in pages:
-        yield from _page(catalog, state, page)
-        teller.read(page.count)
-    total = sum(page.count for page in pages)
-    if total != state.count:
-        yield Discrepancy("pages", f"hold {total} resources, the set says {state.count}")
+def _discrepancies(wanted: Sequence[invariants.Invariant[T]], value: T) -> Iterator[Discrepancy]:
+    return (Discrepancy(breach.where, breach.what) for breach in invariants.breaches(wanted, value))
 
 
 def _page(catalog: Catalog, state: SetState, page: Page) -> Iterator[Discrepancy]:
@@ -76,17 +76,11 @@ def _page(catalog: Catalog, state: SetState, page: Page) -> Iterator[Discrepancy
     for resource in catalog.page(state.name, page.number):
         count += 1
         octets += weight(resource.uri, resource.metadata)
-        if resource.page != page.number:
-            yield Discrepancy(where, f"{resource.uri} says that it lies on page {resource.page}")
+        yield from _discrepancies(invariants.RESOURCE[:1], invariants.PlacedResource(resource, page, state))
     if (count, octets) != (page.count, page.weight):
         yield Discrepancy(
             where, f"says {page.count} resources of {page.weight} octets, holds {count} of {octets} octets"
         )
-    if page.rendered > page.touched:
-        yield Discrepancy(where, f"rendered {page.rendered}, but touched only {page.touched} times")
-    stale = page.touched > page.rendered
-    if state.opened_at is not None and stale != (page.stale_at is not None):
-        yield Discrepancy(where, f"touched {page.touched}, rendered {page.rendered}, stale at {page.stale_at}")
 
 
 def _resources(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
@@ -96,8 +90,7 @@ def _resources(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[D
         if before and resource.uri.encode() <= before.encode():
             yield Discrepancy(resource.uri, f"comes after {before}")
         before = resource.uri
-        if resource.seq > state.last_seq:
-            yield Discrepancy(resource.uri, f"changed last by change {resource.seq} of {state.last_seq}")
+        yield from _discrepancies(invariants.RESOURCE, invariants.PlacedResource(resource, None, state))
     if count != state.count:
         yield Discrepancy("resources", f"{count} by URI, the set says {state.count}")
 
@@ -110,49 +103,27 @@ def _every_resource(catalog: Catalog, name: str, teller: _Teller) -> Iterator[Re
         batch = catalog.resources(name, batch[-1].uri, _BATCH)
 
 
-def _segments(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
-    segments = catalog.segments(state.name)
-    if state.opened_at is None:
-        if segments:
-            yield Discrepancy("segments", "there are some in a set that is still loading")
-        return
-    if not segments:
-        yield Discrepancy("segments", "there are none in an open set")
-        return
-    first, last = segments[0], segments[-1]
-    if (first.number, first.first) != (0, 1):
-        yield Discrepancy("segment 0", f"is number {first.number} and begins with change {first.first}")
-    for one, following in pairwise(segments):
-        if (following.number, following.first, following.from_) != (one.number + 1, one.last + 1, one.until):
-            yield Discrepancy(f"segment {following.number}", f"does not go on where segment {one.number} ended")
-    if last.until is not None or last.last != state.last_seq:
-        yield Discrepancy(f"segment {last.number}", f"is closed, or does not end with change {state.last_seq}")
-
-
 def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
     """Numbers without gaps, times strictly increasing and inside the segment, log and resources in agreement."""
     runs = iter([_Tally(segment) for segment in catalog.segments(state.name)])
     run = next(runs, None)
     seq, gone = 0, dict[str, int]()
-    before: Change | None = None
+    before: dt.datetime | None = None
     for batch in _batches(catalog, state.name):
         teller.read(len(batch))
         held = catalog.get(state.name, [change.uri for change in batch])
         for change in batch:
             seq += 1
-            where = f"change {change.seq}"
-            if change.seq != seq:
-                yield Discrepancy(where, f"follows change {seq - 1}")
-                seq = change.seq
-            if before is not None and change.at <= before.at:
-                yield Discrepancy(where, f"at {change.at}, not later than {before.at}")
             while run is not None and change.seq > run.segment.last:
                 yield from run.end()
                 run = next(runs, None)
             if run is not None:
-                yield from run.add(change)
+                run.add(change)
+            segment = None if run is None else run.segment
+            yield from _discrepancies(invariants.CHANGE, invariants.LoggedChange(change, seq, before, segment))
+            seq = change.seq
             yield from _against(change, held.get(change.uri), gone)
-            before = change
+            before = change.at
     while run is not None:
         yield from run.end()
         run = next(runs, None)
@@ -160,8 +131,7 @@ def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Dis
         yield Discrepancy(uri, f"was there after change {last}, and no deletion followed, but the set does not hold it")
     if seq != state.last_seq:
         yield Discrepancy("changes", f"end with {seq}, the set says {state.last_seq}")
-    if before is not None and (state.last_at is None or state.last_at < before.at):
-        yield Discrepancy("changes", f"the newest is of {before.at}, the set says {state.last_at}")
+    yield from _discrepancies(invariants.LOG_END, invariants.LogEnd(state, before))
 
 
 def _batches(catalog: Catalog, name: str) -> Iterator[list[Change]]:
@@ -174,17 +144,16 @@ def _batches(catalog: Catalog, name: str) -> Iterator[list[Change]]:
 def _rows(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
     """As many rows of each kind as are said, each of them found by its key, in their order."""
     for kind, said in catalog.row_counts(state.name).items():
-        count, before = 0, None
+        count = 0
+        before: StateRow | None = None
         for batch in _row_batches(catalog, state.name, kind):
             held = catalog.rows(state.name, [(row.kind, row.key) for row in batch])
             for row in batch:
                 count += 1
                 if held.get((kind, row.key)) != row:
                     yield Discrepancy(f"row {kind} {row.key}", "is another by its key than in its order")
-                place = (row.rank, row.key.encode())
-                if before is not None and place <= before:
-                    yield Discrepancy(f"row {kind} {row.key}", f"comes after {before[1]!a}")
-                before = place
+                yield from _discrepancies(invariants.ROW, invariants.OrderedRow(row, before))
+                before = row
         if count != said:
             yield Discrepancy(f"rows {kind}", f"{count} in their order, the catalog counts {said}")
 
@@ -217,14 +186,9 @@ class _Tally:
         self.count = 0
         self.octets = 0
 
-    def add(self, change: Change) -> Iterator[Discrepancy]:
+    def add(self, change: Change) -> None:
         self.count += 1
         self.octets += weight(change.uri, change.metadata)
-        segment = self.segment
-        if not segment.from_ < change.at or (segment.until is not None and not change.at < segment.until):
-            yield Discrepancy(
-                f"change {change.seq}", f"at {change.at} is outside of segment {segment.number} that holds it"
-            )
 
     def end(self) -> Iterator[Discrepancy]:
         segment = self.segment

@@ -27,18 +27,22 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sync": ("headwater.cli.destination.sync", "Copy a source into a folder, verified, and keep the copy current."),
     "audit": ("headwater.cli.destination.audit", "Prove by hash whether a copy is in sync; changes nothing."),
     "explore": ("headwater.cli.destination.explore", "Show what a source offers, as a tree."),
-    "inspect": ("headwater.cli.inspect", "Read one ResourceSync document and show what is in it."),
+    "inspect": ("headwater.cli.inspect", "Read one ResourceSync document or package and show what is in it."),
     "publish": ("headwater.cli.source.publish", "Publish a folder as static files for any web server."),
     "serve": ("headwater.cli.source.serve", "Publish folders over HTTP and follow their changes."),
     "ingest": ("headwater.cli.source.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
-    "status": ("headwater.cli.status", "Show how a source or a copy stands: counts, ages, what failed."),
+    "status": ("headwater.cli.status", "Show the state of a source or a copy: counts, ages, what failed."),
     "retry": ("headwater.cli.destination.retry", "Let the next run over a copy try again what failed."),
     "forget": (
         "headwater.cli.destination.forget",
         "Drop failures, deletions held back or sets from what a copy remembers.",
     ),
     "catalog": ("headwater.cli.source.catalog", "Export, import or verify the sets of a catalog."),
-    "simulate": ("headwater.cli.source.simulate", "Serve synthetic resources that change as told, or feed a catalog."),
+    "versions": ("headwater.cli.source.versions", "List, verify or remove the octets kept for Change Dumps."),
+    "simulate": (
+        "headwater.cli.source.simulate",
+        "Serve synthetic resources that change at a given rate, or fill a catalog.",
+    ),
     "completion": ("headwater.cli.completion", "Print the completion script of a shell."),
 }
 """Every command: its module, which holds a click command named `command`, and its one line of help."""
@@ -182,10 +186,10 @@ def _usage(error: click.ClickException) -> UsageFault:
     """A command line that cannot be: told like every other error."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context else "headwater"
-    said = error.format_message()
+    message = error.format_message()
     for words, ours in _WORDS:
-        said = words.sub(ours, said)
-    return UsageFault(said, advice=f"`{path} --help` shows what is possible.")
+        message = words.sub(ours, message)
+    return UsageFault(message, advice=f"`{path} --help` shows what is possible.")
 
 
 def _hang_up() -> int:

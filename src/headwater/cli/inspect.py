@@ -1,17 +1,21 @@
-"""`headwater inspect`: reads one ResourceSync document of any kind and shows what is in it, however large it is."""
+"""`headwater inspect`: reads one ResourceSync document or package of any kind and shows what is in it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headwater.cli.output import json_option
-from headwater.cli.source_access import asks_a_source, said
+from headwater.cli.source_access import given_options, source_options
 from headwater.errors import Exit, UsageFault
+
+if TYPE_CHECKING:
+    from headwater.cli.inspect_views import View
+    from headwater.spec.reader import Reader
 
 _CHUNK = 1 << 17
 _WEB = ("http://", "https://")
@@ -21,43 +25,56 @@ _LARGEST_BODY = 1 << 40  # the reader's own limits come first; the transport onl
 @click.command(name="inspect")
 @click.argument("target")
 @json_option
-@click.option("--ndjson", "as_lines", is_flag=True, help="Write one line of JSON for each entry; warnings go aside.")
+@click.option(
+    "--ndjson", "as_lines", is_flag=True, help="Write one line of JSON for each entry; warnings go to standard error."
+)
 @click.option("--all", "show_all", is_flag=True, help="Show every entry, not only the first 20.")
 @click.option("--base", metavar="URI", help="The document's own URI, to resolve relative ones in a file.")
-@asks_a_source
+@source_options
 def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: str | None, **wanted: Any) -> Exit:
-    """Read the document at TARGET (a URL, a file, or - for standard input) and show what is in it.
+    """Read the document or package at TARGET (a URL, a file, or - for standard input) and show what is in it.
 
-    Kind, version, attributes, links and entries are shown, and what the reader had to forgive, with the rule's number.
-    Documents may be gzip. Nothing is held in memory: a list of a million entries is no trouble.
+    It shows kind, version, attributes, links and entries, and warns of the faults that the reader could read past, with
+    the rule's id. Documents may be gzip. Entries are not held in memory: a list of a million entries is no problem.
+    Of a package (the ZIP files of dumps) it shows the manifest and the members, and verifies each by its entry.
     """
     if as_json and as_lines:
         raise click.UsageError("--json and --ndjson exclude each other")
-    from headwater.cli.inspect_views import JsonView, LinesView, PeopleView, View
-    from headwater.spec.faults import DocumentFault
+    from headwater.cli.inspect_package import show_package, sniffed
+    from headwater.cli.inspect_views import JsonView, LinesView, PeopleView
     from headwater.spec.reader import Reader
 
-    with _opened(target, wanted) as (uri, chunks):
-        reader = Reader(base or uri)
+    with _opened(target, wanted) as (uri, chunks), sniffed(uri or target, chunks) as (package, octets):
         shown = uri or target
-        view: View = PeopleView(shown, reader, show_all=show_all)
-        if as_json:
-            view = JsonView(shown, reader)
-        elif as_lines:
-            view = LinesView(reader)
-        try:
-            for chunk in chunks:
-                if entries := reader.feed(chunk):
-                    view.entries(entries)
-            if entries := reader.close():
-                view.entries(entries)
-        except DocumentFault as fault:
-            fault.locate(shown)
-            view.end(fault)
-            sys.stdout.flush()
-            raise
-        view.end(None)
+
+        def make_view(reader: Reader) -> View:
+            if as_json:
+                return JsonView(shown, reader)
+            return LinesView(reader) if as_lines else PeopleView(shown, reader, show_all=show_all)
+
+        if package is not None:
+            return show_package(package, shown, make_view, show_all=show_all)
+        reader = Reader(base or uri)
+        _show_document(reader, octets, make_view(reader), shown)
     return Exit.DONE
+
+
+def _show_document(reader: Reader, chunks: Iterable[bytes], view: View, shown: str) -> None:
+    """Show one document as it is read. Raises DocumentFault, when what came before was shown."""
+    from headwater.spec.faults import DocumentFault
+
+    try:
+        for chunk in chunks:
+            if entries := reader.feed(chunk):
+                view.entries(entries)
+        if entries := reader.close():
+            view.entries(entries)
+    except DocumentFault as fault:
+        fault.locate(shown)
+        view.end(fault)
+        sys.stdout.flush()
+        raise
+    view.end(None)
 
 
 @contextmanager
@@ -85,13 +102,13 @@ def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, I
 @contextmanager
 def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, Iterable[bytes]]]:
     from headwater.sync.faults import Unreachable
-    from headwater.sync.lists.sign_in_faults import sign_in_refused
+    from headwater.sync.lists.document_probe import sign_in_refused
     from headwater.sync.network.transport import Fetch
     from headwater.sync.options import SyncOptions
     from headwater.sync.run import open_transport
 
     with (
-        open_transport(uri, SyncOptions(**said(wanted)), None) as transport,
+        open_transport(uri, SyncOptions(**given_options(wanted)), None) as transport,
         transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as answer,
     ):
         if answer.failure is not None:

@@ -1,4 +1,4 @@
-"""What `headwater inspect` shows of a document: for people, as one JSON object, or as a line an entry.
+"""The views of `headwater inspect` on a document: text for people, one JSON object, or a line of JSON an entry.
 
 A view takes entries as they come and keeps at most the few that it shows; docs/inspect.md is its contract.
 """
@@ -14,9 +14,11 @@ import click
 import msgspec
 
 from headwater.cli.output import begin_json, human_octets, printable
+from headwater.errors import SourceFault
 from headwater.spec.datetimes import Coarse, format_datetime
-from headwater.spec.faults import DocumentFault
+from headwater.spec.extensions import dump_offer
 from headwater.spec.kinds import RULES
+from headwater.spec.namespaces import DUMP
 from headwater.spec.reader import Reader, Warned
 from headwater.spec.records import Document, Entry, Link
 
@@ -33,7 +35,7 @@ class View(Protocol):
         """Take the next entries."""
         ...
 
-    def end(self, fault: DocumentFault | None) -> None:
+    def end(self, fault: SourceFault | None) -> None:
         """Say what is known at the end of the document, or at the fault that ended it."""
         ...
 
@@ -46,6 +48,8 @@ class JsonView:
         self._reader = reader
         self._started = False
         self._any = False
+        self.more: dict[str, Any] = {}
+        """What is said besides, at the end."""
 
     def entries(self, entries: list[Entry]) -> None:
         self._start()
@@ -53,7 +57,7 @@ class JsonView:
             _write(b",\n" if self._any else b"\n", line)
             self._any = True
 
-    def end(self, fault: DocumentFault | None) -> None:
+    def end(self, fault: SourceFault | None) -> None:
         self._start()
         reader = self._reader
         document = reader.document
@@ -71,9 +75,15 @@ class JsonView:
             "octets": reader.octet_count,
             "warnings": [_warning(one) for one in reader.warnings],
             "complete": fault is None,
+            **self.more,
         }
         if fault is not None:
-            rest["fault"] = {"code": fault.code, "rule": fault.rule, "message": fault.what, "line": fault.line}
+            rest["fault"] = {
+                "code": fault.code,
+                "rule": fault.rule,
+                "message": fault.what,
+                "line": getattr(fault, "line", None),
+            }
         _write(b"\n],\n", _encoder.encode(rest)[1:], b"\n")
 
     def _start(self) -> None:
@@ -93,7 +103,7 @@ class LinesView:
         for line in map(encoded, entries):
             _write(line, b"\n")
 
-    def end(self, fault: DocumentFault | None) -> None:
+    def end(self, fault: SourceFault | None) -> None:
         for one in self._reader.warnings:
             click.echo(f"warning: {_warning_line(one)}", err=True)
 
@@ -117,7 +127,7 @@ class PeopleView:
         if self._show_all and self._reader.document is not None:
             self._say()
 
-    def end(self, fault: DocumentFault | None) -> None:
+    def end(self, fault: SourceFault | None) -> None:
         reader = self._reader
         self._say()
         if reader.entry_count > self._count:
@@ -127,7 +137,7 @@ class PeopleView:
         for one in reader.warnings:
             click.echo(f"warning: {_warning_line(one)}")
 
-    def _say_counts(self, fault: DocumentFault | None) -> None:
+    def _say_counts(self, fault: SourceFault | None) -> None:
         reader = self._reader
         skipped = f", {reader.skipped_count:,} skipped" if reader.skipped_count else ""
         so_far = " before the fault" if fault else ""
@@ -184,14 +194,14 @@ def _plain(record: Entry | Link | Document) -> dict[str, Any]:
     return plain
 
 
-def _warning(one: Warned) -> dict[str, Any]:
-    return {"rule": one.rule, "message": one.message, "count": one.count, "examples": list(one.examples)}
+def _warning(warned: Warned) -> dict[str, Any]:
+    return {"rule": warned.rule, "message": warned.message, "count": warned.count, "examples": list(warned.examples)}
 
 
-def _warning_line(one: Warned) -> str:
-    times = f" ({one.count:,} times)" if one.count > 1 else ""
-    example = f": {printable(one.examples[0])}" if one.examples else ""
-    return f"[{one.rule}] {one.message}{times}{example}"
+def _warning_line(warned: Warned) -> str:
+    times = f" ({warned.count:,} times)" if warned.count > 1 else ""
+    example = f": {printable(warned.examples[0])}" if warned.examples else ""
+    return f"[{warned.rule}] {warned.message}{times}{example}"
 
 
 def _write(*parts: bytes) -> None:
@@ -216,8 +226,16 @@ def _head_lines(target: str, document: Document, version: str | None) -> Iterato
         yield f"  version      {version}"
     for name, value in document.extra:
         yield f"  {printable(name)} {printable(value)}"
+    offer = dump_offer(document)
     for link in document.links:
-        yield f"  {printable(link.rel):<12} {printable(link.href)}"
+        if offer is None or link.rel != DUMP:
+            yield f"  {printable(link.rel):<12} {printable(link.href)}"
+    if offer is not None:
+        most = offer.limits
+        yield f"  on demand    {printable(offer.href)}"
+        yield f"               {most.resources:,} resources, {human_octets(most.octets)}, {most.requests} at a time"
+    for absent in document.absent:
+        yield f"  absent       {printable(absent.uri)}{f' · {absent.reason.value}' if absent.reason else ''}"
 
 
 _HISTORIES = frozenset(kind for kind, rules in RULES.items() if rules.capability in ("changelist", "changedump"))

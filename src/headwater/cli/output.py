@@ -1,4 +1,4 @@
-"""How everything is written to a person or a program: errors, notices, progress, JSON, sizes and durations.
+"""Output of all commands, for a person or a program: errors, notices, progress, JSON, sizes and durations.
 
 Standard output carries results only; everything else goes to standard error. Text that came from a source passes
 `printable` first, so that no document can steer the reader's terminal.

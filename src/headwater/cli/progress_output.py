@@ -1,4 +1,4 @@
-"""What a person hears while a command works: each note once, bars on a terminal, and otherwise a line a minute."""
+"""Progress of a command on standard error: each notice once, bars on a terminal, otherwise a line a minute."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REDRAW_SECONDS = 0.1  # a bar that moves more often only costs time
 
 
 class _Told(msgspec.Struct):
-    """One note: what it is about, how often it came, and when it may be told again."""
+    """A notice that was shown: what it is about, how often it came, and when it may be shown again."""
 
     notice: Notice
     places: list[str]
@@ -131,7 +131,7 @@ class RepeatedNotices:
             known.pause = min(known.pause * 2, _LONGEST_PAUSE)
             known.due_at = now + known.pause
             count, known.count = known.count, 0
-        return msgspec.structs.replace(notice, message=f"{notice.message}; {count:,} times since this was last told")
+        return msgspec.structs.replace(notice, message=f"{notice.message}; {count:,} times since the last notice")
 
 
 class LineEachMinute:

@@ -24,7 +24,7 @@ from headwater.progress import Notice, Progress
 if TYPE_CHECKING:
     from headwater.http.access_record import AccessRecord
     from headwater.ingest.push.events.line_counts import Account
-    from headwater.source.publication import Publication
+    from headwater.source.events.publication import Publication
 
 
 _CLUSTER = "HW-CLU-"  # what comes again with every request that is tried again
@@ -77,8 +77,8 @@ class ServerLog:
         """A set is there for the first time, or has changed."""
         changes = f"{news.changes:,} change{'s' if news.changes != 1 else ''}"
         resources = f"{news.resources:,} resource{'s' if news.resources != 1 else ''}"
-        text = f"{news.name}: " + (f"{resources} published" if news.first else f"published {changes}")
-        fields = {"resources": news.resources, "changes": news.changes, "first": news.first}
+        text = f"{news.name}: " + (f"{resources} published" if news.is_first else f"published {changes}")
+        fields = {"resources": news.resources, "changes": news.changes, "first": news.is_first}
         self._tell("info", "published", text, fields, set_name=news.name)
 
     def progress(self, event: Progress | Notice) -> None:

@@ -41,7 +41,7 @@ dest_argument = click.argument("dest", type=Destination(path_type=Path))
 profile_option = click.option(
     "--profile",
     type=click.Choice(["1.1", "both"]),
-    help="Write ResourceSync 1.1, or so that clients of 1.0 understand changes as well.  [default: 1.1]",
+    help="Write ResourceSync 1.1, or both: changes that clients of 1.0 understand too.  [default: 1.1]",
 )
 catalog_option = click.option(
     "--catalog",
@@ -67,8 +67,20 @@ _DESCRIBING = (
         metavar="NAME",
         help="A digest to state (may be repeated).  [default: md5, sha-256]",
     ),
+    click.option(
+        "--dump",
+        is_flag=True,
+        default=None,
+        help="Also offer packages with the octets of all resources (Resource Dump); they lie with the documents.",
+    ),
+    click.option(
+        "--change-dump",
+        is_flag=True,
+        default=None,
+        help="Also offer packages with the octets of all changes (Change Dump); they are kept in the state folder.",
+    ),
 )
-DESCRIBING = ("describedby", "include", "exclude", "max_delete", "hashes")
+DESCRIBING = ("describedby", "include", "exclude", "max_delete", "hashes", "dump", "change_dump")
 """What the options of `describes_a_set` are called, here and in a `SetConfig`."""
 
 

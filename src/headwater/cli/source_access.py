@@ -1,4 +1,4 @@
-"""Options of all commands that ask a source: who asks, whom to believe, by which proxy, and how hard to try."""
+"""Options of all commands that access a source: credentials, CA certificates, proxy, concurrency, rate, timeout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RATE = r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([bkmgt])i?(?:b)?)?(?:/s|ps)?"
 
 
 class Bandwidth(click.ParamType[int]):
-    """Octets a second, as rclone and rsync have them: units of 1,024, a number alone is KiB; `off` is no limit."""
+    """A bandwidth in octets a second, as in rclone and rsync: units of 1,024, a number alone is KiB; `off`: none."""
 
     name = "rate"
 
@@ -41,11 +41,9 @@ class Bandwidth(click.ParamType[int]):
         return int(rate)
 
 
-ca_option = click.option(
-    "--ca", type=_FILE, metavar="FILE", help="Believe these authorities too (PEM), beside the machine's."
-)
+ca_option = click.option("--ca", type=_FILE, metavar="FILE", help="Also trust these CA certificates (PEM).")
 proxy_option = click.option(
-    "--proxy", metavar="URL", help="Ask by this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]"
+    "--proxy", metavar="URL", help="Send all requests through this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]"
 )
 _ASKING = (
     click.option(
@@ -55,7 +53,7 @@ _ASKING = (
         "--user",
         envvar="HEADWATER_USER",
         metavar="NAME[:PASSWORD]",
-        help="Who asks, told to URL's origin only; the password rather by HEADWATER_PASSWORD, or ~/.netrc has both.",
+        help="User name and password (Basic), sent to URL's origin only; better by HEADWATER_PASSWORD or ~/.netrc.",
     ),
     click.option(
         "--header",
@@ -65,7 +63,7 @@ _ASKING = (
         help="A header sent to URL's origin only, or @FILE with one on each line (may be repeated).",
     ),
     click.option("--cert", type=_FILE, metavar="FILE", help="A client certificate (PEM), shown to URL's origin only."),
-    click.option("--key", type=_FILE, metavar="FILE", help="Its key, where that is not in the same file."),
+    click.option("--key", type=_FILE, metavar="FILE", help="Its key, if that is not in the same file."),
     ca_option,
     proxy_option,
 )
@@ -80,7 +78,7 @@ _PACE = (
         "--bwlimit",
         type=Bandwidth(),
         metavar="RATE",
-        help="At most so many octets a second, of all transfers together: 2M, 500k; a number alone is KiB.",
+        help="Limit of octets a second, over all transfers together: 2M, 500k; a number alone is KiB.",
     ),
     click.option(
         "--timeout",
@@ -88,19 +86,19 @@ _PACE = (
         type=click.IntRange(1),
         default=30,
         show_default=True,
-        help="Seconds that an answer may stand still.",
+        help="Time-out: seconds without data after which a request fails.",
     ),
 )
 
 
-def asks_a_source(command: Command) -> Command:
-    """Give a command the options that say who asks a source, and how; `said` makes `Options` of them."""
+def source_options(command: Command) -> Command:
+    """Give a command the options of access to a source; `given_options` picks those that were given."""
     for option in reversed((*_PACE, *_ASKING)):
         command = option(command)
     return command
 
 
-def said(wanted: dict[str, Any]) -> dict[str, Any]:
+def given_options(wanted: dict[str, Any]) -> dict[str, Any]:
     """Fields of `Options` for what a command was given: all of it, but for what was left away."""
     given = {name: value for name, value in wanted.items() if value is not None}
     token, user = _one_of(given.pop("token", None), given.pop("user", None))

@@ -1,4 +1,4 @@
-"""`headwater status`: how the sets of a source stand, or a copy, for a person as text, for a program as JSON."""
+"""`headwater status`: the state of the sets of a source, or of a copy, as text for a person or as JSON."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from headwater.cli.output import (
     printable,
     show_some,
 )
+from headwater.cli.source.dump_lines import dump_lines
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -38,26 +39,27 @@ _LEFT = frozenset({"set", "phase"})
 @click.argument("place", metavar="PLACE")
 @click.option("--set", "names", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option(
-    "--watch", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Show it again so often, until Ctrl-C."
+    "--watch", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Repeat at this interval, until Ctrl-C."
 )
 @click.option(
     "--max-age",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Of a copy: exit status 1 when a set was not looked at without fault for longer.",
+    help="For a copy: exit status 1 when the last run without fault of a set is longer ago.",
 )
 @json_option
 def command(place: str, names: tuple[str, ...], watch: float | None, max_age: float | None, as_json: bool) -> int:
-    """Show how the source whose catalog is at PLACE stands, or the copy in the folder PLACE.
+    """Show the state of the source whose catalog is at PLACE, or of the copy in the folder PLACE.
 
-    Of a source: what each set holds, what is published of it, and how long anything has been waiting. PLACE is a
+    For a source: what each set has, how much of it is published, and how long anything has been waiting. PLACE is a
     catalog's file, a state folder, a configuration (.toml), or a cluster's URL.
 
-    Of a copy: how far each set has come, the last run, what failed and what is held back. The exit status is what a run
-    would end with as things stand: 0 all is well, 3 the source could not be read, 4 something failed or is held
-    back, 5 no run has come to its end.
+    For a copy: how far each set has come, the last run, what failed and what is held back. The exit status is that with
+    which a run would end as things are: 0 all is well, 3 the source could not be read, 4 something failed or is held
+    back, 5 no run has finished.
 
-    PLACE is only read, also while a server or a run works on it. With --watch and --json, each time is one line.
+    The command only reads PLACE, also while a server or a run uses it. With --watch and --json, it writes one line each
+    time.
     """
     from headwater.cli.destination.copy_status import copy_at
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
@@ -115,7 +117,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         "resources": sum(one.resources for one in sets),
         "lag_seconds": max((one.lag_seconds for one in sets), default=0.0),
         "pages_lag_seconds": max((one.pages_lag_seconds for one in sets), default=0.0),
-        "waiting": sorted({*where.fed} - {one.name for one in sets if one.phase != "loading"}),
+        "waiting": sorted({*where.push_sets} - {one.name for one in sets if one.phase != "loading"}),
         "unpaired": _unpaired(catalog, where, names, now),
         "sets": sets,
     }
@@ -131,10 +133,10 @@ def _unpaired(
     return [
         {
             "set": name,
-            "count": one.count,
-            "oldest_seconds": None if one.since is None else max(0.0, (now - one.since).total_seconds()),
+            "count": pairs.count,
+            "oldest_seconds": None if pairs.since is None else max(0.0, (now - pairs.since).total_seconds()),
         }
-        for name, one in sorted(found.items())
+        for name, pairs in sorted(found.items())
         if not names or name in names
     ]
 
@@ -161,6 +163,7 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     size = f", {human_octets(octets)}" if isinstance(octets, int) else ""
     click.echo(f"{printable(str(report['catalog']))} at {now:%Y-%m-%d %H:%M:%S} UTC{size}")
     console.print(table)
+    show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=" (--json lists them)")
     waiting, free = report["waiting"], report["free_octets"]
     if isinstance(waiting, list) and waiting:
         more = f" and {len(waiting) - _EXAMPLES:,} more" if len(waiting) > _EXAMPLES else ""
@@ -174,24 +177,25 @@ def _show(report: dict[str, object], *, again: bool) -> None:
         click.echo(f"no room: {human_octets(free)} left where the catalog lies, so nothing more can be recorded")
 
 
-def _unpaired_line(one: dict[str, Any]) -> str:
-    oldest = one["oldest_seconds"]
-    return f"{one['set']}: {one['count']:,}" + ("" if oldest is None else f", the oldest for {human_seconds(oldest)}")
+def _unpaired_line(pairs: dict[str, Any]) -> str:
+    oldest = pairs["oldest_seconds"]
+    waited = "" if oldest is None else f", the oldest for {human_seconds(oldest)}"
+    return f"{pairs['set']}: {pairs['count']:,}{waited}"
 
 
-def _cells(one: SourceSetStatus, now: dt.datetime) -> tuple[str, ...]:
+def _cells(status: SourceSetStatus, now: dt.datetime) -> tuple[str, ...]:
     """One set as a row of the table."""
-    waiting = f"{one.changes_waiting:,} behind" if one.changes_waiting else "all"
-    segment = one.open_segment
+    waiting = f"{status.changes_waiting:,} behind" if status.changes_waiting else "all"
+    segment = status.open_segment
     return (
-        printable(one.name),
-        one.phase,
-        f"{one.resources:,}",
-        f"{one.last_seq:,}",
-        waiting if one.published else "nothing",
-        human_seconds(one.changes_lag_seconds) if one.changes_waiting else "none",
-        f"{one.pages_stale:,} of {one.pages:,}"
-        + (f", {human_seconds(one.pages_lag_seconds)}" if one.pages_stale else ""),
-        f"{human_seconds((now - one.refreshed_at).total_seconds())} ago" if one.refreshed_at else "never",
+        printable(status.name),
+        status.phase,
+        f"{status.resources:,}",
+        f"{status.last_seq:,}",
+        waiting if status.published else "nothing",
+        human_seconds(status.changes_lag_seconds) if status.changes_waiting else "none",
+        f"{status.pages_stale:,} of {status.pages:,}"
+        + (f", {human_seconds(status.pages_lag_seconds)}" if status.pages_stale else ""),
+        f"{human_seconds((now - status.refreshed_at).total_seconds())} ago" if status.refreshed_at else "never",
         f"no. {segment.number}: {segment.changes:,}" if segment is not None else "–",
     )

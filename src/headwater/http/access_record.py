@@ -21,14 +21,19 @@ class AccessRecord(msgspec.Struct, frozen=True, gc=False):
     complete: bool
 
 
+def request_target(path: bytes, query: bytes) -> bytes:
+    """The target of a request as it came, of its path and its query."""
+    return path + b"?" + query if query else path
+
+
 def access_record(
-    client: str, method: str, path: bytes, query: bytes, response: Response, began: float, *, complete: bool
+    client: str, method: str, target: bytes, response: Response, began: float, *, complete: bool
 ) -> AccessRecord:
     """The record of an answer that has just ended; it began at `began` by `time.perf_counter`."""
     return AccessRecord(
         client=client,
         method=method,
-        target=(path + b"?" + query if query else path).decode("ascii", "backslashreplace"),
+        target=target.decode("ascii", "backslashreplace"),
         status=response.status,
         octets=0 if method == "HEAD" else response.octets,
         seconds=time.perf_counter() - began,

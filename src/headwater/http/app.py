@@ -15,12 +15,11 @@ from typing import Any
 
 from headwater.errors import HeadwaterError
 from headwater.http import responses
-from headwater.http.access_record import AccessRecord, access_record
+from headwater.http.access_record import AccessRecord, access_record, request_target
 from headwater.http.documents import DocumentHandler
 from headwater.http.home_page import home_page
-from headwater.http.resources.files import OpenFile
 from headwater.http.resources.handler import ContentHandler, FileHandler
-from headwater.http.responses import Head, RequestFields, Response, fields, line
+from headwater.http.responses import BodyStream, Head, RequestFields, Response, fields, line
 from headwater.http.routes import NO_STORE, REVALIDATE, HttpRequest, NoMatch, Receive, Route, RouteTable, Scope
 from headwater.http.source_access import SourceAccess
 from headwater.source.health import report
@@ -75,7 +74,9 @@ class Application:
         complete = False
         try:
             await send({"type": "http.response.start", "status": response.status, "headers": fields(response.head)})
-            if is_head or response.octets == 0:
+            if response.stream is not None:
+                complete = await self._send_stream(response, response.stream, receive, send)
+            elif is_head or response.octets == 0:
                 await send({"type": "http.response.body", "body": b""})
                 complete = True
             else:
@@ -83,10 +84,12 @@ class Application:
         finally:
             if response.file is not None:
                 response.file.close()
+            if response.stream is not None:
+                await response.stream.close()
             if self.on_served is not None:
-                where = scope["raw_path"], scope.get("query_string", b"")
+                target = request_target(scope["raw_path"], scope.get("query_string", b""))
                 client = scope.get("client") or ("-", 0)
-                self.on_served(access_record(client[0], scope["method"], *where, response, began, complete=complete))
+                self.on_served(access_record(client[0], scope["method"], target, response, began, complete=complete))
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
         request_fields = RequestFields.read(scope["headers"])
@@ -127,10 +130,37 @@ class Application:
         finally:
             gone.cancel()
 
+    async def _send_stream(self, response: Response, stream: BodyStream, receive: Receive, send: Send) -> bool:
+        """Send a body as it is made, one block ahead; False when the reader has gone, or when it could not be made."""
+        gone = asyncio.ensure_future(_reader_gone(receive))
+        following = asyncio.ensure_future(stream.next_block())
+        try:
+            while True:
+                await asyncio.wait((gone, following), return_when=asyncio.FIRST_COMPLETED)
+                if gone.done():
+                    return False
+                block = following.result()
+                if not block:
+                    await send({"type": "http.response.body", "body": b""})
+                    return True
+                following = asyncio.ensure_future(stream.next_block())
+                await send({"type": "http.response.body", "body": block, "more_body": True})
+                response.octets += len(block)
+        except TimeoutError:
+            return False
+        except (HeadwaterError, OSError) as fault:  # without its last chunk nobody takes the answer for whole
+            if self._on_fault is not None:
+                self._on_fault(fault)
+            return False
+        finally:
+            gone.cancel()
+            if not following.cancel() and not following.cancelled():
+                following.exception()  # nobody waits for it any longer
+
     async def _block(self, response: Response, position: int, octets: int) -> bytes | memoryview:
         if response.file is None:
             return memoryview(response.body)[position : position + octets]
-        return await self._access.read(_read, response.file, position, octets)
+        return await self._access.read(response.file.read, position, octets)
 
 
 async def _home(request: HttpRequest) -> Response:
@@ -157,14 +187,6 @@ def _not_allowed(methods: Iterable[str]) -> Response:
     text = f"only {', '.join(listed[:-1])} and {listed[-1]} are" if len(listed) > 1 else f"only {listed[0]} is"
     allow = line(b"allow", ", ".join(listed).encode("ascii"))
     return responses.text(405, f"{text} understood here", allow + _CLOSE)
-
-
-def _read(file: Any, position: int, octets: int) -> bytes:
-    if isinstance(file, OpenFile):
-        return file.read(position, octets)
-    file.seek(position)
-    block: bytes = file.read(octets)
-    return block
 
 
 async def _reader_gone(receive: Receive) -> None:

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from headwater.http import responses
 from headwater.http.conditions import accepts_gzip, is_fresh
-from headwater.http.document_cache import CachedDocument, DocumentCache, DocumentRule, Representation
+from headwater.http.document_cache import CachedDocument, DocumentCache, Representation
 from headwater.http.responses import RequestFields, Response
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
-from headwater.publish.capabilities import CAPABILITIES, XML, CacheRule
+from headwater.publish.capabilities import CAPABILITIES, CacheRule
 from headwater.publish.site import DESCRIPTION_PARTS, ROBOTS, SOURCE_DESCRIPTION, top_names
+from headwater.storage.objects.interface import Coding, OpenObject
 
-_XML = XML.encode("ascii")
-_TEXT = b"text/plain; charset=utf-8"
 _CACHE = {CacheRule.BRIEF: BRIEF, CacheRule.REVALIDATE: REVALIDATE, CacheRule.IMMUTABLE_WHEN_CLOSED: IMMUTABLE}
 _DOCUMENTS = (
-    (f"/{SOURCE_DESCRIPTION}", _XML, BRIEF),
-    (f"/{DESCRIPTION_PARTS}{{number}}.xml", _XML, BRIEF),
-    (f"/{ROBOTS}", _TEXT, BRIEF),
+    (f"/{SOURCE_DESCRIPTION}", BRIEF),
+    (f"/{DESCRIPTION_PARTS}{{number}}.xml", BRIEF),
+    (f"/{ROBOTS}", BRIEF),
     *(
-        (f"/{{set}}/{document.name}", document.media_type.encode("ascii"), _CACHE[document.cache])
+        (f"/{{set}}/{document.name}", _CACHE[document.cache])
         for capability in CAPABILITIES
         for document in capability.documents
     ),
 )
-"""Pattern, media type and cache rule; a segment is immutable once it is closed."""
+"""Pattern and cache rule; a segment is immutable once it is closed."""
 
 
 class DocumentHandler:
@@ -40,12 +38,11 @@ class DocumentHandler:
 
     def routes(self) -> Iterator[Route]:
         """The rows of the documents."""
-        for pattern, media_type, cache in _DOCUMENTS:
+        for pattern, cache in _DOCUMENTS:
             yield Route(
                 name="document",
                 pattern=pattern,
                 handler=self.answer,
-                media_type=media_type,
                 cache=cache,
                 at_hand=self.at_hand,
             )
@@ -60,21 +57,21 @@ class DocumentHandler:
     async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 while the set is not published."""
         name, set_name, fields = request.match.name, request.match.set_name, request.fields
-        rule = DocumentRule(request.route.media_type, request.route.cache)
+        rule = request.route.cache
         document = self._cache.known(name) or await self._access.read(self._cache.look, name, rule)
         if not await self._access.is_published(set_name):
             return not_published(set_name)
         if document is None:
-            return _missing(name, set_name)
+            return self._missing(name, set_name)
         response = self._from_cache(document, fields)
         if response is not None:
             return response
-        form, is_coded = _representation(document, fields)
-        body: bytes | BinaryIO | None = None
+        form, coding = _representation(document, fields)
+        body: bytes | OpenObject | None = None
         if not request.is_head:
-            opened = await self._access.read(lambda: self._cache.open(name, rule, coded=is_coded))
+            opened = await self._access.read(self._cache.open, name, rule, coding)
             if opened is None:
-                return _missing(name, set_name)
+                return self._missing(name, set_name)
             form, body = opened
             if isinstance(body, bytes):
                 self._cache.keep(form, body)
@@ -88,22 +85,21 @@ class DocumentHandler:
         body = self._cache.body(form)
         return None if body is None else _response(form, body, fields)
 
+    def _missing(self, name: str, set_name: str | None) -> Response:
+        """404; 503 for what a published set always has: it is lost, and about to be restored."""
+        if set_name is None or name in top_names(self._source.site.settings(set_name)):
+            return not_published(set_name)
+        return responses.text(404, f"no document {name}")
 
-def _missing(name: str, set_name: str | None) -> Response:
-    """404; 503 for what every published set has: it is lost, and about to be restored."""
-    if set_name is None or name in top_names(set_name):
-        return not_published(set_name)
-    return responses.text(404, f"no document {name}")
 
-
-def _representation(document: CachedDocument, fields: RequestFields) -> tuple[Representation, bool]:
-    """The representation that is asked for, and whether it is the one with a content coding."""
+def _representation(document: CachedDocument, fields: RequestFields) -> tuple[Representation, Coding]:
+    """The representation that is asked for, and its coding."""
     if document.gzip is not None and accepts_gzip(fields.accept_encoding):
-        return document.gzip, True
-    return document.plain, False
+        return document.gzip, Coding.GZIP
+    return document.plain, Coding.IDENTITY
 
 
-def _response(form: Representation, body: bytes | BinaryIO | None, fields: RequestFields) -> Response:
+def _response(form: Representation, body: bytes | OpenObject | None, fields: RequestFields) -> Response:
     response = responses.whole_or_part(form.head, form.etag, form.octets, fields)
     if response.status == 416:
         if body is not None and not isinstance(body, bytes):

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from html import escape
 
 from headwater.catalog.interface import SetState
-from headwater.publish.capabilities import CAPABILITIES
 from headwater.publish.site import (
+    DUMP,
     ROBOTS,
     SOURCE_DESCRIPTION,
     SetSettings,
     Site,
+    offered,
 )
 from headwater.source.health import ObservableSource, shows, waits
 
@@ -24,12 +25,13 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:3rem auto;padding
 h1{font-size:1.6rem;margin:0 0 .25rem}p{margin:.25rem 0 1.5rem}
 table{border-collapse:collapse;width:100%}
 td,th{text-align:left;padding:.5rem .75rem;border-bottom:1px solid var(--line)}
-th{font-weight:600}td+td,th{white-space:nowrap}.n{text-align:right;font-variant-numeric:tabular-nums}
+th{font-weight:600}.t,.n,th{white-space:nowrap}code{overflow-wrap:anywhere}.n{text-align:right;font-variant-numeric:tabular-nums}
 code{background:var(--line);padding:.1rem .35rem;border-radius:.25rem}a{color:inherit}
 footer{margin-top:2rem;font-size:.875rem;opacity:.75}
 @media(max-width:48rem){body{margin-top:1.5rem;overflow-wrap:anywhere}thead{display:none}
 tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
-td,td+td,td.n{display:block;padding:0;border:0;text-align:left;white-space:normal}td.n:before{content:"Resources: "}}
+td,td+td,td.n{display:block;padding:0;border:0;text-align:left;white-space:normal}td.n:before{content:"Resources: "}
+td.t:before{content:"Changes until (UTC): "}}
 """
 
 
@@ -50,7 +52,7 @@ def home_page(source: ObservableSource) -> bytes:
 <style>{_STYLE}</style></head><body>
 <h1>{title}</h1>
 <p>Keep a copy of it in step: <code>headwater sync {escape(site.base_url)} DIR</code></p>
-<table><thead><tr><th>Set of resources</th><th class="n">Resources</th><th>Change until (UTC)</th>
+<table><thead><tr><th>Set of resources</th><th class="n">Resources</th><th>Changes until (UTC)</th>
 <th>Documents</th></tr></thead><tbody>{rows}</tbody></table>
 <footer><a href="{escape(site.url(SOURCE_DESCRIPTION))}">Source Description</a> ·
 <a href="{escape(site.url(ROBOTS))}">robots.txt</a> · <a href="{escape(site.url("health"))}">health</a> ·
@@ -70,6 +72,8 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
         return f'<tr><td>{name}</td><td class="n">–</td><td colspan="2">being prepared</td></tr>'
     last = state.last_at.strftime("%Y-%m-%d %H:%M:%S") if state.last_at else "–"
     links = ", ".join(
-        f'<a href="{escape(site.url(f"{settings.name}/{row.top.name}"))}">{row.title}</a>' for row in CAPABILITIES
+        f'<a href="{escape(site.url(f"{settings.name}/{row.top.name}"))}">{row.title}</a>' for row in offered(settings)
     )
-    return f'<tr><td>{name}</td><td class="n">{state.count:,}</td><td>{last}</td><td>{links}</td></tr>'
+    if settings.dumps is not None:
+        links += f", packages on demand at <code>{escape(site.url(f'{settings.name}/{DUMP}'))}</code>"
+    return f'<tr><td>{name}</td><td class="n">{state.count:,}</td><td class="t">{last}</td><td>{links}</td></tr>'

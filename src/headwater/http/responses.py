@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import BinaryIO
+from typing import Protocol
 
 import msgspec
 
 from headwater.http.conditions import Span, Unsatisfiable, wanted_span
-from headwater.http.resources.files import OpenFile
+from headwater.storage.objects.interface import OpenOctets
 
 Head = bytes
 """Header lines as they are sent, each with its end. Names are in lower case."""
@@ -59,20 +59,36 @@ class RequestFields(msgspec.Struct, gc=False):
         return read
 
 
+class BodyStream(Protocol):
+    """A body that is made while it is sent, of a length that nobody knows before."""
+
+    async def next_block(self) -> bytes:
+        """The next octets; none after the last. Whatever it raises ends the connection."""
+        ...
+
+    async def close(self) -> None:
+        """Free what is held; it has been sent, or nobody wants it any more."""
+        ...
+
+
 class Response(msgspec.Struct, gc=False):
-    """One answer: `octets` from `start` on, of `body` or `file`. `is_promised`: a strong tag vouches for the file."""
+    """One answer: `octets` from `start` on, of `body` or `file`. `is_promised`: a strong tag vouches for the file.
+
+    With a `stream`, `octets` are those that have been sent.
+    """
 
     status: int
     head: Head
     body: bytes | memoryview = b""
-    file: BinaryIO | OpenFile | None = None
+    file: OpenOctets | None = None
+    stream: BodyStream | None = None
     start: int = 0
     octets: int = 0
     is_promised: bool = False
 
     def has_changed(self) -> bool:
         """Whether a file is no longer the one whose digest was promised. A weak tag promises nothing of the kind."""
-        return self.is_promised and isinstance(self.file, OpenFile) and not self.file.is_unchanged()
+        return self.is_promised and self.file is not None and not self.file.is_unchanged()
 
     def content(self) -> bytes | memoryview:
         """The octets to be sent, of an answer without a file."""

@@ -27,10 +27,8 @@ IMMUTABLE = b"public, max-age=31536000, immutable"
 
 _BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
-_PLAIN = re.compile(rb"[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)*+").fullmatch
-"""Relative URIs that are in canonical form as they stand: nothing encoded, no segment that begins with a dot."""
 _SET, _PATH = "/{set}/", "{path}"
-_PARAMETERS = {"{number}": "[0-9]{5,9}", "{name}": "[^/]+"}
+_PARAMETERS = {"{number}": "[0-9]{5,9}", "{part}": "[0-9]{3,9}", "{digest}": "[0-9a-f]{16}", "{name}": "[^/]+"}
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -40,8 +38,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of the table; GET answers HEAD as well.
 
     In `pattern`, `{set}` as first segment stands for a set of the source, `{name}` for any segment, `{number}` for five
-    to nine digits, and `{path}` at the end for the relative URI of a resource. `at_hand` gives the response without
-    waiting, or None.
+    to nine digits, `{part}` for three to nine, `{digest}` for 16 hex digits, and `{path}` at the end for the relative
+    URI of a resource. `at_hand` gives the response without waiting, or None.
     """
 
     name: str
@@ -159,10 +157,6 @@ class RouteTable:
         first, _, rest = target[1:].partition(b"/")
         set_name = first.decode("latin-1")
         is_set = set_name in self._sets and target[:1] == b"/"
-        if is_set:
-            for prefix, methods in self._set_paths:  # nearly all resources have plain names
-                if rest.startswith(prefix) and _PLAIN(relative := rest[len(prefix) :]):
-                    return Match(methods, relative.decode("ascii"), set_name, relative)
         if (methods_found := self._exact.get(target)) is not None:
             return Match(methods_found, target[1:].decode("ascii"))
         if not target.startswith(b"/") or _BAD_PERCENT.search(target):

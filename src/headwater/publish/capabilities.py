@@ -1,4 +1,4 @@
-"""The table of capabilities: what a set offers, with file names, media type and cache rule of its documents.
+"""The table of capabilities: what a set offers, with file names and cache rule of its documents.
 
 Whoever names, lists, serves or links a document of a set reads this table: the Capability List, the names in `site`,
 the server's routes and its page for people.
@@ -12,9 +12,12 @@ import msgspec
 
 from headwater.spec.kinds import RULES, Kind
 
-XML = "application/xml; charset=utf-8"
 NUMBER = "{number}"
 """Stands for a number of five digits or more in the name of a part."""
+PART = "{part}"
+"""Stands for a number of three digits or more: of the packages of one page."""
+DIGEST = "{digest}"
+"""Stands for the first 16 hex digits of a package's SHA-256 in its name: other octets have another name."""
 
 
 class CacheRule(Enum):
@@ -25,22 +28,23 @@ class CacheRule(Enum):
     REVALIDATE = auto()
     """It is asked for each time."""
     IMMUTABLE_WHEN_CLOSED = auto()
-    """For good once it is closed (AMB-62), else as REVALIDATE."""
+    """For good once it is closed (AMB-62), as its mark says, else as REVALIDATE."""
 
 
 class SetDocument(msgspec.Struct, frozen=True):
-    """A document of a set: its name below the set's folder, which of them may be cached how, and its media type."""
+    """A document of a set: its name below the set's folder, and which of them may be cached how."""
 
     name: str
     cache: CacheRule
-    media_type: str = XML
 
 
 class Capability(msgspec.Struct, frozen=True, kw_only=True):
     """One row: a kind of document that a set offers.
 
     `top` is the document that every published set has, `parts` are those that an index groups (`name` with NUMBER),
-    `others` further ones. Capabilities that are `listed` have an entry in the Capability List (RS-CAP-05).
+    `others` further ones. Capabilities that are `listed` have an entry in the Capability List (RS-CAP-05). With a
+    `setting` only sets offer it whose settings have that switched on (`site.offered`). `is_later`: it is not offered
+    before its first packages are made, because without them it would say that there are no resources.
     """
 
     kind: Kind
@@ -48,6 +52,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     parts: SetDocument | None = None
     others: tuple[SetDocument, ...] = ()
     is_listed: bool = True
+    setting: str | None = None
+    is_later: bool = False
 
     @property
     def name(self) -> str:
@@ -81,7 +87,28 @@ CHANGE_LIST = Capability(
     parts=SetDocument(f"changelist/{NUMBER}.xml", CacheRule.IMMUTABLE_WHEN_CLOSED),
     others=(SetDocument("changelist/open.xml", CacheRule.REVALIDATE),),
 )
-CAPABILITIES = (CAPABILITY_LIST, RESOURCE_LIST, CHANGE_LIST)
+RESOURCE_DUMP = Capability(
+    kind=Kind.RESOURCE_DUMP,
+    top=SetDocument("resourcedump.xml", CacheRule.REVALIDATE),
+    parts=SetDocument(f"resourcedump/{NUMBER}.xml", CacheRule.REVALIDATE),
+    others=(
+        SetDocument(f"resourcedump/{NUMBER}-{PART}-{DIGEST}.zip", CacheRule.IMMUTABLE_WHEN_CLOSED),
+        SetDocument(f"resourcedump/{NUMBER}-{PART}-{DIGEST}.xml", CacheRule.IMMUTABLE_WHEN_CLOSED),
+    ),
+    setting="dump",
+    is_later=True,
+)
+CHANGE_DUMP = Capability(
+    kind=Kind.CHANGE_DUMP,
+    top=SetDocument("changedump.xml", CacheRule.REVALIDATE),
+    parts=SetDocument(f"changedump/{NUMBER}.xml", CacheRule.REVALIDATE),
+    others=(
+        SetDocument(f"changedump/{NUMBER}-{DIGEST}.zip", CacheRule.IMMUTABLE_WHEN_CLOSED),
+        SetDocument(f"changedump/{NUMBER}-{DIGEST}.xml", CacheRule.IMMUTABLE_WHEN_CLOSED),
+    ),
+    setting="change_dump",
+)
+CAPABILITIES = (CAPABILITY_LIST, RESOURCE_LIST, RESOURCE_DUMP, CHANGE_LIST, CHANGE_DUMP)
 """In the order in which the Capability List and the page for people name them."""
 
 

@@ -21,18 +21,19 @@ import datetime as dt
 import hashlib
 import re
 import secrets
-from collections.abc import Callable
 from itertools import chain
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Segment, SetSnapshot, SetState
+from headwater.catalog.interface import Segment, SetSnapshot, SetState
 from headwater.catalog.set_snapshot import read_snapshot
+from headwater.publish.context import PublishContext
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
 from headwater.publish.rendering import documents
-from headwater.publish.site import Site, change_list_name, open_change_list_name, resource_list_name
-from headwater.publish.store_writer import DocumentMark, Store, decode_mark, read_range
+from headwater.publish.site import change_list_name, open_change_list_name, resource_list_name
+from headwater.publish.store_writer import DocumentMark, decode_mark
 from headwater.spec.writer import DocumentWriter
+from headwater.storage.objects.interface import octets_of
 
 RESET = "reset"
 """In place of a fingerprint: what is published is to be written again."""
@@ -66,16 +67,13 @@ def uri_fingerprint(base_url: str, resource_prefix: str) -> str:
 
 
 class HistoryReset:
-    """Finds the sets whose published history cannot be continued, and starts it anew.
+    """Finds the sets whose published history cannot be continued, and starts it anew."""
 
-    `may_write` raises when this process must not.
-    """
-
-    def __init__(self, catalog: Catalog, store: Store, site: Site, may_write: Callable[[], None]) -> None:
-        self._catalog = catalog
-        self._store = store
-        self._site = site
-        self._may_write = may_write
+    def __init__(self, context: PublishContext) -> None:
+        self._catalog = context.catalog
+        self._store = context.store
+        self._site = context.site
+        self._may_write = context.may_write
 
     def reset_if_due(self, snapshot: SetSnapshot) -> SetSnapshot:
         """The set, its history started anew when it cannot be continued. Repeated after a crash that does no harm."""
@@ -116,11 +114,11 @@ class HistoryReset:
     def _is_newer(self, state: SetState, publication: PublicationState) -> bool:
         """After a crash the documents are other ones than was noted, too; but then the log has what they tell."""
         noted = publication.open
-        if not noted.name or self._store.labelled_etag(noted.name) == noted.etag:
+        if not noted.name or self._store.noted_etag(noted.name) == noted.etag:
             return False
         stored = self._stored(state.name)
         if stored.last is None:
-            found = [self._store.get(name) for name in stored.change_lists]
+            found = [self._store.stat(name) for name in stored.change_lists]
             return bool(found) and not any(one is not None and one.etag == noted.etag for one in found)
         return stored.last.generation != publication.generation or not self._is_logged(state, stored.last)
 
@@ -145,7 +143,12 @@ class HistoryReset:
             self._close(stored.newest, stored.latest + _TICK)  # before the next begins: that is a gap, too
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
-            publication, fingerprint=RESET, open=OpenList(first=closed.number + 1), at=closed.until, shown=()
+            publication,
+            fingerprint=RESET,
+            open=OpenList(first=closed.number + 1),
+            history=closed.number + 1,
+            at=closed.until,
+            shown=(),
         )
 
     def _close(self, name: str, until: dt.datetime) -> None:
@@ -157,28 +160,27 @@ class HistoryReset:
         mark = decode_mark(self._store.mark(name))
         if self._is_closed(name) if mark is None else mark.is_closed:
             return
-        is_known = mark is not None and mark.from_ is not None and self._store.is_sound(name)
+        is_known = mark is not None and mark.from_ is not None and self._store.noted_etag(name) is not None
         held = self._store.open(name) if is_known else None
         if mark is None or mark.from_ is None or held is None:
-            self._store.remove(name)
+            self._store.delete(name)
             return
         segment = Segment(number=mark.number, first=0, last=-1, from_=mark.from_, until=until, weight=0)
         set_name = name.partition("/")[0]
         writer = DocumentWriter(documents.change_list(self._site, set_name, segment, indexed=True), self._site.profile)
         head = writer.head()
         new = msgspec.structs.replace(mark, latest=until, head_octets=len(head), is_closed=True)
-        with held[1] as file:
-            self._store.write(
-                name, chain([head], read_range(file, mark.head_octets, held[0].octets)), lambda: new.encode()
-            )
+        with held:
+            entries = octets_of(held, mark.head_octets, held.octets)
+            self._store.put(name, chain([head], entries), mark=lambda: new.encode())
 
     def _is_closed(self, name: str) -> bool:
         """Whether a Change List without a mark is closed: what a reset has removed that was cut off was newer."""
         held = self._store.open(name)
         if held is None:
             return False
-        with held[1] as file:
-            return b" until=" in file.read(_HEAD_OCTETS).partition(b"<url>")[0]
+        with held:
+            return b" until=" in held.read(0, _HEAD_OCTETS).partition(b"<url>")[0]
 
     def _stored(self, name: str) -> StoredHistory:
         """The history that the documents of a set in the store tell."""
@@ -188,7 +190,7 @@ class HistoryReset:
         number = max(numbers, default=-1)
         newest = numbers.get(number)
         lists = (change_list_name(name), open_change_list_name(name), *([newest] if newest else []))
-        present = {one: stored for one in (*lists, resource_list_name(name)) if (stored := self._store.get(one))}
+        present = {one: stored for one in (*lists, resource_list_name(name)) if (stored := self._store.stat(one))}
         marks = {one: decode_mark(self._store.mark(one)) for one in present}
         last = max(
             (mark for mark in marks.values() if mark is not None and mark.number >= 0),

@@ -5,7 +5,7 @@ Pages are expensive and can wait, because the open Change List carries what they
 1. all, when nothing was published or when what shapes documents has changed;
 2. when forced, all that are stale;
 3. else by policy, in rounds: a round is due when one page has collected so many events, has been stale for so long or
-   has grown old, and when its cost is within `SHARE` of the time since the last. It takes all stale pages, because a
+   has grown old, and when its cost is within `DUTY` of the time since the last. It takes all stale pages, because a
    URI that was deleted on one page and created again on another would else be listed twice (RS-RL-08, AMB-89).
    A publication renders a slice of a round, so that changes never wait for long; the rest is `pending`.
 
@@ -18,15 +18,17 @@ rendered: their names and `index` links change.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from enum import Enum, auto
 
 import msgspec
 
 from headwater.catalog.interface import Page, Segment, SetSnapshot, SetState
+from headwater.duty_cycle import DutyCycle
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.site import SetSettings
 
-SHARE = 0.05
+DUTY = DutyCycle(0.05)
 """How much of the time the rendering of pages may take by policy."""
 
 SLICE_SECONDS = 1.0
@@ -37,6 +39,21 @@ GRACE_SECONDS = 3_600.0
 
 SHOWN_STEP = 1 / 16
 """Of the retention time: so often, at most, it is noted what the Resource List shows."""
+
+
+class Refresh(Enum):
+    """How much one publication brings up to date; each value does what those before it do, and more."""
+
+    CHANGES = auto()
+    """The changes. Pages of a published set wait, and count as left."""
+    DUE = auto()
+    """Pages as well, as far as the set's settings say that they are due."""
+    REPAIR = auto()
+    """Documents that others have removed or damaged are written again, too."""
+    STALE = auto()
+    """All pages that do not show everything are rendered, due or not."""
+    ALL = auto()
+    """Every document is written anew, but for closed Change Lists that are as they were left."""
 
 
 class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,22 +85,20 @@ def plan_pages(
     publication: PublicationState,
     settings: SetSettings,
     now: dt.datetime,
-    *,
-    everything: bool = False,
-    force: bool = False,
+    refresh: Refresh = Refresh.DUE,
 ) -> PagePlan:
     """Decide which pages of a Resource List are rendered now."""
     listed, filled = set(publication.listed), {page.number for page in pages if page.count}
     left: set[int] = set()
-    if everything:
+    if refresh is Refresh.ALL:
         due = filled | listed
-    elif force:
+    elif refresh is Refresh.STALE:
         due = {page.number for page in pages if is_stale(page)} | set(publication.pending)
     else:
         due = set(publication.pending) & (filled | listed) or _round(pages, publication, settings, now)
         due, left = _slice(due, (filled - listed) | set(publication.writing), publication)
     due &= filled | listed
-    if not due and not everything:
+    if not due and refresh is not Refresh.ALL:
         return PagePlan(listed=publication.listed, indexed=publication.indexed)
     due |= filled - listed
     after = tuple(sorted((listed - due) | (listed | due) & filled))
@@ -145,11 +160,11 @@ def is_old(page: Page, settings: SetSettings, now: dt.datetime) -> bool:
 
 
 def affordable_pages(publication: PublicationState, now: dt.datetime) -> int | None:
-    """How many pages may be rendered now within SHARE of the time since the last were; None: no limit is known."""
+    """How many pages may be rendered now within DUTY of the time since the last were; None: no limit is known."""
     if publication.refreshed_at is None or publication.page_seconds <= 0:
         return None
     elapsed = max(0.0, (now - publication.refreshed_at).total_seconds())
-    return int(elapsed * SHARE / publication.page_seconds)
+    return int(DUTY.work_after(elapsed) / publication.page_seconds)
 
 
 class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,8 +212,9 @@ def first_retained(
 ) -> int:
     """The number of the first segment that stays in the index.
 
-    Closed ones go when the Resource List has been showing all that they say for `retention_seconds`. So whoever comes
-    back, or comes on from a Resource List as it was, within that time finds every change. One that went stays away.
+    Closed ones go when the Resource List, and the Resource Dump where there is one, have been showing all that they say
+    for `retention_seconds`. So whoever comes back, or comes on from one of these as it was, within that time finds
+    every change. One that went stays away.
     """
     first = publication.open.first
     if settings.retention_seconds is None:
@@ -227,9 +243,12 @@ def must_record_shown(
 def with_shown(
     publication: PublicationState, pages: Sequence[Page], settings: SetSettings, now: dt.datetime
 ) -> PublicationState:
-    """The note with the earliest `at` of the published pages, when it is later, and without what is of no more use."""
+    """The note with the earliest `at` of the published pages and packages, when it is later, and without what is of no
+    more use."""
     listed = set(publication.listed)
     known = [page.at for page in pages if page.number in listed and page.at is not None]
+    if known and (dump := publication.resource_dump) is not None:  # while it is first packed, too: that may take days
+        known.append(min((page.at for page in dump.pages), default=dump.at))
     if (
         settings.retention_seconds is None
         or not known
@@ -263,3 +282,11 @@ def is_over(since: dt.datetime, now: dt.datetime) -> bool:
 def expired(retired: Sequence[tuple[str, dt.datetime]], now: dt.datetime) -> tuple[str, ...]:
     """Retired documents whose grace is over."""
     return tuple(name for name, since in retired if is_over(since, now))
+
+
+def with_retired(
+    publication: PublicationState, before: Set[str], live: Set[str], now: dt.datetime
+) -> tuple[tuple[str, dt.datetime], ...]:
+    """Names that are not `live`, each with the moment since when: those noted already, and those of `before`."""
+    known = dict.fromkeys(before, now) | dict(publication.retired)
+    return tuple(sorted((one, since) for one, since in known.items() if one not in live))

@@ -12,7 +12,8 @@ import hashlib
 
 import msgspec
 
-from headwater.publish.site import SetSettings, Site, source_description_name
+from headwater.catalog.interface import Catalog, SetState
+from headwater.publish.site import SetSettings, Site, offered, source_description_name
 
 RENDERER = 1
 """Raise it when the same catalog is to give other documents: all are then written again but closed Change Lists."""
@@ -32,6 +33,85 @@ class OpenList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The time of its last change; None when it lists none."""
     first: int = 0
     """The first segment that the index beside it names; those before it have left by retention."""
+
+
+class ChangePackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A published package of a Change Dump: the changes `first` to `last` of a segment, `from_` up to before `until`.
+
+    `hash` is the SHA-256 of its `octets`. One that is `final` holds all that it ever will; another one is of the open
+    segment, and is replaced.
+    """
+
+    segment: int
+    first: int
+    last: int
+    from_: dt.datetime
+    until: dt.datetime
+    octets: int
+    hash: str
+    is_final: bool
+
+
+class ChangeDumpState(msgspec.Struct, frozen=True, kw_only=True):
+    """The Change Dump of a set as it lies in the store: it begins with the change `first`, at `from_`.
+
+    `packages` follow each other without a gap. `packed_at` is when the last one was made.
+    """
+
+    first: int
+    from_: dt.datetime
+    packages: tuple[ChangePackage, ...] = ()
+    packed_at: dt.datetime | None = None
+
+    @property
+    def final(self) -> tuple[ChangePackage, ...]:
+        """The packages that nothing replaces."""
+        return self.packages if not self.packages or self.packages[-1].is_final else self.packages[:-1]
+
+    @property
+    def next_first(self) -> int:
+        """The first change that is in no final package: its version and all later ones are needed."""
+        return self.final[-1].last + 1 if self.final else self.first
+
+    @property
+    def next_from(self) -> dt.datetime:
+        """Where the next package begins."""
+        return self.final[-1].until if self.final else self.from_
+
+
+class ResourcePackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A published package of a Resource Dump: `entries` resources; `hash` is the SHA-256 of its `octets`."""
+
+    entries: int
+    octets: int
+    hash: str
+
+
+class PagePackages(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The packages of one page of resources, of the state in which it had been `touched` so often.
+
+    All that the catalog knew at `at` is in them, but for `left_out` resources whose octets could not be had.
+    """
+
+    number: int
+    touched: int
+    at: dt.datetime
+    completed: dt.datetime
+    left_out: int
+    packages: tuple[ResourcePackage, ...]
+
+
+class ResourceDumpState(msgspec.Struct, frozen=True, kw_only=True):
+    """The Resource Dump of a set as it lies in the store.
+
+    `shape` is the fingerprint of what else has shaped the packages. Until all pages have their packages, it is not
+    `offered`. `at` is that of the dump of a set without resources.
+    """
+
+    shape: str
+    at: dt.datetime
+    pages: tuple[PagePackages, ...] = ()
+    is_offered: bool = False
 
 
 class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,8 +140,14 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     refreshed_at: dt.datetime | None = None
     page_seconds: float = 0.0
     """What rendering a page took when it was last measured."""
+    history: int = 0
+    """The segment that the Change Lists had to begin anew with, when they last had to (`publish/history_reset.py`)."""
     shown: tuple[tuple[dt.datetime, dt.datetime], ...] = ()
-    """Since when the earliest `at` of the Resource List has been what; as far back as retention needs it."""
+    """Since when the earliest `at` of Resource List and Resource Dump has been what; as far back as retention needs."""
+    resource_dump: ResourceDumpState | None = None
+    """None: the set has none."""
+    change_dump: ChangeDumpState | None = None
+    """None: the set offers none."""
     retired: tuple[tuple[str, dt.datetime], ...] = ()
     """Documents that nothing names any more, and since when: readers of an older index may still come for them."""
 
@@ -86,6 +172,22 @@ def encode_publication(publication: PublicationState) -> bytes:
     return msgspec.json.encode(publication)
 
 
+class PublicationNotes:
+    """The publication state of one set in the catalog: written when it is another than was written last."""
+
+    def __init__(self, catalog: Catalog, state: SetState) -> None:
+        self._catalog = catalog
+        self._name = state.name
+        self._noted = state.notes
+
+    def write(self, publication: PublicationState) -> None:
+        """Note the state; most looks find that nothing is to be done."""
+        notes = encode_publication(publication)
+        if notes != self._noted:
+            self._catalog.note(self._name, notes)
+            self._noted = notes
+
+
 def fingerprint(site: Site, settings: SetSettings) -> str:
     """A digest of everything besides the catalog that shapes the documents of a set."""
     shape = (
@@ -96,5 +198,6 @@ def fingerprint(site: Site, settings: SetSettings) -> str:
         site.resource_prefix(settings.name),
         settings.describedby,
         site.url(source_description_name(site, settings.name)),
+        *(row.name for row in offered(settings) if row.setting is not None),
     )
     return hashlib.sha256(msgspec.json.encode(shape)).hexdigest()[:32]

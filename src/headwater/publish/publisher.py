@@ -3,13 +3,13 @@
 One publication of a set, step by step:
 
 1. The open segment is closed when its period is over.
-2. Change Lists: closed segments, the open one, their index, the copy of the open one (`change_lists`).
-3. Resource List: the pages that are due, then their index (`resource_lists`). Before a page becomes visible, the Change
-   List says everything that the page shows: who reads the Resource List first and the Change List after it always ends
-   in one state of the catalog.
-4. Capability List, then Source Description and robots.txt: nothing is named before it exists (AMB-63).
-5. Documents that nothing names any more are removed when their grace is over.
-6. AllSnapshotsReader, last. A run that is killed before is repeated by the next one, harmlessly.
+2. The renderers, in their order: Change Lists (closed segments, the open one, their index, the copy of the open one),
+   then the Resource List (the pages that are due, then their index). Before a page becomes visible, the Change List
+   says everything that the page shows: who reads the Resource List first and the Change List after it always ends in
+   one state of the catalog.
+3. Capability List, then Source Description and robots.txt: nothing is named before it exists (AMB-63).
+4. Documents that nothing names any more are removed when their grace is over.
+5. The catalog notes what is published, last. A run that is killed before is repeated by the next one, harmlessly.
 """
 
 from __future__ import annotations
@@ -17,52 +17,71 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 
+from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
 from headwater.publish import plan
-from headwater.publish.change_lists import ChangeLists
+from headwater.publish.change_dumps.change_contents import ChangeContents
+from headwater.publish.change_dumps.packer import ChangePacker
+from headwater.publish.change_dumps.renderer import ChangeDumps
+from headwater.publish.context import PublishContext, always
 from headwater.publish.history_reset import HistoryReset, uri_fingerprint
 from headwater.publish.integrity import IntegrityCheck
-from headwater.publish.publication_state import PublicationState, decode_publication, encode_publication, fingerprint
-from headwater.publish.rendering import documents
-from headwater.publish.rendering.pool import RenderPool
-from headwater.publish.resource_lists import ResourceLists
-from headwater.publish.site import (
-    SetSettings,
-    Site,
-    capability_list_name,
-    change_segment_name,
-    is_part_name,
-    open_change_list_name,
-    resource_page_name,
-    top_names,
+from headwater.publish.plan import Refresh
+from headwater.publish.publication_state import (
+    PublicationNotes,
+    PublicationState,
+    decode_publication,
+    encode_publication,
+    fingerprint,
 )
+from headwater.publish.rendering import documents
+from headwater.publish.rendering.change_lists import ChangeLists
+from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering.renderer import PublicationJob, Renderer, RenderResult
+from headwater.publish.rendering.resource_lists import ResourceLists
+from headwater.publish.resource_dumps.packer import ResourcePacker
+from headwater.publish.resource_dumps.renderer import ResourceDumps
+from headwater.publish.site import SetSettings, Site, capability_list_name, is_part_name
 from headwater.publish.site_documents import SiteDocuments
-from headwater.publish.store_writer import Store, StoreWriter
+from headwater.publish.store_writer import StoreWriter
+from headwater.storage.objects.interface import ObjectStore
+
+RENDERERS: tuple[type[Renderer], ...] = (ChangeLists, ResourceLists, ResourceDumps, ChangeDumps)
+"""Whoever writes documents of a set, besides its Capability List; in the order of their publication."""
+
+_RENEWED = (Refresh.REPAIR, Refresh.STALE, Refresh.ALL)
 
 
 class NotReady(UsageFault):
-    """The set is still being loaded: publishing it would show a part as if it were the whole."""
+    """The set is still loading: publishing it would show a part as if it were complete."""
 
     code: ClassVar[str] = "HW-PUB-01"
-    advice: ClassVar[str] = "Let the first scan end; the set is opened by it and can be published then."
+    advice: ClassVar[str] = "Wait for the end of the first scan: it opens the set, which can be published then."
 
 
 class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one publication did: the documents that changed, how many were left as they were, the state they show."""
+    """What one publication did: the documents that changed, how many were left as they were, the state they show.
+
+    The Change Lists begin with the segment `history`, whose first change is `history_first`; the last one is `seq`.
+    """
 
     name: str
     written: tuple[str, ...]
     removed: tuple[str, ...]
     kept: int
     seq: int
+    history: int
+    history_first: int
+    resources: int
     at: dt.datetime
     pages_rendered: int
     pages_stale: int
@@ -70,81 +89,126 @@ class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     """What remains of a round of pages, or of a rotation: the next publication with pages goes on with it."""
 
 
-class Publisher:
-    """Publishes the sets of a site. Safe for several threads; one publication of a set at a time.
+class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a publisher shares its store with others, and what renders for it.
 
     With `keep_others`, sets that the site does not have and that were published into the same store before stay named
     by the Source Description and robots.txt: a tree may be made by several runs, each for one set. `may_write` is
     called before anything is put in its place, and raises when this process must not any more. The processes of
-    `render_pool` render pages by the system's clock.
+    `render_pool` render pages by the system's clock. `contents` has the octets for Resource Dumps, `change_contents`
+    those for Change Dumps; they are packed in files in the folder `spool`.
     """
+
+    keep_others: bool = False
+    may_write: Callable[[], None] = always
+    render_pool: RenderPool = RenderPool(None)
+    contents: ContentReader | None = None
+    change_contents: ChangeContents | None = None
+    spool: Path | None = None
+
+
+_DEFAULT_OPTIONS = PublisherOptions()
+
+
+class Publisher:
+    """Publishes the sets of a site. Safe for several threads; one publication of a set at a time."""
 
     def __init__(
         self,
         catalog: Catalog,
-        store: Store,
+        store: ObjectStore,
         site: Site,
         clock: Callable[[], dt.datetime],
         listener: Listener = silent,
-        *,
-        keep_others: bool = False,
-        may_write: Callable[[], None] = lambda: None,
-        render_pool: RenderPool | None = None,
+        options: PublisherOptions = _DEFAULT_OPTIONS,
     ) -> None:
-        self._render_pool = render_pool or RenderPool(None)
-        self._may_write = may_write
-        self._catalog = catalog
-        self._store = store
-        self._site = site
-        self._clock = clock
-        self._listener = listener
+        self._context = PublishContext(catalog, store, site, clock, listener, options.may_write)
+        self._render_pool = options.render_pool
+        self._resource_packer = ResourcePacker(self._context, options.contents, options.spool)
+        self._change_packer = ChangePacker(self._context, options.change_contents, options.spool)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: set[str] = set()
         self._integrity = IntegrityCheck(store)
-        self.history = HistoryReset(catalog, store, site, may_write)
-        self.site_documents = SiteDocuments(
-            catalog,
-            store,
-            site,
-            clock,
-            listener,
-            keep_others=keep_others,
-            may_write=may_write,
-            integrity=self._integrity,
-        )
+        self.history = HistoryReset(self._context)
+        self.site_documents = SiteDocuments(self._context, self._integrity, keep_others=options.keep_others)
 
     def begin(self) -> None:
         """Others may have published since: the next publication of each set looks at its documents again."""
         self._integrity.forget()
         self._checked.clear()
+        self._resource_packer.forget()
+        self._change_packer.forget()
 
     def publish(
-        self,
-        name: str,
-        at: dt.datetime,
-        *,
-        pages: bool = True,
-        force_pages: bool = False,
-        check: bool = False,
-        newest: int | None = None,
+        self, name: str, at: dt.datetime, refresh: Refresh = Refresh.DUE, *, newest: int | None = None
     ) -> PublishResult:
         """Bring the documents of one set up to date with the catalog.
 
-        `at` is a moment up to which the outside world is completely recorded. With `force_pages` every stale page is
-        rendered; otherwise pages follow the set's settings. Without `pages`, those of a published set wait and count
-        as left. Documents that others have removed or damaged are restored by the first publication of a process, and
-        by those that `check` or force. With `newest`, any committed state that has this change is new enough: the one
-        that the catalog remembers will do. Raises UnknownSet, NotReady, and the store's and the catalog's StoreFaults;
-        after one of these the next call does what is left.
+        `at` is a moment up to which the outside world is completely recorded. The first publication of a process
+        repairs what others have removed or damaged, however little it is to `refresh`. With `newest`, any committed
+        state that has this change is new enough: the one that the catalog remembers will do. Raises UnknownSet,
+        NotReady, and the store's and the catalog's StoreFaults; after one of these the next call does what is left.
         """
-        settings = self._site.settings(name)
+        settings = self._context.site.settings(name)
         with self._locks[name]:
-            check = check or force_pages or name not in self._checked
-            snapshot = read_snapshot(self._catalog, name, newest if name in self._checked else None)
-            result = self._publish(settings, snapshot, at, pages=pages or force_pages, force=force_pages, check=check)
+            is_checked = name in self._checked
+            check = refresh in _RENEWED or not is_checked
+            snapshot = read_snapshot(self._context.catalog, name, newest if is_checked else None)
+            result = self._publish(self._job(settings, snapshot, at, refresh, check=check), check=check)
             self._checked.add(name)
         self.site_documents.set_published(name, check=check)
         return result
+
+    def pack_resources(self, name: str, *, stop: Callable[[], None] = lambda: None) -> bool:
+        """Make the packages of the page of the set's Resource Dump that is due, and name them; whether that was done.
+
+        Publications of the set go on meanwhile, but for the moment in which the packages are named. `stop` raises to
+        end early. Call it after `publish`, until it says False. Raises the store's and the catalog's StoreFaults,
+        OSError: it is packed again then.
+        """
+        settings = self._context.site.settings(name)
+        with self._locks[name]:
+            due = self._resource_packer.due(settings)
+        if due is None:
+            return False
+        packed = self._resource_packer.pack(settings, due, stop)
+        with self._locks[name]:
+            return self._resource_packer.name(settings, due, packed, self._integrity.etags)
+
+    def awaits_scan(self, name: str) -> bool:
+        """Whether packing waits because resources are not as they were recorded."""
+        return self._resource_packer.is_waiting(name)
+
+    def was_scanned(self, name: str) -> None:
+        """What the set's resources are was looked at: packing need not wait."""
+        self._resource_packer.look_again(name)
+
+    def has_resource_dump(self, name: str) -> bool:
+        """Whether the set offers a Resource Dump already."""
+        dump = decode_publication(self._context.catalog.state(name).notes).resource_dump
+        return dump is not None and dump.is_offered
+
+    def pack_changes(self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None) -> bool:
+        """Make the package of the set's Change Dump that is due, and name it; whether one was made, or more is due.
+
+        Publications of the set go on meanwhile, but for the moment in which the package is named. With `at_once` the
+        open segment's package does not wait its time; `stop` raises to end early. Call it after `publish`, until it
+        says False. Raises the store's, the versions' and the catalog's StoreFaults, OSError: it is packed again then.
+        """
+        settings = self._context.site.settings(name)
+        with self._locks[name]:
+            plan = self._change_packer.due(settings, at_once=at_once)
+        if plan is None:
+            return False
+        packed = self._change_packer.pack(settings, plan, stop)
+        with self._locks[name]:
+            self._change_packer.name(settings, plan, packed, self._integrity.etags)
+        return True
+
+    def reset_history(self, name: str) -> None:
+        """Let the published history begin anew where it cannot be continued (`HistoryReset.reset`)."""
+        with self._locks[name]:
+            self.history.reset(name)
 
     def rotate(self, name: str) -> dt.datetime | None:
         """When the set's rotation is due, close the open Change List and have all pages rendered anew (DIT-28, DIT-A1).
@@ -153,128 +217,132 @@ class Publisher:
         recorded: then the new Resource List begins where the closed Change List ends. Nothing is erased. The pages are
         noted first, so that a crash loses none of it.
         """
-        if (settings := self._site.settings(name)).rotation_seconds is None:
+        if (settings := self._context.site.settings(name)).rotation_seconds is None:
             return None
         with self._locks[name]:
-            snapshot = self.history.reset_if_due(read_snapshot(self._catalog, name))
+            snapshot = self.history.reset_if_due(read_snapshot(self._context.catalog, name))
             publication, segments = decode_publication(snapshot.state.notes), snapshot.segments
-            now = self._clock()
+            now = self._context.clock()
             if publication.is_first or not segments or not plan.must_rotate(segments[-1], settings, now):
                 return None
             pending = tuple(sorted({*publication.pending, *publication.listed}))
-            self._catalog.note(name, encode_publication(msgspec.structs.replace(publication, pending=pending)))
-            return self._catalog.close_segment(name, now).until
+            self._context.catalog.note(name, encode_publication(msgspec.structs.replace(publication, pending=pending)))
+            return self._context.catalog.close_segment(name, now).until
 
-    def _publish(
-        self, settings: SetSettings, snapshot: SetSnapshot, at: dt.datetime, *, pages: bool, force: bool, check: bool
-    ) -> PublishResult:
-        name = settings.name
-        if snapshot.state.opened_at is None:
-            raise NotReady(f"the set {name!r} is not loaded yet")
-        snapshot = self.history.reset_if_due(snapshot) if check else snapshot
-        state, publication = snapshot.state, decode_publication(snapshot.state.notes)
-        publication = self.history.with_generation(name, publication)
-        shape = fingerprint(self._site, settings)
-        everything = publication.fingerprint != shape or (check and self._is_damaged(publication, snapshot))
-        if everything:
-            self.site_documents.set_incomplete(name)  # until it is whole again
-        now = self._clock()
-        store_writer = StoreWriter(
-            self._store, self._site.profile, self._may_write, self._integrity.etags, publication.generation
-        )
-        snapshot = self._closed(snapshot, settings, now)
-        publication, first = plan.retained(snapshot, publication, settings, now)
-        changes = ChangeLists(
-            self._catalog,
-            store_writer,
-            self._site,
-            name,
-            publication,
-            self._integrity,
-            first=first,
-            everything=everything,
-        )
-        changes.publish(snapshot.segments)
-        resources = ResourceLists(
-            self._catalog, store_writer, self._site, settings, self._clock, self._listener, self._render_pool
-        )
-        at = plan.true_at(at, state, publication)
-        wait = not (pages or everything)
-        done = resources.publish(
-            snapshot.pages, publication, at, changes.catch_up, everything=everything, force=force, wait=wait
-        )
-        if everything:
-            store_writer.document(capability_list_name(name), *documents.capability_list(self._site, settings))
-        live = {capability_list_name(name), *changes.names, *done.names}
-        forgotten = {change_segment_name(name, number) for number in range(publication.open.first, first)}
-        retired = self._retired(publication, live, name, now, forgotten, sweep=everything)
-        removed = plan.expired(retired, now)
-        for gone in removed:
-            self._store.remove(gone)
-            self._integrity.etags.pop(gone, None)
-        self._may_write()
-        if done.rendered:
-            self._catalog.rendered(name, done.rendered)
-        recorded = encode_publication(
-            msgspec.structs.replace(
-                done.publication,
-                fingerprint=shape,
-                base_url=self._site.base_url,
-                uris=uri_fingerprint(self._site.base_url, self._site.resource_prefix(name)),
-                open=changes.open,
-                retired=tuple(one for one in retired if one[0] not in removed),
-            )
-        )
-        if done.publication is not publication or recorded != state.notes:  # most looks find that nothing is to be done
-            self._catalog.note(name, recorded)
+    def _publish(self, job: PublicationJob, *, check: bool) -> PublishResult:
+        if job.refresh is Refresh.ALL:
+            self.site_documents.set_incomplete(job.name)  # until it is whole again
+        changes = ChangeLists(job)
+        pages = ResourceLists(job, changes.catch_up, self._render_pool)
+        renderers: tuple[Renderer, ...] = (changes, pages, ResourceDumps(job), ChangeDumps(job))
+        for renderer in renderers:
+            renderer.publish()
+        publication, results = job.publication, list[RenderResult]()
+        for renderer in renderers:
+            results.append(renderer.result(publication))
+            publication = results[-1].publication
+        live = {capability_list_name(job.name)}.union(*(one.names for one in results))
+        if check or job.refresh is Refresh.ALL:  # the settings may offer something else than before
+            dump = publication.resource_dump
+            with_later = dump is not None and dump.is_offered
+            content = documents.capability_list(job.context.site, job.settings, with_later=with_later)
+            job.store_writer.document(capability_list_name(job.name), *content)
+        retired = self._retired(job, live)
+        removed = plan.expired(retired, job.now)
+        self._remove(removed)
+        kept = tuple(one for one in retired if one[0] not in removed)
+        self._note(job, msgspec.structs.replace(publication, retired=kept), results)
         return PublishResult(
-            name=name,
-            written=tuple(store_writer.written),
+            name=job.name,
+            written=tuple(job.store_writer.written),
             removed=removed,
-            kept=len(live - set(store_writer.written)),
-            seq=changes.open.seq,
-            at=done.publication.at or at,
-            pages_rendered=len(done.rendered),
-            pages_stale=done.stale_count,
-            pages_left=done.left + (wait and plan.must_rotate(changes.segments[-1], settings, now)),
+            kept=len(live - set(job.store_writer.written)),
+            seq=publication.open.seq,
+            history=publication.history,
+            history_first=next(one.first for one in job.snapshot.segments if one.number >= publication.history),
+            resources=job.snapshot.state.count,
+            at=publication.at or job.at,
+            pages_rendered=sum(len(one.rendered) for one in results),
+            pages_stale=sum(one.stale for one in results),
+            pages_left=sum(one.left for one in results),
         )
 
-    def _closed(self, snapshot: SetSnapshot, settings: SetSettings, now: dt.datetime) -> SetSnapshot:
-        """The snapshot once the open segment is closed, when its period is over."""
-        if not plan.must_close(snapshot.segments[-1], settings, now):
-            return snapshot
-        self._catalog.close_segment(settings.name, now)
-        return read_snapshot(self._catalog, settings.name)
+    def _job(
+        self, settings: SetSettings, snapshot: SetSnapshot, at: dt.datetime, refresh: Refresh, *, check: bool
+    ) -> PublicationJob:
+        """What is to be published of the set of a snapshot; its open segment is closed when that is due."""
+        if snapshot.state.opened_at is None:
+            raise NotReady(f"the set {settings.name!r} is not loaded yet")
+        context, now = self._context, self._context.clock()
+        snapshot = self.history.reset_if_due(snapshot) if check else snapshot
+        notes = PublicationNotes(context.catalog, snapshot.state)
+        publication = self.history.with_generation(settings.name, decode_publication(snapshot.state.notes))
+        is_other = publication.fingerprint != fingerprint(context.site, settings)
+        if is_other or (check and self._is_damaged(publication, snapshot)):
+            refresh = Refresh.ALL
+        at = plan.true_at(at, snapshot.state, publication)
+        begins_dump = settings.change_dump and publication.change_dump is None
+        if plan.must_close(snapshot.segments[-1], settings, now) or (begins_dump and _has_changes(snapshot)):
+            context.catalog.close_segment(settings.name, now)
+            snapshot = read_snapshot(context.catalog, settings.name)
+        publication, first = plan.retained(snapshot, publication, settings, now)
+        etags = self._integrity.etags
+        return PublicationJob(
+            context=context,
+            settings=settings,
+            store_writer=StoreWriter(
+                context.store, context.site.profile, context.may_write, etags, publication.generation
+            ),
+            integrity=self._integrity,
+            refresh=refresh,
+            snapshot=snapshot,
+            publication=publication,
+            at=at,
+            now=now,
+            first=first,
+            note=notes.write,
+        )
 
     def _is_damaged(self, publication: PublicationState, snapshot: SetSnapshot) -> bool:
         """Whether a document that was published is no longer in the store, or not as it was written."""
-        name = snapshot.state.name
-        pages = [resource_page_name(name, number) for number in publication.listed] if publication.indexed else []
-        tops = top_names(name)
-        numbers = [one.number for one in snapshot.segments] if publication.open.indexed else []
-        segments = [
-            change_segment_name(name, number)
-            for number in numbers
-            if publication.open.first <= number <= publication.open.number
-        ]
-        names = (*tops, open_change_list_name(name), *pages, *segments)
+        names = (capability_list_name(snapshot.state.name), *published_names(snapshot, publication))
         return not all(self._integrity.is_as_left(one) for one in names)
 
-    def _retired(
-        self,
-        publication: PublicationState,
-        live: set[str],
-        name: str,
-        now: dt.datetime,
-        forgotten: set[str],
-        *,
-        sweep: bool,
-    ) -> tuple[tuple[str, dt.datetime], ...]:
-        """Documents that are no longer live, and since when. `sweep` looks for strays in the store itself as well."""
-        known = dict(publication.retired)
-        before = {resource_page_name(name, number) for number in publication.listed} if publication.indexed else set()
-        before |= forgotten
-        if sweep:
-            before |= {one for one in self._store.names(f"{name}/") if is_part_name(name, one)}
-        known |= {one: now for one in before if one not in known}
-        return tuple(sorted((one, since) for one, since in known.items() if one not in live))
+    def _retired(self, job: PublicationJob, live: set[str]) -> tuple[tuple[str, dt.datetime], ...]:
+        """Documents that are no longer live, and since when; Refresh.ALL looks for strays in the store, too."""
+        before = set(published_names(job.snapshot, job.publication))
+        if job.refresh is Refresh.ALL:
+            stored = job.context.store.names(f"{job.name}/")
+            before |= {one for one in stored if is_part_name(job.name, one)}
+        return plan.with_retired(job.publication, before, live, job.now)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._context.store.delete(name)
+            self._integrity.etags.pop(name, None)
+
+    def _note(self, job: PublicationJob, publication: PublicationState, results: Iterable[RenderResult]) -> None:
+        """Note in the catalog what is published now."""
+        site, name = job.context.site, job.name
+        job.context.may_write()
+        if rendered := [row for one in results for row in one.rendered]:
+            job.context.catalog.rendered(name, rendered)
+        job.note(
+            msgspec.structs.replace(
+                publication,
+                fingerprint=fingerprint(site, job.settings),
+                base_url=site.base_url,
+                uris=uri_fingerprint(site.base_url, site.resource_prefix(name)),
+            )
+        )
+
+
+def _has_changes(snapshot: SetSnapshot) -> bool:
+    """Whether the open segment has changes: a Change Dump begins with one that has none whose octets were not kept."""
+    return snapshot.segments[-1].last >= snapshot.segments[-1].first
+
+
+def published_names(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+    """The documents of a set that were published, but for its Capability List."""
+    for renderer in RENDERERS:
+        yield from renderer.published(snapshot, publication)

@@ -19,11 +19,17 @@ from headwater.errors import UsageFault
 from headwater.publish.capabilities import (
     CAPABILITIES,
     CAPABILITY_LIST,
+    CHANGE_DUMP,
     CHANGE_LIST,
+    DIGEST,
     NUMBER,
+    PART,
+    RESOURCE_DUMP,
     RESOURCE_LIST,
+    Capability,
     part_name,
 )
+from headwater.spec.extensions import DumpLimits, DumpOffer
 from headwater.spec.writer import Profile
 from headwater.spec.writing.xml_text import escape
 
@@ -31,6 +37,8 @@ SOURCE_DESCRIPTION = ".well-known/resourcesync"
 ROBOTS = "robots.txt"
 DESCRIPTION_PARTS = "sourcedescription/"
 DEFAULT_SET = "files"
+DUMP = "dump"
+"""Below a set: where packages are made on demand."""
 
 RESERVED = frozenset(
     {"api", "admin", "dashboard", "events", "favicon.ico", "health", "hub", "index.html", "ingest", "metrics", "notify"}
@@ -42,9 +50,24 @@ DESCRIPTION_ENTRIES = 20_000
 """So many sets fit into one Source Description: within 50 MB even when each has the longest URLs (RS-LIM-01)."""
 
 _SET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_PLACEHOLDERS = {NUMBER: "[0-9]{5,}", PART: "[0-9]{3,}", DIGEST: "[0-9a-f]{16}"}
+
+
+def _name_pattern(name: str) -> str:
+    pattern = re.escape(name)
+    for placeholder, expression in _PLACEHOLDERS.items():
+        pattern = pattern.replace(re.escape(placeholder), expression)
+    return pattern
+
+
 _PART = re.compile(
     "(?:"
-    + "|".join(re.escape(row.parts.name).replace(re.escape(NUMBER), "[0-9]{5,}") for row in CAPABILITIES if row.parts)
+    + "|".join(
+        _name_pattern(one.name)
+        for row in CAPABILITIES
+        for one in row.documents
+        if any(placeholder in one.name for placeholder in _PLACEHOLDERS)
+    )
     + r")\Z"
 )
 _URL_TEXT = re.compile(r"[!-~]+\Z")
@@ -52,7 +75,7 @@ _UNFIT_IN_URL = re.compile(r"[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
 
 
 class BadSite(UsageFault):
-    """A base URL or a set name that no source can have."""
+    """The base URL or the set name is invalid."""
 
     code: ClassVar[str] = "HW-SITE-01"
     advice: ClassVar[str] = "A base URL looks like https://example.org/sync; a set name like reports-2024."
@@ -66,19 +89,32 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     does not grow old. An open Change List is closed after `segment_seconds` (None: by count and size alone).
     After `rotation_seconds` all pages are rendered anew and the open Change List closed at their `at` (DIT-28, DIT-A1);
     closed ones leave the index when pages have shown them for `retention_seconds` (None: never).
+    With `dump` the octets of all resources are offered in packages, page by page; those of a page are made anew when
+    the share `dump_share` of it has changed, or when anything has and they are `dump_seconds` old.
+    With `change_dump` the octets of all changes are offered in packages of `package_entries` and `package_octets` at
+    most; the one of the open Change List is made anew every `change_dump_seconds`.
     `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
+    `dumps` are the limits of packages made on demand, where the server of the set makes them.
     """
 
     name: str = DEFAULT_SET
     title: str | None = None
     describedby: str | None = None
     resource_base: str | None = None
+    dumps: DumpLimits | None = None
     refresh_changes: int = 5_000
     refresh_seconds: float = 3_600.0
     renew_seconds: float = 7 * 86_400.0
     segment_seconds: float | None = None
     rotation_seconds: float | None = None
     retention_seconds: float | None = None
+    dump: bool = False
+    dump_share: float = 0.05
+    dump_seconds: float = 86_400.0
+    change_dump: bool = False
+    change_dump_seconds: float = 300.0
+    package_entries: int = 10_000
+    package_octets: int = 268_435_456
 
     def __post_init__(self) -> None:
         if not _SET_NAME.match(self.name):
@@ -169,6 +205,13 @@ def capability_list_name(set_name: str) -> str:
     return f"{set_name}/{CAPABILITY_LIST.top.name}"
 
 
+def dump_offer_of(site: Site, settings: SetSettings) -> DumpOffer | None:
+    """Where packages of the set are made on demand; None where they are not."""
+    if settings.dumps is None:
+        return None
+    return DumpOffer(href=site.url(f"{settings.name}/{DUMP}"), limits=settings.dumps)
+
+
 def resource_list_name(set_name: str) -> str:
     """The set's Resource List, or the index of its pages."""
     return f"{set_name}/{RESOURCE_LIST.top.name}"
@@ -194,13 +237,59 @@ def open_change_list_name(set_name: str) -> str:
     return f"{set_name}/{CHANGE_LIST.others[0].name}"
 
 
-def top_names(set_name: str) -> tuple[str, ...]:
-    """The documents that every published set has."""
-    return tuple(f"{set_name}/{row.top.name}" for row in CAPABILITIES)
+def resource_dump_name(set_name: str) -> str:
+    """The set's Resource Dump, or the index of several."""
+    return f"{set_name}/{RESOURCE_DUMP.top.name}"
+
+
+def resource_dump_part_name(set_name: str, number: int) -> str:
+    """One Resource Dump, where there are several."""
+    return f"{set_name}/{part_name(RESOURCE_DUMP, number)}"
+
+
+def resource_package_names(set_name: str, page: int, part: int, sha256: str) -> tuple[str, str]:
+    """A package of resources of a page, and the copy of its manifest, by the SHA-256 of the package."""
+    package, manifest = (
+        one.name.replace(NUMBER, f"{page:05d}").replace(PART, f"{part:03d}").replace(DIGEST, sha256[:16])
+        for one in RESOURCE_DUMP.others
+    )
+    return f"{set_name}/{package}", f"{set_name}/{manifest}"
+
+
+def change_dump_name(set_name: str) -> str:
+    """The set's Change Dump, or the index of several."""
+    return f"{set_name}/{CHANGE_DUMP.top.name}"
+
+
+def change_dump_part_name(set_name: str, number: int) -> str:
+    """One Change Dump, where there are several."""
+    return f"{set_name}/{part_name(CHANGE_DUMP, number)}"
+
+
+def change_package_names(set_name: str, segment: int, sha256: str) -> tuple[str, str]:
+    """A package of changes of a segment, and the copy of its manifest, by the SHA-256 of the package."""
+    package, manifest = (
+        one.name.replace(NUMBER, f"{segment:05d}").replace(DIGEST, sha256[:16]) for one in CHANGE_DUMP.others
+    )
+    return f"{set_name}/{package}", f"{set_name}/{manifest}"
+
+
+def offered(settings: SetSettings, *, with_later: bool = True) -> tuple[Capability, ...]:
+    """The rows of the table of capabilities that a set with these settings has.
+
+    Not `with_later`: as long as what takes a while to be made is not there.
+    """
+    rows = (row for row in CAPABILITIES if row.setting is None or getattr(settings, row.setting))
+    return tuple(row for row in rows if with_later or not row.is_later)
+
+
+def top_names(settings: SetSettings) -> tuple[str, ...]:
+    """The documents that a published set with these settings always has."""
+    return tuple(f"{settings.name}/{row.top.name}" for row in offered(settings, with_later=False))
 
 
 def is_part_name(set_name: str, name: str) -> bool:
-    """Whether `name` is that of a page or a numbered segment of the set: what may be cleaned away as a stray."""
+    """Whether `name` is that of a page, a numbered segment or a package of the set: what may be a stray."""
     return name.startswith(f"{set_name}/") and bool(_PART.match(name.removeprefix(f"{set_name}/")))
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from headwater import notices
-from headwater.catalog.interface import Catalog, SetState, UnknownSet
-from headwater.progress import Listener, Notice
+from headwater.catalog.faults import UnknownSet
+from headwater.catalog.interface import SetState
+from headwater.progress import Notice
 from headwater.publish import plan
+from headwater.publish.context import PublishContext
 from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.publication_state import PublicationState, decode_publication, fingerprint
 from headwater.publish.rendering import documents
@@ -17,38 +18,25 @@ from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,
     SOURCE_DESCRIPTION,
-    Site,
     capability_list_name,
     resource_list_name,
     source_description_name,
     top_names,
 )
-from headwater.publish.store_writer import Store, StoreWriter
+from headwater.publish.store_writer import StoreWriter
 from headwater.spec.writing.xml_text import escape
+from headwater.storage.objects.interface import TEXT, octets_of
 
 
 class SiteDocuments:
     """The documents of a site that are about all its sets. Safe for several threads."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        store: Store,
-        site: Site,
-        clock: Callable[[], dt.datetime],
-        listener: Listener,
-        *,
-        keep_others: bool,
-        may_write: Callable[[], None],
-        integrity: IntegrityCheck,
-    ) -> None:
-        self._catalog = catalog
-        self._store = store
-        self._site = site
-        self._clock = clock
-        self._listener = listener
+    def __init__(self, context: PublishContext, integrity: IntegrityCheck, *, keep_others: bool) -> None:
+        self._context = context
+        self._catalog = context.catalog
+        self._store = context.store
+        self._site = context.site
         self._keep_others = keep_others
-        self._may_write = may_write
         self._integrity = integrity
         self._lock = threading.Lock()
         self._named: frozenset[str] | None = None
@@ -89,15 +77,15 @@ class SiteDocuments:
             descriptions = list(documents.source_descriptions(self._site, published))
             for name, head, entries in descriptions:
                 store_writer.document(name, head, entries)
-            top = self._store.get(SOURCE_DESCRIPTION)
-            if top is not None and plan.is_over(top.modified, self._clock()):  # parts of what was a larger site
+            top = self._store.stat(SOURCE_DESCRIPTION)
+            if top is not None and plan.is_over(top.modified, self._context.clock()):  # parts of what was a larger site
                 store_writer.sweep(DESCRIPTION_PARTS, {name for name, _head, _entries in descriptions})
             if self._owns_robots():
-                store_writer.blocks(ROBOTS, [documents.robots(self._site, published)])
+                store_writer.blocks(ROBOTS, [documents.robots(self._site, published)], kind=TEXT)
             else:
                 lines = documents.robots(self._site, published).decode().splitlines()
                 missing = "; ".join(line for line in lines if line.startswith("Sitemap:"))
-                self._listener(
+                self._context.listener(
                     Notice(notices.FOREIGN_ROBOTS, f"robots.txt is not ours and stays as it is; add to it: {missing}")
                 )
             self._named = frozenset(published)
@@ -116,8 +104,8 @@ class SiteDocuments:
         held = self._store.open(ROBOTS)
         if held is None:
             return True
-        with held[1] as file:
-            return file.readline(200).startswith(documents.ROBOTS_MARK.encode())
+        with held:
+            return held.read(0, 200).startswith(documents.ROBOTS_MARK.encode())
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set may be shown: its documents are there, and the Source Description names it."""
@@ -150,7 +138,7 @@ class SiteDocuments:
         name = state.name
         if decode_publication(state.notes).fingerprint != fingerprint(self._site, self._site.settings(name)):
             return False
-        if not all(self._store.is_sound(one) or self._integrity.is_complete(one) for one in top_names(name)):
+        if not all(self._integrity.is_whole(one) for one in top_names(self._site.settings(name))):
             return False
         self._published.add(name)
         return True
@@ -170,7 +158,8 @@ class SiteDocuments:
     def _is_description_sound(self, name: str) -> bool:
         """Whether what names this set is there; the publications of the others see to theirs."""
         names = {source_description_name(self._site, name), SOURCE_DESCRIPTION}
-        return all(self._store.is_sound(name) for name in names) and self._store.get(ROBOTS) is not None
+        is_named = all(self._store.noted_etag(one) is not None for one in names)
+        return is_named and self._store.stat(ROBOTS) is not None
 
     def _published_names(self) -> tuple[str, ...]:
         """The sets to name; in an order that does not depend on which of them this run is about."""
@@ -189,16 +178,16 @@ class SiteDocuments:
             publication = decode_publication(state.notes)
             if state.name in mine or publication.is_first:
                 continue
-            if self._store.get(capability_list_name(state.name)) is None:
+            if self._store.stat(capability_list_name(state.name)) is None:
                 continue
             if self._is_here(state.name, publication):
                 yield state.name
                 continue
             text = f"the set {state.name!r} was published for another base URL: it is no longer named"
-            self._listener(Notice(notices.OTHER_BASE, text))
+            self._context.listener(Notice(notices.OTHER_BASE, text))
 
     def _store_writer(self) -> StoreWriter:
-        return StoreWriter(self._store, self._site.profile, self._may_write, self._integrity.etags)
+        return StoreWriter(self._store, self._site.profile, self._context.may_write, self._integrity.etags)
 
     def _is_here(self, name: str, publication: PublicationState) -> bool:
         """Whether a set was published at the site's base URL.
@@ -210,8 +199,9 @@ class SiteDocuments:
         held = self._store.open(capability_list_name(name))
         if held is None:
             return False
-        with held[1] as file:
-            return escape(self._site.url(resource_list_name(name))).encode() in file.read()
+        with held:
+            named = escape(self._site.url(resource_list_name(name))).encode()
+            return named in b"".join(octets_of(held, 0, held.octets))
 
     def _is_whole(self) -> bool:
         sets = self._site.sets

@@ -13,7 +13,12 @@ import msgspec
 from headwater.catalog.interface import Catalog, Page, SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshots, times_of
 from headwater.publish.plan import is_stale
-from headwater.publish.publication_state import PublicationState, decode_publication
+from headwater.publish.publication_state import (
+    ChangeDumpState,
+    PublicationState,
+    ResourceDumpState,
+    decode_publication,
+)
 
 
 class OpenSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +28,29 @@ class OpenSegment(msgspec.Struct, frozen=True, kw_only=True):
     changes: int
     octets: int
     from_: dt.datetime = msgspec.field(name="from")
+
+
+class ChangeDumpStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A set's Change Dump: since when it tells of changes, how large it is, how much is not packed yet."""
+
+    from_: dt.datetime = msgspec.field(name="from")
+    packages: int
+    octets: int
+    changes_waiting: int
+    packed_at: dt.datetime | None
+
+
+class ResourceDumpStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A set's Resource Dump: whether it is offered, which moment it shows at least, how large it is."""
+
+    offered: bool
+    at: dt.datetime | None
+    packages: int
+    octets: int
+    pages_waiting: int
+    """Pages without packages: the dump is offered when all have some."""
+    left_out: int
+    """Resources whose octets could not be had when they were packed."""
 
 
 class SourceSetStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +84,10 @@ class SourceSetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """An upper bound of what the entries of all pages take, uncompressed."""
     segments: int
     open_segment: OpenSegment | None
+    resource_dump: ResourceDumpStatus | None
+    """None where the set offers none."""
+    change_dump: ChangeDumpStatus | None
+    """None where the set offers none."""
 
     @property
     def lag_seconds(self) -> float:
@@ -106,6 +138,36 @@ def _status(
         open_segment=None
         if last is None
         else OpenSegment(number=last.number, changes=last.last - last.first + 1, octets=last.weight, from_=last.from_),
+        resource_dump=_resource_dump(publication.resource_dump, pages),
+        change_dump=_change_dump(publication.change_dump, state.last_seq),
+    )
+
+
+def _resource_dump(dump: ResourceDumpState | None, pages: Sequence[Page]) -> ResourceDumpStatus | None:
+    if dump is None:
+        return None
+    packed = {one.number for one in dump.pages}
+    packages = [one for page in dump.pages for one in page.packages]
+    return ResourceDumpStatus(
+        offered=dump.is_offered,
+        at=min((one.at for one in dump.pages), default=None),
+        packages=len(packages),
+        octets=sum(one.octets for one in packages),
+        pages_waiting=sum(1 for page in pages if page.count and page.number not in packed),
+        left_out=sum(one.left_out for one in dump.pages),
+    )
+
+
+def _change_dump(dump: ChangeDumpState | None, last_seq: int) -> ChangeDumpStatus | None:
+    if dump is None:
+        return None
+    packed = dump.packages[-1].last if dump.packages else dump.first - 1
+    return ChangeDumpStatus(
+        from_=dump.from_,
+        packages=len(dump.packages),
+        octets=sum(one.octets for one in dump.packages),
+        changes_waiting=max(0, last_seq - packed),
+        packed_at=dump.packed_at,
     )
 
 

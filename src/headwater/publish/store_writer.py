@@ -6,60 +6,19 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import IO
 
 import msgspec
 
 from headwater.spec.records import Document, Entry
 from headwater.spec.timestamps import from_microseconds, to_microseconds
 from headwater.spec.writer import DocumentWriter, Profile
-
-if TYPE_CHECKING:
-    from headwater.storage.folder_store import StoredDocument
+from headwater.storage.objects.interface import XML, Mark, ObjectKind, ObjectStore, OpenObject, StoredObject, octets_of
 
 ENTRIES_AT_ONCE = 1_000
 """How many entries are turned into octets at a time: enough to be fast, little enough to hold."""
 
 _BLOCK = 1 << 18
-
-
-class Store(Protocol):
-    """What publishing needs of a store (`headwater.storage.folder_store.FolderStore` is one)."""
-
-    def write(self, name: str, chunks: Iterable[bytes], mark: Callable[[], str] | None = None) -> StoredDocument:
-        """Replace a document as a whole, and its mark, which is asked for after the last chunk.
-
-        Nothing is touched when the document says this already.
-        """
-        ...
-
-    def get(self, name: str) -> StoredDocument | None:
-        """What is known of a document, or None."""
-        ...
-
-    def is_sound(self, name: str) -> bool:
-        """Whether the document is there and looks whole, told without reading it."""
-        ...
-
-    def labelled_etag(self, name: str) -> str | None:
-        """The digest of a sound document, told without reading it; None when it is not sound."""
-        ...
-
-    def mark(self, name: str) -> str | None:
-        """The mark with which a document was written; None where it has none, or lost it."""
-        ...
-
-    def open(self, name: str, *, coded: bool = False) -> tuple[StoredDocument, BinaryIO] | None:
-        """The document with a file that goes on giving its octets whatever is published meanwhile."""
-        ...
-
-    def remove(self, name: str) -> None:
-        """Remove a document; no effect when there is none."""
-        ...
-
-    def names(self, prefix: str = "") -> Iterator[str]:
-        """All documents whose names begin with `prefix`."""
-        ...
 
 
 class DocumentMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +73,7 @@ class StoreWriter:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         profile: Profile,
         may_write: Callable[[], None] = lambda: None,
         etags: dict[str, str] | None = None,
@@ -131,7 +90,7 @@ class StoreWriter:
         """The writer of one document in this writer's profile."""
         return DocumentWriter(head, self.profile)
 
-    def document(self, name: str, head: Document, entries: Iterable[Entry]) -> StoredDocument:
+    def document(self, name: str, head: Document, entries: Iterable[Entry]) -> StoredObject:
         """Write a document."""
         times = [one for one in (head.at, head.completed, head.from_, head.until) if one is not None]
         mark = DocumentMark(generation=self.generation, latest=max(times)) if times else None
@@ -141,13 +100,15 @@ class StoreWriter:
         """A whole document as octets, in blocks."""
         return render_document(head, entries, self.profile)
 
-    def blocks(self, name: str, blocks: Iterable[bytes], mark: Callable[[], str] | None = None) -> StoredDocument:
+    def blocks(
+        self, name: str, blocks: Iterable[bytes], mark: Mark | None = None, kind: ObjectKind = XML
+    ) -> StoredObject:
         """Write a document that is octets already; `mark` is asked for after the last of them."""
-        stored = self._store.write(name, self._allowed(blocks), mark)
-        self._etags[name] = stored.etag
-        if stored.written:
+        done = self._store.put(name, self._allowed(blocks), kind, mark)
+        self._etags[name] = done.stored.etag
+        if done.is_new:
             self.written[name] = None
-        return stored
+        return done.stored
 
     def _allowed(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield from blocks
@@ -155,36 +116,36 @@ class StoreWriter:
 
     def says(self, name: str, blocks: Iterable[bytes]) -> bool:
         """Whether the stored document says just this."""
-        held = self._store.open(name)
-        if held is None:
+        document = self._store.open(name)
+        if document is None:
             return False
-        with held[1] as file:
-            return file.read() == b"".join(blocks)
+        with document:
+            return b"".join(octets_of(document, 0, document.octets)) == b"".join(blocks)
 
     def sweep(self, prefix: str, live: set[str]) -> None:
         """Remove the documents whose names begin with `prefix`, but for those that are `live`."""
         for name in set(self._store.names(prefix)) - live:
             self._may_write()
-            self._store.remove(name)
+            self._store.delete(name)
 
     def copy(self, source: str, name: str) -> None:
         """Write under `name` what the document `source` says."""
-        held = self._store.open(source)
-        if held is None:
+        document = self._store.open(source)
+        if document is None:
             raise FileNotFoundError(source)
         mark = self._store.mark(source)
-        with held[1] as file:
-            self.blocks(name, read_range(file, 0, held[0].octets), None if mark is None else lambda: mark)
+        with document:
+            self.blocks(name, octets_of(document, 0, document.octets), None if mark is None else lambda: mark)
 
     @contextmanager
-    def version(self, name: str, etag: str) -> Iterator[tuple[BinaryIO, int] | None]:
-        """The stored document as an open file and its size, while it still is the one with this `etag`; else None."""
-        held = self._store.open(name) if etag else None
-        if held is None:
+    def version(self, name: str, etag: str) -> Iterator[OpenObject | None]:
+        """The stored document, opened, while it still is the one with this `etag`; else None."""
+        document = self._store.open(name) if etag else None
+        if document is None:
             yield None
             return
-        with held[1] as file:
-            yield (file, held[0].octets) if held[0].etag == etag else None
+        with document:
+            yield document if document.stored.etag == etag else None
 
 
 def render_document(head: Document, entries: Iterable[Entry], profile: Profile) -> Iterator[bytes]:
@@ -202,7 +163,7 @@ def render_entries(writer: DocumentWriter, entries: Iterable[Entry]) -> Iterator
         yield writer.entries(batch)
 
 
-def read_range(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+def read_range(file: IO[bytes], start: int, end: int) -> Iterator[bytes]:
     """The octets of `file` from `start` to before `end`, in blocks."""
     file.seek(start)
     while start < end and (block := file.read(min(_BLOCK, end - start))):

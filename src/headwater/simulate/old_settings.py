@@ -33,10 +33,10 @@ Event = Literal["create", "update", "delete"]
 
 
 class BadSettings(UsageFault):
-    """A file of settings of the older simulator that cannot be read, or says what cannot be."""
+    """The settings file of the older simulator cannot be read, or has an invalid value."""
 
     code: ClassVar[str] = "HW-SIM-03"
-    advice: ClassVar[str] = "docs/simulate.md lists the keys that are understood."
+    advice: ClassVar[str] = "docs/simulate.md lists the supported keys."
 
 
 class _Source(msgspec.Struct, frozen=True):

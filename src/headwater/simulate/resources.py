@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import io
 import re
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ from headwater.spec.records import ChangeKind
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-    from typing_extensions import Buffer
 
 STEPS = 64
 _OWN = 64
@@ -166,28 +164,23 @@ def read_version(memo: bytes) -> int:
     return int.from_bytes(memo, "little")
 
 
-class ContentFile(io.RawIOBase):
-    """A content as a file to read and seek in: its octets are made as they are asked for."""
+class OpenSyntheticContent:
+    """A content whose octets are made as they are asked for: always those of its version."""
+
+    is_vouched = True
 
     def __init__(self, resources: SyntheticResources, content: SyntheticContent) -> None:
         self._resources = resources
         self._content = content
-        self._position = 0
+        self.octets = len(content)
 
-    def readable(self) -> bool:
+    def read(self, start: int, octets: int) -> bytes:
+        """Up to so many octets from `start`."""
+        return self._resources.read(self._content, start, start + octets)
+
+    def is_unchanged(self) -> bool:
+        """Always: a version has the octets that it has."""
         return True
 
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._content)}[whence]
-        self._position = max(0, origin + offset)
-        return self._position
-
-    def readinto(self, buffer: Buffer, /) -> int:
-        view = memoryview(buffer).cast("B")
-        block = self._resources.read(self._content, self._position, self._position + len(view))
-        view[: len(block)] = block
-        self._position += len(block)
-        return len(block)
+    def close(self) -> None:
+        """Nothing is held."""

@@ -27,10 +27,10 @@ _SHARES = ("created", "updated", "deleted")
 
 
 class BadSimulation(UsageFault):
-    """Settings of a simulation that cannot be."""
+    """The settings of a simulation are invalid."""
 
     code: ClassVar[str] = "HW-SIM-01"
-    advice: ClassVar[str] = "docs/simulate.md lists what can be set, and what it means."
+    advice: ClassVar[str] = "docs/simulate.md lists the settings and what they mean."
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.sets:
             raise BadSimulation("no set")
         if unknown := next((name for name in self.hashes if name not in HASHLIB), None):
-            raise BadSimulation(f"unknown hash: {unknown!r}", advice=f"Known are {', '.join(HASHLIB)}.")
+            raise BadSimulation(f"unknown hash: {unknown!r}", advice=f"Use one of {', '.join(HASHLIB)}.")
         if not self.suffixes or not all(map(_SUFFIX.match, self.suffixes)):
             raise BadSimulation(f"suffixes {self.suffixes}", advice="Give one or more, of 1 to 8 characters a-z, 0-9.")
 

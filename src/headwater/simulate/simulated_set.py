@@ -24,11 +24,11 @@ BATCH = 10_000
 
 
 class OtherSimulation(UsageFault):
-    """The catalog holds something else than what this simulation would have put there."""
+    """The catalog contains something else than this simulation would have recorded."""
 
     code: ClassVar[str] = "HW-SIM-02"
     advice: ClassVar[str] = (
-        "Give the settings that the simulation was begun with (resources, sets, seed, sizes, hashes, suffixes),"
+        "Give the settings with which the simulation was started (resources, sets, seed, sizes, hashes, suffixes),"
         " or another --state."
     )
 

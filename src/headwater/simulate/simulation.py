@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from io import BufferedReader
 
+from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Catalog
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.simulate.clock import SimulatedClock
-from headwater.simulate.resource_cache import ResourceCache
-from headwater.simulate.resources import ContentFile, Filler, read_version
+from headwater.simulate.resources import Filler, OpenSyntheticContent, read_version
 from headwater.simulate.settings import ChangeSettings, SourceSettings
 from headwater.simulate.simulated_set import BATCH, SimulatedSet
+from headwater.simulate.write_through_cache import WriteThroughCache
 from headwater.source.configured_source import utc_now
-from headwater.source.protocol import ResourceContent
 
 CHANGES = "changes"
 LOADED = "resources"
@@ -41,7 +40,7 @@ class Simulation:
         self._start = course.start or utc_now()
         filler = Filler(world.seed, world.hashes)
         self._feeds = {name: SimulatedSet(catalog, world, name, filler) for name in world.sets}
-        self._lookup = ResourceCache(catalog)
+        self._lookup = WriteThroughCache(catalog)
         self._exhausted = False
         self._origin = 0.0
         self.clock = SimulatedClock(self._start, course.warp, time.monotonic)
@@ -126,18 +125,24 @@ class Simulation:
         return min(max(wait, _LEAST_PAUSE), _LONGEST_PAUSE)
 
     def is_at_hand(self, set_name: str, relative: str) -> bool:
-        """Whether `open` can tell without asking the catalog."""
+        """Whether `find` can tell without asking the catalog."""
         return self._lookup.is_known(set_name, relative)
 
-    def open(self, set_name: str, relative: str) -> ResourceContent | None:
-        """The octets of a resource in the state that the catalog holds; None when it holds none."""
+    def find(self, set_name: str, relative: str) -> RecordedResource | None:
+        """A resource as the catalog holds it; None when it holds none."""
+        number = self._feeds[set_name].resources.number(relative)
+        return None if number is None else self._lookup.find(set_name, relative, number)
+
+    def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
+        """The octets of a resource in the version that was recorded, whatever has become of it since."""
         resources = self._feeds[set_name].resources
-        number = resources.number(relative)
-        held = None if number is None else self._lookup.find(set_name, relative, number)
-        if number is None or held is None:
-            return None
-        content = resources.content(number, read_version(held.memo))
-        return ResourceContent(held.metadata, len(content), BufferedReader(ContentFile(resources, content)))
+        number = resources.number(resource.uri)
+        if number is None:
+            return NoContent(Absence.GONE, "not of this simulation")
+        content = resources.content(number, read_version(resource.memo))
+        if resource.metadata.length not in (None, len(content)):
+            return NoContent(Absence.CHANGED, "not of this simulation")
+        return OpenSyntheticContent(resources, content)
 
 
 def share(total: int, place: int, sets: int) -> int:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
-from headwater.catalog.claims import Claiming
 from headwater.catalog.interface import SetState
+from headwater.catalog.lease import SharedCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Listener, Progress, notices_of, silent
-from headwater.publish.publisher import Publisher, PublishResult
+from headwater.publish.plan import Refresh
+from headwater.publish.publisher import Publisher, PublisherOptions, PublishResult
 from headwater.publish.site import Site
 from headwater.simulate.simulation import Simulation
-from headwater.source.set_health import FailureState
-from headwater.storage.folder_store import FolderStore
+from headwater.source.set_health import FailureState, RetryPauses
+from headwater.storage.objects.folder_store import FolderStore
 
-_LEAST_PAUSE, _MOST_PAUSE = 0.5, 60.0
 _TURN_SECONDS = 1.0
 """So often one more set is published though nothing has changed in it: its pages may be due."""
 _PUBLISHING = 8
@@ -62,7 +62,8 @@ class SimulatedSource:
         self.catalog = simulation.catalog
         self.store = FolderStore(documents, durable=durable)
         heard = listener if len(site.sets) == 1 else notices_of(listener)
-        self.publisher = Publisher(self.catalog, self.store, site, lambda: simulation.clock(), heard)
+        options = PublisherOptions(contents=simulation, spool=documents.parent)
+        self.publisher = Publisher(self.catalog, self.store, site, lambda: simulation.clock(), heard, options)
         self._simulation = simulation
         self._listener = listener
         self._doing = SimulationHealth()
@@ -71,6 +72,7 @@ class SimulatedSource:
         self._left: set[str] = set()
         """Sets with pages that are due."""
         self._turn = 0
+        self._packing: Future[None] | None = None
         self._is_prepared = False
         self._pool = ThreadPoolExecutor(_PUBLISHING, thread_name_prefix="headwater-publish")
         self._stopping = threading.Event()
@@ -100,7 +102,7 @@ class SimulatedSource:
         """Bring all documents up to date. Raises what the publisher raises, and Interrupted."""
         self._is_prepared = True
         names = [one.name for one in self.site.sets]
-        for done, _ in enumerate(self._published(names, pages=True), 1):
+        for done, _ in enumerate(self._published(names, Refresh.DUE), 1):
             self._listener(Progress(PUBLISHED, done, len(names)))
             if stop():
                 raise Interrupted("interrupted")
@@ -117,7 +119,7 @@ class SimulatedSource:
     def stop(self, timeout: float = 10.0) -> bool:
         """End the thread; True when it has ended in time. What was recorded and published is safe either way."""
         self._stopping.set()
-        if isinstance(self.catalog, Claiming):
+        if isinstance(self.catalog, SharedCatalog):
             self.catalog.hurry()
         if self._thread.ident is not None:
             self._thread.join(timeout)
@@ -137,18 +139,17 @@ class SimulatedSource:
 
     def _work(self) -> None:
         self._simulation.begin()
-        pause = _LEAST_PAUSE
+        pauses = RetryPauses()
         while not self._stopping.is_set():
             try:
                 if self._doing.error is not None:
                     self._simulation.resume()
                 self._round()
             except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
-                self._doing.add(fault, self._listener, "the simulation cannot go on")
-                self._stopping.wait(pause)
-                pause = min(2 * pause, _MOST_PAUSE)
+                self._doing.add(fault, self._listener, "the simulation cannot continue")
+                self._stopping.wait(pauses.failed("round"))
                 continue
-            pause = _LEAST_PAUSE
+            pauses.worked("round")
             self._doing.error = self._doing.error_code = None  # `failures` counts all of them
             self._stopping.wait(0.0 if self._left or self._due else self._simulation.pause())
 
@@ -156,10 +157,25 @@ class SimulatedSource:
         changed = self._simulation.advance() if not self._simulation.is_over else []
         self._doing.changes = self._simulation.done
         self._due.update(dict.fromkeys(changed))
-        for name in self._published(list(self._due), pages=False):
+        for name in self._published(list(self._due), Refresh.CHANGES):
             del self._due[name]
-        for _ in self._published({*self._next_in_turn(), *list(self._left)[:_PUBLISHING]}, pages=True):
+        in_turn = self._next_in_turn()
+        for _ in self._published({*in_turn, *list(self._left)[:_PUBLISHING]}, Refresh.DUE):
             pass
+        if in_turn and (self._packing is None or self._packing.done()):
+            packing, self._packing = self._packing, self._pool.submit(self._pack)
+            if packing is not None:
+                packing.result()
+
+    def _pack(self) -> None:
+        """Make the packages that are due, while things go on."""
+        for one in self.site.sets:
+            while one.dump and self.publisher.pack_resources(one.name, stop=self._check):
+                pass
+
+    def _check(self) -> None:
+        if self._stopping.is_set():
+            raise Interrupted("interrupted")
 
     def _next_in_turn(self) -> list[str]:
         turn = int(time.monotonic() / _TURN_SECONDS)
@@ -168,11 +184,13 @@ class SimulatedSource:
         self._turn = turn
         return [self.site.sets[turn % len(self.site.sets)].name]
 
-    def _published(self, names: Iterable[str], *, pages: bool) -> Iterator[str]:
+    def _published(self, names: Iterable[str], refresh: Refresh) -> Iterator[str]:
         """Publish these sets, and yield each that is. Raises the first fault when the others are published."""
 
+        newest = 0 if refresh is Refresh.CHANGES else None
+
         def publish(name: str) -> PublishResult:
-            return self.publisher.publish(name, self._simulation.clock(), pages=pages, newest=None if pages else 0)
+            return self.publisher.publish(name, self._simulation.clock(), refresh, newest=newest)
 
         futures = [self._pool.submit(publish, name) for name in names]
         failed: Exception | None = None

@@ -18,11 +18,15 @@ from msgspec.structs import FieldInfo
 from headwater.catalog.catalog_url import anchored, place_of
 from headwater.errors import UsageFault
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
-from headwater.source.push_config import PushConfig
+from headwater.source.push_config import BadPushConfig, PushConfig
+from headwater.spec.extensions import DumpLimits
 from headwater.spec.writer import Profile
+from headwater.versions.retention import VersionRetention
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
+ON_DEMAND = DumpLimits(resources=50_000, octets=4 << 30, requests=8)
+"""Limits of packages made on demand, unless others are configured; a manifest has 50,000 entries (RS-LIM-05)."""
 
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
@@ -35,14 +39,14 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
 class BadConfiguration(UsageFault):
-    """The configuration file cannot be read, or says what cannot be."""
+    """The configuration file cannot be read, or has an invalid value."""
 
     code: ClassVar[str] = "HW-CFG-01"
     advice: ClassVar[str] = "docs/configuration.md lists every key, its meaning and its default."
 
 
 class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `[[set]]`: a folder that is published as a set of resources, or a set that is fed with announcements."""
+    """One `[[set]]`: a folder that is published as a set of resources, or a push set, whose records are announced."""
 
     name: str = DEFAULT_SET
     title: str | None = None
@@ -60,20 +64,48 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rotation_seconds: Seconds | None = None
     retention_seconds: Seconds | None = None
     resource_base: str | None = None
+    on_demand: bool = True
+    dump: bool = False
+    dump_share: Share = 0.05
+    dump_seconds: Seconds = 86_400.0
+    change_dump: bool = False
+    change_dump_seconds: Annotated[float, msgspec.Meta(ge=10)] = 300.0
+    package_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
+    package_octets: Count = 268_435_456
 
-    def settings(self) -> SetSettings:
-        """What the publisher has to know of the set. Raises BadSite."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key, is_on in (("dump", self.dump), ("change_dump", self.change_dump)):
+            if is_on and self.root is None:
+                raise BadPushConfig(
+                    f"{key} needs the octets of the resources", advice="Give files or resource_root, or leave it out."
+                )
+
+    def settings(self, dumps: DumpLimits | None = None) -> SetSettings:
+        """What the publisher has to know of the set; with `dumps`, it offers packages on demand if it can.
+
+        It can when this server has the octets of its resources at their URLs. Raises BadSite.
+        """
+        has_octets = self.root is not None and self.resource_base is None
         return SetSettings(
             name=self.name,
             title=self.title,
             describedby=self.describedby,
             resource_base=self.resource_base,
+            dumps=dumps if self.on_demand and has_octets else None,
             refresh_changes=self.refresh_changes,
             refresh_seconds=self.refresh_seconds,
             renew_seconds=self.renew_seconds,
             segment_seconds=self.segment_seconds,
             rotation_seconds=self.rotation_seconds,
             retention_seconds=self.retention_seconds,
+            dump=self.dump,
+            dump_share=self.dump_share,
+            dump_seconds=self.dump_seconds,
+            change_dump=self.change_dump,
+            change_dump_seconds=self.change_dump_seconds,
+            package_entries=self.package_entries,
+            package_octets=self.package_octets,
         )
 
 
@@ -94,6 +126,11 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     describedby: str | None = None
     page_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
     segment_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
+    versions_seconds: Annotated[float, msgspec.Meta(ge=0)] = 604_800.0
+    versions_octets: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    on_demand_resources: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = ON_DEMAND.resources
+    on_demand_octets: Count = ON_DEMAND.octets
+    on_demand_requests: Annotated[int, msgspec.Meta(ge=1, le=64)] = ON_DEMAND.requests
 
     def __post_init__(self) -> None:
         if not self.sets:
@@ -102,14 +139,29 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             place_of(self.catalog)
         self.site("http://localhost")  # a wrong name or URL is told when the file is read, not when it is used
 
-    def site(self, base_url: str | None = None) -> Site:
-        """The site at the configured base URL, or else at `base_url`. Raises BadSite."""
+    @property
+    def version_retention(self) -> VersionRetention:
+        """How long versions are kept that nothing needs."""
+        return VersionRetention(seconds=self.versions_seconds, octets=self.versions_octets)
+
+    @property
+    def dump_limits(self) -> DumpLimits:
+        """The limits of packages made on demand."""
+        return DumpLimits(
+            resources=self.on_demand_resources, octets=self.on_demand_octets, requests=self.on_demand_requests
+        )
+
+    def site(self, base_url: str | None = None, *, is_static: bool = False) -> Site:
+        """The site at the configured base URL, or else at `base_url`. Raises BadSite.
+
+        One that `is_static` lies as files with any web server, which makes nothing on demand.
+        """
         base = self.base_url or base_url
         if base is None:
             raise BadConfiguration("no base URL: URIs of resources need one", advice="Set base_url.")
         return Site(
             base_url=base,
-            sets=tuple(one.settings() for one in self.sets),
+            sets=tuple(one.settings(None if is_static else self.dump_limits) for one in self.sets),
             profile=self.profile,
             title=self.title,
             describedby=self.describedby,

@@ -1,7 +1,7 @@
 """A source as its configuration describes it: site, catalog, store, and which paths its sets take.
 
 It is what a source that publishes and one that only serves have in common. State folder: `catalog.sqlite`,
-`documents/`, `lock`.
+`documents/`, `versions/`, `lock`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,28 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 from headwater.catalog import catalog_url
+from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Limits
+from headwater.ingest.content.file_content import ContentRoot, FileContentReader
 from headwater.progress import Listener, silent
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SourceConfig
 from headwater.source.folder.scan_settings import StaticTree, path_filters, scan_settings
 from headwater.source.push.push_sets import PushSets
-from headwater.storage.folder_store import FolderStore
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import ObjectStore
+from headwater.versions.folder_store import FolderVersionStore
+from headwater.versions.interface import VersionStore
+from headwater.versions.keeping import ContentKeeping
 
 CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
+VERSIONS = "versions"
 
 Self = TypeVar("Self", bound="ConfiguredSource")
 
@@ -40,7 +48,7 @@ def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     return catalog_url.open_catalog(place, limits, credentials=credentials, listener=listener)
 
 
-def open_store(config: SourceConfig, tree: StaticTree | None = None) -> FolderStore:
+def open_store(config: SourceConfig, tree: StaticTree | None = None) -> ObjectStore:
     """Where the documents lie.
 
     What a killed process left half-written stays for now: only the leader may sweep it away, because it may be
@@ -59,12 +67,12 @@ class ConfiguredSource:
     """
 
     catalog: Catalog
-    store: FolderStore
+    store: ObjectStore
     push_sets: PushSets
 
     def __init__(self, config: SourceConfig, base_url: str | None, tree: StaticTree | None = None) -> None:
         self.config = config
-        self.site = config.site(base_url)
+        self.site = config.site(base_url, is_static=tree is not None)
         self._state = Path(config.state)
         self._tree = tree
         scanned = [one for one in config.sets if one.feed is None]
@@ -79,6 +87,10 @@ class ConfiguredSource:
         self.catalog = open_catalog(self.config, listener)
         self.push_sets = PushSets(self.config.sets, self.site, self.catalog, self._state, clock)
         self.store = open_store(self.config, self._tree)
+        for one in self.config.sets:
+            if one.change_dump and one.feed is not None:
+                keeping = ContentKeeping(self.versions, self.contents, one.name, listener)
+                self.push_sets.by_set[one.name].keep = keeping.keep
 
     def __enter__(self: Self) -> Self:
         return self
@@ -88,11 +100,36 @@ class ConfiguredSource:
 
     def is_site_published(self) -> bool:
         """Whether there is a Source Description; the publishing process writes it when what it names is there."""
-        return self.store.get(SOURCE_DESCRIPTION) is not None
+        return self.store.stat(SOURCE_DESCRIPTION) is not None
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path; what they no longer take is not served either."""
         return name in self._paths and self._paths[name].takes(relative)
+
+    @cached_property
+    def contents(self) -> ContentReader:
+        """The content of the sets' resources, as far as it lies in files."""
+        return FileContentReader(
+            {
+                one.name: ContentRoot(
+                    prefix=self.site.resource_prefix(one.name),
+                    folder=one.root,
+                    paths=self._paths.get(one.name),
+                    is_scanned=one.feed is None,
+                )
+                for one in self.config.sets
+            }
+        )
+
+    @cached_property
+    def versions(self) -> VersionStore:
+        """The octets of changes, of the sets that offer Change Dumps; nothing is made on disk while none does."""
+        return FolderVersionStore(self._state / VERSIONS)
+
+    @property
+    def dumped(self) -> tuple[str, ...]:
+        """The sets that offer Change Dumps."""
+        return tuple(one.name for one in self.config.sets if one.change_dump)
 
     def close(self) -> None:
         """Give up the files."""

@@ -1,7 +1,7 @@
 """The health report: for a load balancer a status, for a person what the source is doing.
 
 All is well when every set's documents are served, and none has failed for a while to be brought up to date: with a full
-disk all that was published is served, and nothing that happens is told. A fed set without a record waits for its
+disk all that was published is served, and nothing that happens is told. A push set without a record waits for its
 provider, which is no fault of the source.
 """
 

@@ -1,7 +1,7 @@
 """Leader election: one process has the right to publish a source, wherever the others run; they stand by.
 
 Where the catalog is a file, the lock of the state folder is enough. Where processes of several machines share one, the
-right is a claim in the catalog. Whoever has lost it without knowing (paused, cut off) is stopped by `check` before it
+right is a lease in the catalog. Whoever has lost it without knowing (paused, cut off) is stopped by `check` before it
 puts a document in its place.
 """
 
@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
-from headwater.catalog.claims import Claim
+from headwater.catalog.lease import Lease, renewal_seconds
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Listener, Notice, silent
+from headwater.source.set_health import FailureState
 
-RENEW_PART = 3
-"""It is renewed when so many-th of its time has passed."""
 _LOOK_SECONDS = 1.0
 
 
@@ -29,24 +28,25 @@ class NotLeader(StoreFault):
 
 
 class Leadership:
-    """Becomes the leader, renews the claim in a thread, and tells when it is lost. Without a claim we always lead."""
+    """Becomes the leader, renews the lease in a thread, and tells when it is lost. Without a lease we always lead."""
 
-    def __init__(self, claim: Claim | None, listener: Listener = silent) -> None:
-        self._claim = claim
+    def __init__(self, lease: Lease | None, listener: Listener = silent) -> None:
+        self._lease = lease
         self._listener = listener
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._failed = FailureState()
         self.error: HeadwaterError | None = None
 
     @property
     def is_ours(self) -> bool:
         """Whether this process may publish now."""
-        return self._claim is None or self._claim.holds()
+        return self._lease is None or self._lease.holds()
 
     @property
     def holder(self) -> str:
         """Who was the leader when it was last asked for."""
-        return "" if self._claim is None else self._claim.holder
+        return "" if self._lease is None else self._lease.holder
 
     def check(self) -> None:
         """Raises NotLeader."""
@@ -55,19 +55,19 @@ class Leadership:
 
     def take(self) -> None:
         """Become the leader and stay it. Waits for a holder that is gone; raises NotLeader when it lives."""
-        claim = self._claim
-        if claim is None:
+        lease = self._lease
+        if lease is None:
             return
-        until = time.monotonic() + claim.seconds + 2 * _LOOK_SECONDS
-        while not claim.take():
+        until = time.monotonic() + lease.seconds + 2 * _LOOK_SECONDS
+        while not lease.take():
             if time.monotonic() > until:
                 self.check()
-            time.sleep(min(_LOOK_SECONDS, claim.seconds / RENEW_PART))
+            time.sleep(min(_LOOK_SECONDS, renewal_seconds(lease.seconds)))
         self._begin(lambda: None, lambda: None)
 
     def whenever(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
         """Call `begin` each time we have become the leader and `end` when we no longer are, until `stop`."""
-        if self._claim is None:
+        if self._lease is None:
             begin()
         else:
             self._begin(begin, end)
@@ -82,9 +82,9 @@ class Leadership:
 
     def release(self) -> None:
         """Let others lead; what it was for has ended."""
-        if self._claim is not None and self._claim.holds():
+        if self._lease is not None and self._lease.holds():
             try:
-                self._claim.release()
+                self._lease.release()
             except HeadwaterError as fault:  # then it is over when its time is
                 self._listener(Notice(fault.code, fault.what, fault.where))
 
@@ -93,26 +93,39 @@ class Leadership:
         self._thread.start()
 
     def _keep(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        claim = self._claim
-        assert claim is not None
+        lease = self._lease
+        assert lease is not None
         had = False
         while not self._stopping.is_set():
-            has = self._ask(claim)
+            has = self._ask(lease)
             if self._stopping.is_set():
                 return
-            if has != had:
-                (begin if has else end)()
-                had = has
-            pause = claim.seconds / RENEW_PART
+            if has and not had:
+                has = self._has_begun(begin)
+            elif had and not has:
+                end()
+            had = has
+            pause = renewal_seconds(lease.seconds)
             self._stopping.wait(pause if has else min(pause, _LOOK_SECONDS))
 
-    def _ask(self, claim: Claim) -> bool:
+    def _has_begun(self, begin: Callable[[], None]) -> bool:
+        """Begin; when that fails, it is tried again the next time, and others may lead until then."""
         try:
-            claim.take()
+            begin()
+        except Exception as fault:  # noqa: BLE001 - a thread's last frame: without it we would stand by for ever
+            self._failed.add(fault, self._listener, "this process cannot begin to publish, and tries again")
+            self.release()
+            return False
+        self._failed.clear()
+        return True
+
+    def _ask(self, lease: Lease) -> bool:
+        try:
+            lease.take()
         except HeadwaterError as fault:
             if self.error is None:
                 self._listener(Notice(fault.code, fault.what, fault.where))
             self.error = fault
         else:
             self.error = None
-        return claim.holds()
+        return lease.holds()

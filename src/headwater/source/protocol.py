@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
-import msgspec
-
-from headwater.catalog.interface import Metadata
-from headwater.publish.store_writer import Store
+from headwater.catalog.content import ContentReader, RecordedResource
 from headwater.source.health import ObservableSource
+from headwater.storage.objects.interface import ObjectStore
 
 
 class ServableSource(ObservableSource, Protocol):
     """The source behind the face. What may ask the catalog is not called in the event loop."""
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ObjectStore:
         """Where its documents lie."""
         ...
 
@@ -28,21 +26,13 @@ class ServableSource(ObservableSource, Protocol):
         ...
 
 
-class ResourceContent(msgspec.Struct, frozen=True):
-    """The octets of one resource, and what the catalog says of just these."""
-
-    metadata: Metadata
-    octets: int
-    file: BinaryIO
-
-
-class ContentProvider(Protocol):
-    """Whoever has the octets of resources."""
+class ContentProvider(ContentReader, Protocol):
+    """Whoever has the octets of resources that lie in no files, and what the catalog records of them."""
 
     def is_at_hand(self, set_name: str, relative: str) -> bool:
-        """Whether `open` can tell without asking the catalog."""
+        """Whether `find` can tell without asking the catalog."""
         ...
 
-    def open(self, set_name: str, relative: str) -> ResourceContent | None:
-        """A resource in the state that the catalog holds, or a later one than is published; None: there is none."""
+    def find(self, set_name: str, relative: str) -> RecordedResource | None:
+        """A resource as the catalog holds it, or a later state than is published; None: there is none."""
         ...

@@ -33,7 +33,7 @@ FOLDER_KEYS = ("include", "exclude", "hashes", "watch", "rescan_seconds", "max_d
 
 
 class BadPushConfig(UsageFault):
-    """A set that has neither a folder nor a feed, or both, or a setting of the other kind."""
+    """A set has neither `files` nor `feed`, or both, or a setting of the other kind."""
 
     code: ClassVar[str] = "HW-CFG-03"
     advice: ClassVar[str] = 'Give a set `files = "DIR"`, or `feed = "events"` or "dit" and what belongs to it.'
@@ -46,7 +46,7 @@ def _defaults(kind: type[msgspec.Struct]) -> Mapping[str, object]:
 
 
 class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of a `[[set]]` that is fed: where its resources lie, who may announce, which index is followed."""
+    """The keys of a push set's `[[set]]`: where its resources lie, who may announce, which index is followed."""
 
     files: str = ""
     feed: Literal["events", "dit"] | None = None
@@ -62,10 +62,10 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if bool(self.files) == (self.feed is not None):
             raise BadPushConfig("a set has either files or a feed")
-        other, whose = (PUSH_KEYS, "is fed") if self.feed is None else (FOLDER_KEYS, "has a folder")
+        other, whose = (PUSH_KEYS, "push set") if self.feed is None else (FOLDER_KEYS, "set with a folder")
         defaults = _defaults(type(self))
         if wrong := next((one for one in other if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
-            raise BadPushConfig(f"{wrong} belongs to a set that {whose}")
+            raise BadPushConfig(f"{wrong} belongs to a {whose}")
         if self.index is not None and self.feed != "dit":
             raise BadPushConfig('only a set with feed = "dit" follows an index')
 

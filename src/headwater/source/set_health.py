@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from headwater.errors import HeadwaterError
 from headwater.progress import Listener, Notice
+
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 60.0
 
 
 class FailureState(msgspec.Struct, kw_only=True):
@@ -33,6 +38,26 @@ class FailureState(msgspec.Struct, kw_only=True):
         """Nothing fails any more."""
         self.failures = 0
         self.error = self.error_code = None
+
+
+class RetryPauses:
+    """The pauses before what fails is tried again: each twice as long as the last, a minute at most."""
+
+    def __init__(self) -> None:
+        self._failing: dict[str, float] = {}
+
+    def __bool__(self) -> bool:
+        """Whether something fails at present."""
+        return bool(self._failing)
+
+    def failed(self, what: str) -> float:
+        """It has failed; how many seconds to wait before it is tried again."""
+        self._failing[what] = pause = min(2 * self._failing.get(what, FIRST_PAUSE / 2), LONGEST_PAUSE)
+        return pause
+
+    def worked(self, what: str) -> None:
+        """It has gone well."""
+        self._failing.pop(what, None)
 
 
 class SetHealth(FailureState, kw_only=True):
@@ -64,3 +89,33 @@ class SetHealth(FailureState, kw_only=True):
         """Nothing fails any more."""
         self.clear()
         self.failing_since = None
+
+
+class Failures(RetryPauses):
+    """What fails of a set at present: shown by its health until it goes well, told when it is new."""
+
+    def __init__(self, health: SetHealth, clock: Callable[[], dt.datetime], listener: Listener) -> None:
+        super().__init__()
+        self._health = health
+        self._clock = clock
+        self._listener = listener
+
+    def attempt(self, what: str, work: Callable[[], None]) -> float | None:
+        """Do some work; None when it went well, else how many seconds to wait before it is tried again."""
+        try:
+            work()
+        except Exception as fault:  # noqa: BLE001 - what is not shown here is never seen
+            return self.add(what, fault)
+        self.worked(what)
+        return None
+
+    def add(self, what: str, fault: Exception, listener: Listener | None = None) -> float:
+        """It has failed, which this listener is told; how many seconds to wait before it is tried again."""
+        self._health.failed(fault, self._clock(), listener or self._listener)
+        return self.failed(what)
+
+    def worked(self, what: str) -> None:
+        """It goes well; the health is clear when nothing else fails."""
+        super().worked(what)
+        if not self:
+            self._health.recovered()

@@ -11,32 +11,42 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from headwater import notices
 from headwater.catalog import catalog_url
-from headwater.catalog.claims import Claim, Claiming
 from headwater.catalog.interface import Resource, SetState
+from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.dry_run import DryRun, dry_run
-from headwater.progress import Listener, Notice, of_set, silent
-from headwater.publish.publisher import Publisher
+from headwater.progress import Listener, Notice, silent
+from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
+from headwater.publish.change_dumps.change_contents import KeptContents
+from headwater.publish.plan import Refresh
+from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pool import RenderPool
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.configured_source import CATALOG, ConfiguredSource, utc_now
+from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, utc_now
+from headwater.source.dumps.dump_packing import DumpPacking, PackingJob
+from headwater.source.dumps.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
+from headwater.source.events.durable_listener import DurableListener
+from headwater.source.events.publication import Publication, PublicationEvents, PublicationListener
 from headwater.source.folder.pipeline import FolderPipeline, PipelineResult
 from headwater.source.folder.scan_settings import StaticTree
 from headwater.source.leadership import Leadership
-from headwater.source.publication import Publication
+from headwater.source.scheduling.scheduler import Scheduler
+from headwater.source.scheduling.work_queue import WorkQueue
 from headwater.source.set_health import SetHealth
+from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import StateLock
 
 if TYPE_CHECKING:
-    from headwater.source.folder.worker import FolderWorker
-    from headwater.source.push.scheduler import PushScheduler
+    from headwater.source.folder.folder_set import FolderSet
+    from headwater.source.push.push_set import PushSet
 
 _SETTLING_ROUNDS = 3
 _EXAMPLES = 3
@@ -46,7 +56,7 @@ class Source(ConfiguredSource):
     """One source. A context manager: its lock, threads and files are given up with it.
 
     `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
-    into the state folder. `announce` is told what the threads have published. Raises Locked, StateUnusable, the
+    into the state folder. Who listens to `events` is told what becomes visible. Raises Locked, StateUnusable, the
     catalog's and the configuration's errors.
     """
 
@@ -58,28 +68,40 @@ class Source(ConfiguredSource):
         tree: StaticTree | None = None,
         clock: Callable[[], dt.datetime] = utc_now,
         listener: Listener = silent,
-        announce: Callable[[Publication], None] = lambda _one: None,
     ) -> None:
         super().__init__(config, base_url, tree)
-        self._announce = announce
+        self.events = PublicationEvents()
         self._clock = clock
         self._listener = listener
-        self._folder_workers: list[FolderWorker] = []
-        self._scheduler: PushScheduler | None = None
+        self._followed: list[FolderSet | PushSet] = []
+        self._scheduler: Scheduler | None = None
+        self._durable: list[DurableListener] = []
+        self._packing: dict[str, list[DumpPacking]] = {}
         self._lock = StateLock(self._state)
         try:
             self._open(clock, listener)
-            self.leadership = Leadership(self._claim(), listener)
-            self.publisher = Publisher(
-                self.catalog,
-                self.store,
-                self.site,
-                clock,
-                listener,
+            self.leadership = Leadership(self._lease(), listener)
+            options = PublisherOptions(
                 keep_others=tree is not None,
                 may_write=self.leadership.check,
                 render_pool=self._render_pool(),
+                contents=self.contents,
+                change_contents=KeptContents(self.versions, self.catalog, self.contents),
+                spool=self._state,
             )
+            self.publisher = Publisher(self.catalog, self.store, self.site, clock, listener, options)
+            self._context = SourceContext(
+                catalog=self.catalog,
+                publisher=self.publisher,
+                clock=clock,
+                state=self._state,
+                events=self.events,
+                listener=listener,
+                may_record=self.leadership.check,
+                name_published=self._name_published,
+                versions_of=lambda name: self.versions if name in self.dumped else None,
+            )
+            self.events.listen(self._heard)
         except BaseException:
             self._lock.release()
             raise
@@ -109,16 +131,44 @@ class Source(ConfiguredSource):
         """
         self.leadership.take()
         self.store.clean()
-        return [self._work(one) for one in self.config.sets if one.feed is None]
+        self._clean_versions()
+        worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.feed is None]
+        for one in worked:
+            while self.publisher.pack_changes(one.name, at_once=True):
+                pass
+        if self.dumped and is_due(self._state / VERSIONS / COLLECTED):
+            collect_versions(self.catalog, self.versions, self.config.version_retention, self._clock)
+        return worked
+
+    def _packed(self, config: SetConfig, worked: PipelineResult) -> PipelineResult:
+        """Pack the set's resources; where files turn out to be others meanwhile, the folder is scanned again."""
+        name, scans = config.name, 0
+        while True:
+            while self.publisher.pack_resources(name):
+                pass
+            if not self.publisher.awaits_scan(name):
+                return worked
+            if scans < _SETTLING_ROUNDS:
+                scans += 1
+                worked = _together(worked, self._work(config))
+            self.publisher.was_scanned(name)
+
+    def _clean_versions(self) -> None:
+        if self.dumped:
+            self.versions.clean()
+
+    def _heard(self, publication: Publication) -> None:
+        for one in self._packing.get(publication.name, ()):
+            one.news()
 
     def _work(self, config: SetConfig) -> PipelineResult:
         self._tell_left_resources(config.name)
-        worker = self._worker(config, lambda: False, lambda: None)
-        worked = worker.full(force_pages=True)
+        pipeline = FolderPipeline(self._context, config.name, self._folders[config.name])
+        worked = pipeline.full(Refresh.STALE)
         for _round in range(_SETTLING_ROUNDS):
             if not worked.scanned.unsettled:
                 break
-            again = worker.hinted(worked.scanned.unsettled)
+            again = pipeline.hinted(worked.scanned.unsettled)
             worked = _together(worked, again)
         return worked
 
@@ -127,20 +177,6 @@ class Source(ConfiguredSource):
         if tree is not None and tree.mode is None and (left := tree.folder / name / "resources").is_dir():
             text = "what an earlier run placed stays, and is no longer kept current"
             self._listener(Notice(notices.LEFT_RESOURCES, text, str(left)))
-
-    def _worker(self, config: SetConfig, stop: Callable[[], bool], breathe: Callable[[], None]) -> FolderPipeline:
-        return FolderPipeline(
-            self.catalog,
-            self.publisher,
-            config.name,
-            self._folders[config.name],
-            self._clock,
-            state=self._state,
-            listener=of_set(self._listener, config.name),
-            stop=stop,
-            breathe=breathe,
-            may_record=self.leadership.check,
-        )
 
     def survey(self, name: str) -> DryRun:
         """What `run_once` would find to do for a set; nothing is read, recorded or written."""
@@ -154,15 +190,15 @@ class Source(ConfiguredSource):
             yield from rows
             after = rows[-1].uri
 
-    def _render_pool(self) -> RenderPool | None:
+    def _render_pool(self) -> RenderPool:
         """Processes can print what is in a file, at the system's time."""
         place = catalog_url.place_of(self.config.catalog or str(self._state / CATALOG))
-        return RenderPool(place) if isinstance(place, Path) and self._clock is utc_now else None
+        return RenderPool(place if isinstance(place, Path) and self._clock is utc_now else None)
 
-    def _claim(self) -> Claim | None:
-        if not isinstance(self.catalog, Claiming):
+    def _lease(self) -> Lease | None:
+        if not isinstance(self.catalog, SharedCatalog):
             return None
-        return self.catalog.claim(f"publish {self.site.base_url}", f"process {os.getpid()} on {socket.gethostname()}")
+        return self.catalog.lease(f"publish {self.site.base_url}", f"process {os.getpid()} on {socket.gethostname()}")
 
     def start(self) -> None:
         """Follow all sets until `stop` while we lead: each folder in its own threads, push sets in a few for all."""
@@ -172,61 +208,92 @@ class Source(ConfiguredSource):
             self._listener(Notice(notices.NO_TOKEN, text))
         self.leadership.whenever(self._begin, self._end)
 
+    def listen_durably(self, name: str, hear: PublicationListener) -> None:
+        """Tell of all that becomes visible, at least once, also after a restart under this name; before `start`."""
+        durable = DurableListener(name, hear, self.catalog, self._clock, self._listener)
+        self._durable.append(durable)
+        self.events.listen_later(durable)
+
     def _begin(self) -> None:
         self.store.clean()
         self.publisher.begin()
-        self._folder_workers = [self._folder_worker(one) for one in self.config.sets if one.feed is None]
-        self._scheduler = self.push_sets.scheduler(
-            self.publisher, self._listener, self._announce, self._name_the_published
-        )
-        for worker in self._workers:
-            worker.start()
+        self._scheduler = scheduler = Scheduler(WorkQueue(self.push_sets.publishing_threads), self._listener)
+        for durable in self._durable:
+            durable.forget()
+            durable.wake = scheduler.wake
+            scheduler.add(durable)
+        self._clean_versions()
+        self._schedule_dumps(scheduler)
+        self._followed = [*self._schedule_folders(scheduler), *self.push_sets.schedule(self._context, scheduler)]
+        scheduler.start()
 
     def _end(self) -> None:
         text = f"{self.leadership.holder or 'another process'} publishes this source now; this process stands by"
         self._listener(Notice(notices.TURN_LOST, text))
-        self._end_workers(10.0)
+        self._end_work(10.0)
 
-    def _folder_worker(self, config: SetConfig) -> FolderWorker:
+    def _schedule_folders(self, scheduler: Scheduler) -> list[FolderSet]:
         # With it comes the watching, which one round does not need.
-        from headwater.source.folder.worker import FolderWorker
+        from headwater.source.folder.folder_set import FolderSet
 
-        return FolderWorker(
-            lambda stop, breathe: self._worker(config, stop, breathe),
-            config.name,
-            watched=config.watch,
-            # A rotation is due after a full scan: only that knows the folder as it was at one time.
-            rescan_seconds=min(config.rescan_seconds, config.rotation_seconds or config.rescan_seconds),
-            clock=self._clock,
-            listener=of_set(self._listener, config.name),
-            announce=self._announce,
-            after_failure=self._name_the_published,
-        )
+        sets = [
+            FolderSet(self._context, one, self._folders[one.name], scheduler)
+            for one in self.config.sets
+            if one.feed is None
+        ]
+        for one in sets:
+            scheduler.add(one)
+        return sets
 
-    def _name_the_published(self) -> None:
+    def _schedule_dumps(self, scheduler: Scheduler) -> None:
+        self._packing = {}
+        for job in self._packing_jobs():
+            packing = DumpPacking(job, scheduler.stopping, scheduler.wake, self._listener)
+            self._packing.setdefault(job.name, []).append(packing)
+            scheduler.add(packing)
+        if self.dumped:
+            retention = self.config.version_retention
+            scheduler.add(VersionCollection(self.catalog, self.versions, retention, self._clock, self._listener))
+
+    def _packing_jobs(self) -> Iterator[PackingJob]:
+        publisher = self.publisher
+        for one in self.site.sets:
+            if one.dump:
+                pack = partial(_pack, publisher.pack_resources, one.name)
+                renewing = partial(publisher.has_resource_dump, one.name)
+                yield PackingJob(name=one.name, dump=RESOURCE_DUMP.title, pack=pack, is_renewing=renewing)
+            if one.change_dump:
+                pack = partial(_pack, publisher.pack_changes, one.name)
+                pause = one.change_dump_seconds
+                yield PackingJob(name=one.name, dump=CHANGE_DUMP.title, pack=pack, pause_seconds=pause)
+
+    def _name_published(self) -> None:
         """A set that fails does not hide the others: the Source Description names those that are there."""
         with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
             self.publisher.site_documents.name_published()
 
     def stop(self, timeout: float = 10.0) -> bool:
         """End the threads; True when they have ended in time. What was recorded and published is safe either way."""
-        if isinstance(self.catalog, Claiming):
+        if isinstance(self.catalog, SharedCatalog):
             self.catalog.hurry()
         ended = self.leadership.halt(timeout)
-        ended = self._end_workers(timeout) and ended
+        ended = self._end_work(timeout) and ended
         if ended:
             self.leadership.release()
         return ended
 
-    def _end_workers(self, timeout: float) -> bool:
-        for worker in self._workers:
-            worker.stop()
-        ended = [worker.join(timeout) for worker in self._workers]
-        return all(ended)
-
-    @property
-    def _workers(self) -> list[FolderWorker | PushScheduler]:
-        return [*self._folder_workers, *([self._scheduler] if self._scheduler is not None else [])]
+    def _end_work(self, timeout: float) -> bool:
+        if self._scheduler is None:
+            return True
+        self._scheduler.stop()
+        ended = self._scheduler.join(timeout)
+        for one in self.sets_health:
+            one.phase = "stopped"
+        if self.leadership.is_ours:
+            for durable in self._durable:
+                with suppress(HeadwaterError):  # else it is told again
+                    durable.settle()
+        return ended
 
     def close(self) -> None:
         """Stop, and give up the lock and the files."""
@@ -237,13 +304,23 @@ class Source(ConfiguredSource):
     def health(self) -> Mapping[str, object]:
         """How the source is, as plain values: for each set what it does, what it knows, what failed last."""
         turn = "ours" if self.leadership.is_ours else f"standing by: {self.leadership.holder or 'asking for the turn'}"
-        return {"turn": turn, "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
+        told = {"turn": turn, "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
+        listeners = [msgspec.to_builtins(one.health) for one in self._durable]
+        dumps = [msgspec.to_builtins(one.health) for some in self._packing.values() for one in some]
+        return told | ({"listeners": listeners} if listeners else {}) | ({"dumps": dumps} if dumps else {})
 
     @property
     def sets_health(self) -> list[SetHealth]:
         """The same as records."""
-        pushed = self._scheduler.healths if self._scheduler is not None else []
-        return [*(worker.health for worker in self._folder_workers), *pushed]
+        return [one.health for one in self._followed]
+
+
+class _Pack(Protocol):
+    def __call__(self, name: str, *, stop: Callable[[], None]) -> bool: ...
+
+
+def _pack(pack: _Pack, name: str, stop: Callable[[], None]) -> bool:
+    return pack(name, stop=stop)
 
 
 def _together(first: PipelineResult, again: PipelineResult) -> PipelineResult:

@@ -15,7 +15,7 @@ class Locked(StoreFault):
     """Another process works on the same state folder."""
 
     code: ClassVar[str] = "HW-OWN-01"
-    advice: ClassVar[str] = "End the other process, or name another folder with --state."
+    advice: ClassVar[str] = "End the other process, or use another state folder."
 
 
 class StateUnusable(StoreFault):

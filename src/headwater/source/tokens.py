@@ -16,7 +16,7 @@ LONGEST: Final = 1_000
 
 
 class BadToken(UsageFault):
-    """A token that is none, or too short, or cannot be read."""
+    """A token is invalid, too short, or cannot be read."""
 
     code: ClassVar[str] = "HW-CFG-02"
     advice: ClassVar[str] = (

@@ -11,7 +11,7 @@ _END = dt.datetime.max.replace(tzinfo=UTC)
 
 
 class Leniency(Enum):
-    """What had to be forgiven in a time (AMB-06)."""
+    """The deviations of a time from W3C Datetime that are accepted (AMB-06)."""
 
     NO_ZONE = "a time without a zone was taken as UTC"
     ODD_ZONE = "a zone offset without a colon"

@@ -11,7 +11,7 @@ class DocumentFault(SourceFault):
     """A document cannot be read (any further). `line` counts from 1; None where lines mean nothing."""
 
     code = "HW-DOC-01"
-    advice = "The source must mend this document; nothing was taken from it beyond what was read before the fault."
+    advice = "The source's operator must fix this document; only what was read before the fault was used."
     rule_id: ClassVar[str] = "RS-DOC-01"
 
     def __init__(self, what: str, *, where: str | None = None, line: int | None = None, rule: str | None = None):
@@ -25,7 +25,7 @@ class DocumentFault(SourceFault):
 
 
 class NotXml(DocumentFault):
-    """Not well-formed XML, or in an encoding that nobody can read."""
+    """Not well-formed XML, or in an unknown encoding."""
 
     code = "HW-DOC-02"
     rule_id = "AMB-10"
@@ -33,17 +33,17 @@ class NotXml(DocumentFault):
 
 
 class EmptyDocument(NotXml):
-    """Not a single octet, or nothing but white space."""
+    """The document is empty, or has nothing but white space."""
 
     code = "HW-DOC-03"
     advice = "The source serves an empty document; try again later, or tell its operator."
 
 
 class Truncated(NotXml):
-    """The document, or its compressed form, ends before its end."""
+    """The document, or its compressed form, is truncated."""
 
     code = "HW-DOC-04"
-    advice = "The document was cut off: fetch it again; if it stays so, its operator must publish it anew."
+    advice = "The document was cut off: fetch it again; if the fault stays, its operator must publish it again."
 
 
 class BadCompression(NotXml):
@@ -51,7 +51,7 @@ class BadCompression(NotXml):
 
     code = "HW-DOC-05"
     rule_id = "AMB-14"
-    advice = "The compressed form is damaged: fetch it again; if it stays so, its operator must publish it anew."
+    advice = "The compressed form is damaged: fetch it again; if the fault stays, its operator must publish it again."
 
 
 class DtdRefused(DocumentFault):
@@ -66,7 +66,7 @@ class NotSitemap(DocumentFault):
     """A web page, or XML whose root is neither `urlset` nor `sitemapindex` in the Sitemap namespace (RS-DOC-01)."""
 
     code = "HW-DOC-07"
-    advice = "Check the address: what lies there is not a ResourceSync document or Sitemap."
+    advice = "Check the address: there is no ResourceSync document or Sitemap."
 
 
 class LimitExceeded(DocumentFault):

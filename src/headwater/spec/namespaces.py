@@ -7,6 +7,11 @@ from typing import Final
 SITEMAP: Final = "http://www.sitemaps.org/schemas/sitemap/0.9"
 RS: Final = "http://www.openarchives.org/rs/terms/"
 XML: Final = "http://www.w3.org/XML/1998/namespace"
+HEADWATER: Final = "urn:uuid:5409b1f3-7628-44aa-9add-d44fd627bfb7"
+"""What Headwater adds to ResourceSync documents (docs/extensions.md). A name only: nothing is to be fetched there."""
+
+DUMP: Final = f"{HEADWATER}#dump"
+"""The relation of the address that makes packages on demand: an absolute URI, as RS-LN-01 asks of one of our own."""
 
 PATCH: Final = "http://www.openarchives.org/rs/terms/patch"
 """The relation of a change description (RS-REL-04); the only one of the standard that is a URI."""

@@ -32,14 +32,14 @@ _WIDEST_SPAN: Final = 1 << 16
 
 
 class Reader:
-    """One document, push-fed: `feed` octets as they come, `close` at the end.
+    """A push parser for one document: `feed` octets as they come, `close` at the end.
 
-    Entries come out in document order and are not kept. A fault ends the reading: `feed` first hands out the entries
-    that were complete before it, the next call of `feed` or `close` raises it. `base_uri` is the document's own final
-    URI, against which relative ones are resolved (AMB-07). gzip is recognised by itself (AMB-14).
+    Entries come out in document order and are not kept. A fault ends the reading: `feed` first returns the entries that
+    were complete before it, the next call of `feed` or `close` raises it. `base_uri` is the document's own final URI,
+    against which relative ones are resolved (AMB-07). gzip is recognised (AMB-14).
     """
 
-    def __init__(self, base_uri: str | None = None, limits: ReadLimits | None = None, *, quick: bool = True) -> None:
+    def __init__(self, base_uri: str | None = None, limits: ReadLimits | None = None) -> None:
         self._limits = limits or ReadLimits()
         self._warnings = ReaderWarnings()
         self._where = base_uri
@@ -47,7 +47,7 @@ class Reader:
         self._inflater = Inflater(self._limits)
         self._tokens = XmlParser(self._builder, self._limits)
         self._fast_entries = fast_entries.FastEntries(self._builder)
-        self._quick = quick and fast_entries.applicable(self._limits)
+        self._is_fast = fast_entries.IS_ON and fast_entries.applicable(self._limits)
         self._bound = False
         self._recoder: Recoder | None = None
         self._sniffed = False
@@ -84,7 +84,7 @@ class Reader:
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
-        """What had to be forgiven so far."""
+        """Faults that the reader could read past, so far."""
         return self._warnings.all()
 
     @property
@@ -144,9 +144,9 @@ class Reader:
         before, self._octets = self._octets, self._octets + len(block)
         if self._octets > DOCUMENT_OCTETS >= before:
             self._warnings.warn("RS-LIM-02", f"more than {DOCUMENT_OCTETS:,} octets in one document")
-        entries = self._builder.entry_count + self._builder.skipped_count
+        found = self._builder.found_count
         self._read(block)
-        fruitful = self._builder.entry_count + self._builder.skipped_count > entries
+        fruitful = self._builder.found_count > found
         self._barren = 0 if fruitful else self._barren + len(block)
         if self._barren > self._limits.barren_octets:
             raise LimitExceeded(f"more than {self._limits.barren_octets:,} octets without an entry")
@@ -169,7 +169,7 @@ class Reader:
         if encoding is None:
             self._give(head)
         else:
-            self._quick = False
+            self._is_fast = False
             self._recoder = Recoder(encoding)
             self._tokens.override("utf-8")
             self._give(self._recoder.push(head))
@@ -182,9 +182,9 @@ class Reader:
         data = data[start:]
         if not data:
             return
-        if self._quick and not self._bound:
+        if self._is_fast and not self._bound:
             self._bind()
-        if self._quick:
+        if self._is_fast:
             self._past_the_parser(data)
         else:
             self._tokens.feed(data)
@@ -193,7 +193,7 @@ class Reader:
         self._bound = True
         prefixes = self._tokens.usual_prefixes()
         if prefixes is None:
-            self._quick = False
+            self._is_fast = False
         else:
             self._fast_entries.bind(prefixes)
 
@@ -259,7 +259,7 @@ class Reading:
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
-        """What had to be forgiven so far."""
+        """Faults that the reader could read past, so far."""
         return self.reader.warnings
 
 

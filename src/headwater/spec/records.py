@@ -95,10 +95,40 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
         return next((link for link in self.links if link.rel == rel), None)
 
 
+class AbsenceReason(Enum):
+    """Why a package that was made on demand does not hold a resource that was asked for (docs/extensions.md)."""
+
+    GONE = "gone"
+    """There is no such resource any more."""
+    CHANGED = "changed"
+    """It is in another state than the recorded one; a later list tells."""
+    ELSEWHERE = "elsewhere"
+    """Another server answers its address."""
+    UNREADABLE = "unreadable"
+    """It cannot be read at present."""
+    DELETED = "deleted"
+    """It was deleted since the moment that was asked for."""
+    UNKNOWN = "unknown"
+    """The set does not hold it."""
+    LIMIT = "limit"
+    """There was no room for it within the limits."""
+
+
+class AbsentResource(msgspec.Struct, frozen=True, gc=False):
+    """One `absent` of a manifest: a resource that was asked for and is not in the package.
+
+    `reason` None: one that the reader does not know.
+    """
+
+    uri: str
+    reason: AbsenceReason | None = None
+
+
 class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The head of a document: its kind, its root `rs:md` and `rs:ln`.
 
     `capability` is the attribute as written (None for a plain Sitemap, AMB-02); `kind` is what we take it for.
+    `absent` are what a manifest of ours names as not in the package, known when the document has been read to its end.
     """
 
     kind: Kind
@@ -109,6 +139,7 @@ class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     until: dt.datetime | None = None
     links: tuple[Link, ...] = ()
     extra: Extra = ()
+    absent: tuple[AbsentResource, ...] = ()
 
     def link(self, rel: str) -> Link | None:
         """The first root link with relation `rel` (AMB-43)."""

@@ -25,7 +25,7 @@ _BLOCK: Final = 512  # entries; about 150 KiB
 
 
 class Profile(Enum):
-    """Which versions' readers a source writes for (AMB-19)."""
+    """The versions of ResourceSync whose readers a source writes for (AMB-19)."""
 
     V11 = "1.1"
     BOTH = "both"
@@ -35,7 +35,7 @@ class Profile(Enum):
 class DocumentWriter:
     """One document: `head`, then `entries` as often as needed, then `tail`.
 
-    Raises WriteRefused (with the rule) for what a conforming document cannot say, as soon as it is seen.
+    Raises WriteRefused (with the rule) for what a conforming document cannot have, as soon as it is found.
     """
 
     def __init__(self, document: Document, profile: Profile = Profile.V11) -> None:

@@ -1,4 +1,4 @@
-"""Requests to an OpenSearch or Elasticsearch cluster: ready bytes there, text back, patience in between.
+"""Requests to an OpenSearch or Elasticsearch cluster: ready octets there, text back, patience in between.
 
 The one place that imports the client library. Every request that goes through here may be sent twice: the callers make
 them so (compare-and-set with a stamp, external versions), because an answer can be lost after the work was done.

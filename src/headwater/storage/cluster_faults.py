@@ -23,21 +23,21 @@ class ClusterFault(StoreFault):
 
 
 class ClusterUnreachable(ClusterFault):
-    """No node answered for as long as we wait, or none could do what was asked."""
+    """No node answered in time, or none could do what was requested."""
 
     code: ClassVar[str] = "HW-CLU-02"
-    advice: ClassVar[str] = "Look after the cluster's nodes; nothing is lost: run the same command again."
+    advice: ClassVar[str] = "Check the cluster's nodes; nothing is lost: run the same command again."
 
 
 class ClusterBusy(ClusterFault):
-    """The cluster went on refusing requests because its queues or its memory were full."""
+    """The cluster kept refusing requests because its queues or its memory were full."""
 
     code: ClassVar[str] = "HW-CLU-03"
     advice: ClassVar[str] = "Give the cluster time, memory or nodes, then run the same command again: nothing is lost."
 
 
 class ClusterReadOnly(ClusterFault):
-    """Somebody, or the cluster itself for want of disk space, has made an index read-only."""
+    """An index is read-only: an operator set this, or the cluster itself because it lacks disk space."""
 
     code: ClassVar[str] = "HW-CLU-04"
     advice: ClassVar[str] = (
@@ -47,7 +47,7 @@ class ClusterReadOnly(ClusterFault):
 
 
 class ClusterRefused(ClusterFault):
-    """The cluster does not know us, or we may not do this."""
+    """The cluster does not accept the credentials, or they lack a privilege."""
 
     code: ClassVar[str] = "HW-CLU-05"
     advice: ClassVar[str] = (
@@ -58,7 +58,7 @@ class ClusterRefused(ClusterFault):
 
 
 class ClusterDamaged(ClusterFault):
-    """Something that was committed is not there: an index was removed, restored or changed by another program."""
+    """Committed data is missing: another program has removed, restored or changed an index."""
 
     code: ClassVar[str] = "HW-CLU-06"
     advice: ClassVar[str] = "Restore all indices of the prefix from one snapshot; let no other program write to them."
@@ -72,7 +72,7 @@ class ClientMissing(UsageFault):
 
 
 class ClusterUnsafe(ClusterFault):
-    """No safe connection: a certificate that is not to be trusted, or only one side talks TLS. No patience helps."""
+    """No secure connection: the certificate is not trusted, or only one side uses TLS. No patience helps."""
 
     code: ClassVar[str] = "HW-CLU-08"
     advice: ClassVar[str] = "Name the file of the authority that signed the cluster's certificate: ?tls=true&ca=FILE."

@@ -58,6 +58,9 @@ _FAULTS: tuple[tuple[type[apsw.Error], type[DatabaseFault], str], ...] = (
 
 _IDLE_READERS = 8
 _RETRY_SECONDS = 0.05
+_COPY_SECONDS = 30.0
+_FILE_COPIES = 10
+"""So often the files of a database that nobody has open are copied anew when they were changed meanwhile."""
 
 
 class Transaction:
@@ -373,6 +376,56 @@ class Database:
         self._writer, self._writer_durability = self._connect(), self._durability
 
 
+def copy_database(original: Path, copy: Path) -> None:
+    """Write one committed state of a database to the new file `copy`, whatever is written and checkpointed meanwhile.
+
+    Nothing is made or changed beside the original. Raises DatabaseFaults, and OSError where it cannot be read.
+    """
+    shared = Path(f"{original}-shm")
+    for _ in range(_FILE_COPIES):
+        if shared.exists():
+            break
+        before = _file_states(original)  # nobody has it open; to read it by SQLite would make what is shared, and a log
+        _copy_files(original, copy)
+        if not shared.exists() and _file_states(original) == before:
+            return  # else somebody has opened it meanwhile, and perhaps closed it again
+    try:
+        copy.unlink(missing_ok=True)
+        with (
+            contextlib.closing(apsw.Connection(str(original), flags=apsw.SQLITE_OPEN_READONLY)) as source,
+            contextlib.closing(apsw.Connection(str(copy))) as target,
+        ):
+            source.set_busy_handler(BusyWait(_COPY_SECONDS))
+            with target.backup("main", source, "main") as backup:
+                backup.step()
+    except (apsw.CantOpenError, apsw.ReadOnlyError):  # another user's, of a run that was killed
+        _copy_files(original, copy)
+    except apsw.Error as cause:
+        raise fault_of(cause, original) from cause
+
+
+def _copy_files(original: Path, copy: Path) -> None:
+    from shutil import copyfile  # with every archive format it knows: the start of each run would pay for it
+
+    for suffix in ("", "-wal"):
+        Path(f"{copy}{suffix}").unlink(missing_ok=True)
+        if (file := Path(f"{original}{suffix}")).is_file():
+            with contextlib.suppress(FileNotFoundError):  # a log that was removed just now
+                copyfile(file, f"{copy}{suffix}")
+
+
+def _file_states(database: Path) -> list[tuple[int, int, int] | None]:
+    """What of the states of a database's files tells whether they have changed; None: there is no such file."""
+    found: list[tuple[int, int, int] | None] = []
+    for suffix in ("", "-wal"):
+        try:
+            state = os.stat(f"{database}{suffix}")
+            found.append((state.st_ino, state.st_size, state.st_mtime_ns))
+        except FileNotFoundError:
+            found.append(None)
+    return found
+
+
 def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
     """The fault that says who must act; an unknown one is our own bug and says so."""
     if isinstance(cause, apsw.IOError) and disk_is_full(path):
@@ -381,7 +434,7 @@ def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
         return DatabaseReadOnly(f"the database is read-only: {cause}", where=str(path))
     for kind, fault, what in _FAULTS:
         if isinstance(cause, kind):
-            return fault(f"{what}: {cause}", where=str(path))
+            return fault(what if what.endswith(str(cause)) else f"{what}: {cause}", where=str(path))
     return DatabaseFault(f"{type(cause).__name__}: {cause}", where=str(path))
 
 

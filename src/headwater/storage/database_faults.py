@@ -22,14 +22,14 @@ class DatabaseFull(DatabaseFault):
 
 
 class DatabaseReadOnly(DatabaseFault):
-    """The file, its folder or its file system does not let us write."""
+    """The file, its folder or its file system is not writable."""
 
     code: ClassVar[str] = "HW-DB-03"
     advice: ClassVar[str] = "Give this user write permission on the file and on its folder."
 
 
 class DatabaseLocked(DatabaseFault):
-    """Another process kept the file locked for longer than we wait."""
+    """Another process kept the file locked for too long."""
 
     code: ClassVar[str] = "HW-DB-04"
     advice: ClassVar[str] = (
@@ -41,7 +41,7 @@ class DatabaseCorrupt(DatabaseFault):
     """The file's content contradicts itself."""
 
     code: ClassVar[str] = "HW-DB-05"
-    advice: ClassVar[str] = "Put the file aside and bring back a backup, or let it be built anew; check the disk."
+    advice: ClassVar[str] = "Move the file away and restore a backup, or let Headwater create it again; check the disk."
 
 
 class NotADatabase(DatabaseFault):
@@ -63,7 +63,7 @@ class DatabaseIOFault(DatabaseFault):
 
     code: ClassVar[str] = "HW-DB-08"
     advice: ClassVar[str] = (
-        "Check the disk. The file must lie on a local file system: network shares cannot lock safely."
+        "Check the disk. The file must be on a local file system: network shares cannot lock safely."
     )
 
 
@@ -75,7 +75,7 @@ class SchemaTooNew(DatabaseFault):
 
 
 class DatabaseClosed(DatabaseFault):
-    """The database was closed while somebody still read from it."""
+    """The database was closed while it was still being read."""
 
     code: ClassVar[str] = "HW-DB-10"
     advice: ClassVar[str] = "Nothing is lost: run the same command again."

@@ -1,4 +1,4 @@
-"""Writes one gzip member as a stream: the same bytes for the same content, with a label that a reader can check first.
+"""Writes one gzip member as a stream: the same octets for the same content, with a label that a reader can check first.
 
 The label (the gzip header's FCOMMENT, RFC 1952 2.3.1) carries the digest of the uncompressed document, so that whoever
 serves the compressed form can tell that it belongs to the document beside it without inflating it.
@@ -8,31 +8,15 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
-try:
-    from isal import isal_zlib as engine
-except ImportError:  # pragma: no cover - there are wheels for every platform that we test on
-    import zlib as engine  # type: ignore[no-redef]
+from headwater.deflate import BLOCK, SMALL_LEVEL, crc32, raw_deflater
 
 MAGIC = b"\x1f\x8b\x08"
 _FCOMMENT = 0x10
 _UNKNOWN_SYSTEM = 0xFF
-_BLOCK = 1 << 18
 LABEL_OCTETS = 200
 """No label is longer; a header longer than this is not ours."""
-
-
-class _Deflater(Protocol):
-    def compress(self, data: bytes, /) -> bytes: ...
-    def flush(self) -> bytes: ...
-
-
-def _deflater() -> _Deflater:
-    """Raw deflate; isal's level 2 is 8 to 10 times as fast on lists as zlib's 6, at 0.97 of its size."""
-    level = 6 if engine.__name__ == "zlib" else 2
-    deflater: _Deflater = engine.compressobj(level, engine.DEFLATED, -15)
-    return deflater
 
 
 def header(label: str) -> bytes:
@@ -72,21 +56,21 @@ class GzipCompressor:
     """
 
     def __init__(self) -> None:
-        self._deflater = _deflater()
+        self._deflater = raw_deflater(SMALL_LEVEL)
         self._crc = 0
         self._octets = 0
         self._waiting = bytearray()
 
     def add(self, chunk: bytes) -> bytes:
         """Take one chunk in; returns what is ready of the body."""
-        self._crc = engine.crc32(chunk, self._crc)
+        self._crc = crc32(chunk, self._crc)
         self._octets += len(chunk)
         self._waiting += chunk
-        if len(self._waiting) < _BLOCK:
+        if len(self._waiting) < BLOCK:
             return b""
-        whole = len(self._waiting) - len(self._waiting) % _BLOCK
+        whole = len(self._waiting) - len(self._waiting) % BLOCK
         with memoryview(self._waiting) as view:
-            blocks = [bytes(view[start : start + _BLOCK]) for start in range(0, whole, _BLOCK)]
+            blocks = [bytes(view[start : start + BLOCK]) for start in range(0, whole, BLOCK)]
         del self._waiting[:whole]
         return b"".join(map(self._deflater.compress, blocks))
 

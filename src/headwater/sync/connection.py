@@ -66,7 +66,7 @@ def credentials_of(url: str, options: SyncOptions) -> SignInCredentials | None:
     if not own and options.netrc:
         authorization = _of_netrc(comparable_host(urlsplit(url).hostname or ""))
     if options.key is not None and options.cert is None:
-        raise UsageFault("a key goes with a certificate", where=options.key)
+        raise UsageFault("a key needs a certificate", where=options.key)
     for path in (options.cert, options.key):
         if path is not None and not os.access(path, os.R_OK):
             raise UsageFault("the client certificate or its key cannot be read", where=path)
@@ -92,7 +92,7 @@ def checked_proxy(proxy: str | None) -> str | None:
 def _authorization(options: SyncOptions) -> str | None:
     if options.user is None:
         if options.password is not None:
-            raise UsageFault("a password goes with a user")
+            raise UsageFault("a password needs a user name")
         if options.authorization is not None:
             _check_value("Authorization", options.authorization)
         return options.authorization
@@ -112,7 +112,7 @@ def _check_header(name: str, value: str) -> None:
     if not FIELD_NAME.match(name):
         raise UsageFault("a header is `Name: value`, and its name has letters, digits and hyphens")
     if name.lower() in _OURS:
-        raise UsageFault(f"the header {name} is one that transfers live by, and is not set by hand")
+        raise UsageFault(f"the header {name} cannot be set: Headwater sets it for each request")
     _check_value(name, value)
 
 
@@ -141,7 +141,7 @@ def _of_netrc(name: str) -> str | None:
             text = file.read(1 << 20)
         if name in text.lower():
             raise UsageFault(
-                "the netrc file cannot be understood", where=path, advice="Correct the file, or give --user."
+                "the netrc file cannot be parsed", where=path, advice="Correct the file, or give --user."
             ) from cause
         return None
     for machine, (login, _, password) in found.items():

@@ -55,7 +55,7 @@ class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How one set stands. `position` is a time of the source; ages are in seconds, by the local clock.
 
     `sound_at`: when a run last brought it up to date without any fault; `unsound_since`: since when runs do not.
-    `newer_than_listed`: how many files no list has confirmed (5.3).
+    `newer_than_listed`: how many files no list has confirmed (DST-5.3).
     `refusals` says what of the lists is refused, or cannot be read, and why; `refused` is how many that are.
     `last`: the report of the last run, `exit_status`: what a run would end with as things stand.
     """
@@ -96,10 +96,10 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a copy stands; what `headwater status --json` writes.
+    """The state of a copy; what `headwater status --json` writes.
 
-    `running`: whether a run is at work now, None where that cannot be told. `partial_files` are what interrupted
-    transfers have left to go on with, or those under way.
+    `running`: whether a run is at work now, None if unknown. `partial_files` are the parts of interrupted transfers
+    that can be resumed, and those in progress.
     """
 
     source: str | None
@@ -125,10 +125,10 @@ def copy_status(
     max_age: float | None = None,
     now: Callable[[], dt.datetime] = utcnow,
 ) -> CopyStatus:
-    """How the copy in `destination` stands, or only these of its sets; changes nothing, also while a run is at work.
+    """The state of the copy in `destination`, or only of these sets; changes nothing, also while a run is at work.
 
-    With `max_age`, the exit status is FINDINGS where all is well but for a set that was not looked at without fault
-    for longer than so many seconds.
+    With `max_age`, the exit status is FINDINGS when all is well but some set had no run without fault for longer than
+    so many seconds.
 
     Raises NoCopy, UnknownSetName, and StoreFault where the state cannot be read.
     """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 
 import msgspec
 
 from headwater.errors import Exit, SourceFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.datetimes import format_datetime
+from headwater.spec.extensions import DumpLimits
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
 from headwater.sync.connection import starting_uri
@@ -19,13 +19,13 @@ from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
-from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Offer
+from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
 
 _MOST_PARTS = 100_000
 
 
 class ExploreWarning(msgspec.Struct, frozen=True):
-    """One kind of lapse of a document."""
+    """A warning about a document: the rule, and how often it was broken."""
 
     rule: str
     message: str
@@ -43,6 +43,15 @@ class ExploreNode(msgspec.Struct, kw_only=True, omit_defaults=True):
     entries: int | None = None
     octets: int | None = None
     resource_octets: int | None = None
+    package_octets: int | None = None
+    """Of a dump: the listed lengths of its packages together."""
+
+    contents: str | None = None
+    """Of a package: where a copy of its manifest is."""
+
+    limits: DumpLimits | None = None
+    """Of packages on demand: how much may be asked for."""
+
     at: str | None = None
     completed: str | None = None
     from_: str | None = msgspec.field(default=None, name="from")
@@ -71,12 +80,12 @@ def explore(
     most: int = 100,
     listener: Listener = silent,
     transport: Transport | None = None,
-    now: Callable[[], dt.datetime] = utcnow,
 ) -> ExploreReport:
-    """Walk what the source behind `url` offers, downwards: of sets the first `most`, of an index the first `parts`.
+    """Walk what the source behind `url` offers, downwards.
 
-    Reads documents as streams, never resources. Raises SourceFault when there is no ResourceSync, and UsageFault when a
-    set that is wanted is not there.
+    Opened are of sets the first `most`, of an index the first `parts`; of a dump as many packages are shown. Reads
+    documents as streams, never resources. Raises SourceFault when there is no ResourceSync, and UsageFault when a set
+    that is wanted is not there.
     """
     options = options or SyncOptions()
     url = starting_uri(url)
@@ -87,7 +96,7 @@ def explore(
             listener(event)
 
     with open_transport(url, options, transport) as wire:
-        documents = Documents(wire, listen, now=now)
+        documents = Documents(wire, listen, now=utcnow)
         wanted = SetSelection(options.sets)
         found = Discovery(documents, sitemap=True, wanted=wanted, most=MOST_SETS if options.sets else most).find(url)
         offers = _wanted(found, options.sets)
@@ -121,7 +130,8 @@ def _wanted(found: DiscoveredSets, sets: tuple[str, ...]) -> list[Offer]:
     return [offer for offer in found.offers if offer.name in sets or offer.identity in sets]
 
 
-_ORDER = {RESOURCE_LIST: 0, CHANGE_LIST: 1}
+_DUMPS = (Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP)
+_ORDER = {RESOURCE_LIST: 0, CHANGE_LIST: 1, RESOURCE_DUMP: 2, CHANGE_DUMP: 3}
 """Which capabilities come first."""
 
 
@@ -137,6 +147,8 @@ class _Walk:
         if offer.capability_list is not None:
             node = self.document(offer.capability_list, "Capability List")
             node.children = [self.capability(name, uri) for name, uri in capabilities if uri]
+            if (made := offer.on_demand) is not None:
+                node.children.append(ExploreNode(uri=made.href, title="packages on demand", limits=made.limits))
         else:
             node = self.capability(*capabilities[0])
         node.name = offer.name
@@ -163,6 +175,9 @@ class _Walk:
         if open_parts and RULES[answer.document.kind].root is Root.SITEMAPINDEX:
             node.children = [self.document(part, title) for part in tally.parts]
             node.left_out = max(tally.count - len(tally.parts), 0)
+        elif open_parts and answer.document.kind in _DUMPS:
+            node.children = [_package(entry) for entry in tally.entries]
+            node.left_out = max(tally.count - len(tally.entries), 0)
         return node
 
     def _failed(self, uri: str, title: str, what: str) -> ExploreNode:
@@ -181,9 +196,12 @@ class _Tally:
         self.count = 0
         self.octets: int | None = None
         self.parts: list[str] = []
+        self.entries: list[Entry] = []
 
-    def take(self, _document: Document, entries: list[Entry]) -> None:
+    def take(self, document: Document, entries: list[Entry]) -> None:
         self.count += len(entries)
+        if document.kind in _DUMPS:
+            self.entries += entries[: max(0, self._most - len(self.entries))]
         if len(self.parts) < self._most:
             self.parts += [entry.loc for entry in entries[: self._most - len(self.parts)]]
         for entry in entries:
@@ -201,11 +219,27 @@ def _node(uri: str, answer: DocumentRead, tally: _Tally) -> ExploreNode:
         entries=answer.count,
         octets=answer.octets,
         resource_octets=tally.octets if lists else None,
+        package_octets=tally.octets if document.kind in _DUMPS else None,
         at=_text(document.at),
         completed=_text(document.completed),
         from_=_text(document.from_),
         until=_text(document.until),
         warnings=[ExploreWarning(rule, message, count) for rule, message, count in answer.warnings],
+    )
+
+
+def _package(entry: Entry) -> ExploreNode:
+    """A package as its dump lists it; it is not opened."""
+    contents = entry.link("contents")
+    return ExploreNode(
+        uri=entry.loc,
+        title="package",
+        octets=entry.length,
+        at=_text(entry.at),
+        completed=_text(entry.completed),
+        from_=_text(entry.from_),
+        until=_text(entry.until),
+        contents=contents.href if contents is not None else None,
     )
 
 

@@ -10,8 +10,8 @@ _CERTIFICATE = "Check the files of --cert and --key: they belong together, in PE
 _SPECIAL = {
     "client certificate": _CERTIFICATE,
     "private key": _CERTIFICATE,
-    "certificate": "Name the source as its certificate does; the file of an authority of your own by --ca.",
-    "HTTP status 407": "Name the proxy with the user and password that it knows, by HTTPS_PROXY or --proxy.",
+    "certificate": "Use the host name of the source's certificate; give the file of a private CA by --ca.",
+    "HTTP status 407": "Give the proxy with user and password, by HTTPS_PROXY or --proxy.",
 }
 """What to do in cases that the network's answer tells apart."""
 
@@ -49,14 +49,14 @@ class Unreachable(SourceFault):
 
 
 class SignInRefused(Unreachable):
-    """The source does not let us in: it wants to know who asks, or does not accept who we say that we are (DST-F2)."""
+    """The source refuses access: credentials are missing, or are not accepted (HTTP status 401, 403; DST-F2)."""
 
     code: ClassVar[str] = "HW-SYN-15"
-    advice: ClassVar[str] = "Say who asks, as the source wants to know it; it is told to this origin only."
+    advice: ClassVar[str] = "Give credentials, such as --user or --token; they are sent to this origin only."
 
 
 class RedirectRefused(Unreachable):
-    """A document is redirected to where the scope does not let us go (DST-S12)."""
+    """A document is redirected to a host outside the scope (DST-S12)."""
 
 
 class NotResourceSync(SourceFault):
@@ -77,10 +77,10 @@ class PlainSitemap(SourceFault):
 
 
 class WrongDocument(SourceFault):
-    """A document is ResourceSync, but of a kind that cannot be used where it is."""
+    """A document is ResourceSync, but of the wrong kind for its place."""
 
     code: ClassVar[str] = "HW-SYN-04"
-    advice: ClassVar[str] = "`headwater inspect` shows what the document says; its operator must mend it."
+    advice: ClassVar[str] = "`headwater inspect` shows what the document says; the source's operator must fix it."
 
 
 class NothingToCopy(SourceFault):
@@ -105,17 +105,17 @@ class AnotherSource(UsageFault):
 
 
 class MovedElsewhere(SourceFault):
-    """What is listed where a set has moved to is not what is held of it (DST-F10)."""
+    """The list at a set's new address does not match the copy (DST-F10)."""
 
     code: ClassVar[str] = "HW-SYN-14"
     advice: ClassVar[str] = "Nothing was changed. Name the source that this folder is a copy of, or another folder."
 
 
 class FixedBase(UsageFault):
-    """`--base` differs from the base that the names of this copy were made with."""
+    """`--base` differs from the base of the names of this copy."""
 
     code: ClassVar[str] = "HW-SYN-08"
-    advice: ClassVar[str] = "Names of a copy never change: leave --base away, or copy into a new folder."
+    advice: ClassVar[str] = "Names of a copy never change: omit --base, or copy into a new folder."
 
 
 class DestinationLocked(StoreFault):
@@ -132,18 +132,25 @@ class DestinationUnusable(StoreFault):
     advice: ClassVar[str] = "Free space or give permission on the destination folder, then run the same command again."
 
 
+class DestinationFull(StoreFault):
+    """What is to be fetched does not fit on the disk: nothing has been fetched, and nothing changed."""
+
+    code: ClassVar[str] = "HW-SYN-23"
+    advice: ClassVar[str] = "Free space, or choose less with --include and --exclude, then run the same command again."
+
+
 class NoFolder(UsageFault):
-    """The destination, or something on the way to it, is no folder, or there is none."""
+    """The destination, or a part of its path, is not a folder, or no destination was given."""
 
     code: ClassVar[str] = "HW-SYN-13"
-    advice: ClassVar[str] = "Name another folder, or move away what stands there: it was left as it is."
+    advice: ClassVar[str] = "Name another folder, or move away what is there: it was left as it is."
 
 
 class Moving(Undetermined):
     """The documents changed each time they were read (DST-F13)."""
 
     code: ClassVar[str] = "HW-SYN-11"
-    advice: ClassVar[str] = "Run the same command again when the source is quieter; what was copied is kept."
+    advice: ClassVar[str] = "Run the same command again when the source changes less; what was copied is kept."
 
 
 class NothingToCompare(Undetermined):
@@ -161,7 +168,7 @@ class NoCopy(UsageFault):
 
 
 class NotRemembered(UsageFault):
-    """A URI is named of which no failure and no deletion held back is remembered."""
+    """No failure and no deletion held back is remembered of this URI."""
 
     code: ClassVar[str] = "HW-SYN-21"
     advice: ClassVar[str] = "`headwater status --json` of the folder lists what is remembered; nothing was changed."

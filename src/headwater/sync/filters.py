@@ -25,8 +25,8 @@ class Refusal(Enum):
 
     SCHEME = "only http and https are fetched"
     USERINFO = "a URI with a user name or password is never fetched"
-    HOST = "another host than the source's; --allow-host or --any-host lets it in"
-    MALFORMED = "not a URI that can be asked for"
+    HOST = "another host than the source's; --allow-host or --any-host allows it"
+    MALFORMED = "not a URI that can be requested"
 
 
 REFUSALS = tuple(Refusal)
@@ -113,7 +113,7 @@ class Scope(msgspec.Struct, frozen=True):
         """Why a redirect to this URI is not followed, for people; None: it is."""
         refusal = self.refusal(uri)
         if refusal is Refusal.HOST:
-            return f"another host than the source's: --allow-host {host_label(uri)} lets it in"
+            return f"another host than the source's: --allow-host {host_label(uri)} allows it"
         return None if refusal is None else refusal.value
 
 

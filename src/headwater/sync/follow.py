@@ -9,12 +9,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+import msgspec
 
 from headwater.errors import Exit, Interrupted, SourceFault
-from headwater.progress import Done, Listener, Notice, ignored, silent
-from headwater.sync.options import SyncOptions, SyncReport
-from headwater.sync.run import sync
+from headwater.progress import Notice
+from headwater.sync.options import SyncReport
+from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
 
 LONGEST_SECONDS = 86_400.0
@@ -26,43 +27,38 @@ _GROWTH = 1.5
 _LOOK_SECONDS = 0.25
 
 
-def next_wait(
-    wanted: float,
-    quiet: int,
-    *,
-    failed: bool,
-    retry_after: float | None,
-    longest: float | None,
-    chance: float,
-    max_age: float | None = None,
-) -> float:
+class PollInterval(msgspec.Struct, frozen=True):
+    """How often the source is asked for changes."""
+
+    seconds: float
+    longest_seconds: float | None = None
+    """What the interval grows to while nothing changes; None: it does not grow."""
+
+
+def next_wait(interval: PollInterval, quiet: int, hints: PollingHints, *, failed: bool, chance: float) -> float:
     """Seconds until the next poll.
 
-    `wanted` while there are changes; up to `longest` after `quiet` polls without any, and after failures (to a day at
-    most); never sooner than the source has asked for (`Retry-After`), nor while what it sent is fresh (`max_age`, which
-    `longest` bounds); spread by a tenth with `chance` in 0 to 1.
+    As asked for while there are changes; up to the longest after `quiet` polls without any, and after failures (to a
+    day at most); never sooner than the source has asked for (`Retry-After`), nor while what it sent is fresh
+    (`max-age`, which the longest bounds); spread by a tenth with `chance` in 0 to 1.
     """
+    wanted, longest = interval.seconds, interval.longest_seconds
     ceiling = min(longest if longest is not None else wanted, LONGEST_SECONDS)
     if failed:
         ceiling = LONGEST_SECONDS
     wait = min(wanted * _GROWTH ** min(quiet, 60), max(ceiling, wanted))
-    if max_age is not None:
-        wait = max(wait, min(max_age, LONGEST_SECONDS if longest is None else longest))
-    if retry_after is not None:
-        wait = max(wait, min(retry_after, LONGEST_SECONDS))
+    if hints.max_age_seconds is not None:
+        wait = max(wait, min(hints.max_age_seconds, LONGEST_SECONDS if longest is None else longest))
+    if hints.retry_after_seconds is not None:
+        wait = max(wait, min(hints.retry_after_seconds, LONGEST_SECONDS))
     return wait * (1 + JITTER * chance)
 
 
 def follow(
-    url: str,
-    destination: Path | str,
-    options: SyncOptions,
-    seconds: float,
+    task: SyncTask,
+    interval: PollInterval,
     tell: Callable[[SyncReport], None],
     *,
-    listener: Listener = silent,
-    each: Callable[[Done], None] = ignored,
-    longest: float | None = None,
     stop: threading.Event | None = None,
 ) -> int:
     """Synchronise until stopped by SIGINT or SIGTERM (or `stop`); `tell` gets the report of each run.
@@ -78,27 +74,17 @@ def follow(
         while not ended.is_set():
             hints = PollingHints()
             try:
-                report = sync(
-                    url, destination, options, listener=listener, each=each, stopped=ended.is_set, hints=hints
-                )
+                report = synchronise(msgspec.structs.replace(task, stopped=ended.is_set, hints=hints))
             except SourceFault as fault:
-                listener(Notice(fault.rule or fault.code, f"{fault.what}; it is tried again", fault.where))
+                task.listener(Notice(fault.rule or fault.code, f"{fault.what}; it is retried", fault.where))
                 failures += 1
             else:
                 tell(report)
-                failures = failures + 1 if _is_in_vain(report) else 0
+                failures = failures + 1 if _all_failed(report) else 0
                 busy = any(report.total(name) for name in ("created", "updated", "deleted"))
                 quiet = 0 if busy else quiet + 1
-            wait = next_wait(
-                seconds,
-                max(quiet, failures),
-                failed=failures > 0,
-                retry_after=hints.retry_after_seconds,
-                max_age=hints.max_age_seconds,
-                longest=longest,
-                chance=random.random(),
-            )
-            _rest(wait, ended)
+            waited = max(quiet, failures)
+            _sleep(next_wait(interval, waited, hints, failed=failures > 0, chance=random.random()), ended)
     except (Interrupted, KeyboardInterrupt):
         if not ended.is_set():
             raise
@@ -107,12 +93,12 @@ def follow(
     return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE
 
 
-def _is_in_vain(report: SyncReport) -> bool:
-    """Whether a fault of the source has kept every set: one broken set of thousands makes none of the others wait."""
-    return report.exit_status == Exit.SOURCE and all(one.exit_status == Exit.SOURCE for one in report.sets)
+def _all_failed(report: SyncReport) -> bool:
+    """Whether every set has failed by a fault of the source: a single one of many lets none of the others wait."""
+    return report.exit_status == Exit.SOURCE and all(copied.exit_status == Exit.SOURCE for copied in report.sets)
 
 
-def _rest(seconds: float, ended: threading.Event) -> None:
+def _sleep(seconds: float, ended: threading.Event) -> None:
     """Wait, until the end at most. Not by `Event.wait`: a signal that came inside of it could not set the event."""
     until = time.monotonic() + seconds
     while not ended.is_set() and (left := until - time.monotonic()) > 0:

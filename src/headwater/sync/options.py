@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -22,7 +22,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     delete: bool = True
     max_delete: float | None = None
-    """The share of what is held (0 to 1) that may be deleted; None: the guard of DST-B4."""
+    """The share of the copy (0 to 1) that may be deleted; None: the limit of DST-B4."""
 
     dry_run: bool = False
     include: tuple[str, ...] = ()
@@ -30,65 +30,69 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 64
     rate: float | None = None
     bwlimit: int | None = None
-    """Octets a second of everything that is fetched."""
+    """Limit of octets a second, over all transfers together."""
 
     base: str | None = None
     allow_hosts: tuple[str, ...] = ()
     any_host: bool = False
     skip_hosts: tuple[str, ...] = ()
-    """Hosts whose resources the user leaves out: a choice, and no refusal (DST-S12)."""
+    """Hosts to leave out: a choice, not a refusal (DST-S12)."""
 
     sitemap: bool = False
     baseline: bool = False
-    """Do a baseline even where an increment would do."""
+    """Do a baseline even if an increment would suffice."""
 
     moved: bool = False
-    """The copy's source is at this address by now (DST-F10)."""
+    """The source of the copy has moved to this address (DST-F10)."""
 
     repair: bool = False
-    """Hash every held file first, and fetch again what is missing or different."""
+    """Hash every file of the copy first, and fetch again what is missing or different."""
 
     backup_dir: str | None = None
-    """Keep what is replaced or deleted below this folder, in one of its own for each run that does so."""
+    """Keep what is replaced or deleted in this folder, in one subfolder for each run that does so."""
 
     largest: int = 16 << 30
-    """Octets of the largest resource whose list states no length."""
+    """Maximum octets of a resource whose list states no length."""
 
     stall_seconds: int = 30
-    """How long an answer may stand still before it counts as lost."""
+    """Time-out: seconds without data after which a request fails."""
 
     retries: int = 2
-    """How often what may pass is tried again before it is remembered as failed."""
+    """How often a temporary fault is retried before the resource is remembered as failed."""
 
     authorization: str | None = None
     """Value of an `Authorization` header for the origin of the address, and for no other; so are the next five."""
 
     user: str | None = None
     password: str | None = None
-    """Name and password (Basic, RFC 7617), in place of `authorization`."""
+    """User name and password (Basic, RFC 7617), instead of `authorization`."""
 
     headers: tuple[tuple[str, str], ...] = ()
     """Further headers, each as name and value."""
 
     cert: str | None = None
     key: str | None = None
-    """Files of a client certificate and its key (PEM); without the latter both are in the former."""
+    """Files of a client certificate and its key (PEM); without `key` both are in `cert`."""
 
     netrc: bool = True
-    """Where none of these say who asks, the file that `NETRC` names, or ~/.netrc, may."""
+    """Without other credentials, use the file that `NETRC` names, or ~/.netrc."""
 
     ca: str | None = None
-    """A file of certificate authorities (PEM) that are believed beside those of the machine."""
+    """A file of certificate authorities (PEM) that are trusted in addition to the machine's."""
 
     proxy: str | None = None
-    """The URI of a proxy for all requests, in place of those of the environment."""
+    """The URI of a proxy for all requests, instead of those of the environment."""
+
+    prefer: Literal["auto", "lists", "dumps"] = "auto"
+    """How resources are fetched: the quickest way, by single requests alone, or by packages wherever there are any."""
 
     patient: bool = False
-    """Keep each failure's own retry clock, as a service that follows does (DST-F6)."""
+    """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
 
     def __post_init__(self) -> None:
         check_options(self)
-        selection(self.include, self.exclude)
+        if self.include or self.exclude:
+            selection(self.include, self.exclude)  # raises BadPattern here, and not in the midst of a run
 
     def __repr__(self) -> str:
         """The fields that are not as they are by themselves; nothing that is secret."""
@@ -114,6 +118,25 @@ class FailedTransfer(msgspec.Struct, frozen=True):
     waits_until: str | None = None
 
 
+class TransferWay(msgspec.Struct, kw_only=True):
+    """A way to the octets of resources beside single requests, whether it was taken, why, and what came of it."""
+
+    way: str
+    """`Resource Dump`, `Change Dump` or `on demand`."""
+
+    why: str
+    taken: bool = False
+    packages: int = 0
+    requests: int = 0
+    resources: int = 0
+    """Resources that it has brought."""
+
+    octets: int = 0
+    """Octets of its packages."""
+
+    fault: str | None = None
+
+
 class SetReport(msgspec.Struct, kw_only=True):
     """What a run did for one set. Counts are of resources; `position` and `at` are source times."""
 
@@ -121,6 +144,9 @@ class SetReport(msgspec.Struct, kw_only=True):
     folder: str
     capability_list: str | None = None
     process: str = "none"
+    baseline_by: str = "Resource List"
+    """What a baseline went by: a `Resource Dump` where there is no Resource List."""
+
     created: int = 0
     updated: int = 0
     deleted: int = 0
@@ -133,6 +159,7 @@ class SetReport(msgspec.Struct, kw_only=True):
     newer_than_listed: int = 0
     adopted: int = 0
     octets: int = 0
+    ways: list[TransferWay] = []
     held: int = 0
     base: str | None = None
     at: str | None = None
@@ -161,13 +188,13 @@ class SyncReport(msgspec.Struct, kw_only=True):
     document_octets: int = 0
     seconds: float = 0.0
     retry_after_seconds: float | None = None
-    """How long the source has asked, by a document's `Retry-After`, not to be asked again (DST-C6)."""
+    """How long the source asks not to be polled, by a document's `Retry-After` (DST-C6)."""
 
     max_age_seconds: float | None = None
     """How long the polled documents stay fresh by their `Cache-Control` (DST-C6)."""
 
     untold: str | None = None
-    """A mark as long as there are changes, of this run or of earlier ones, that no command of `--exec` was told of."""
+    """A mark while there are changes, of this run or of earlier ones, that no command of `--exec` has received."""
 
     exit_status: int = Exit.DONE
 
@@ -233,6 +260,8 @@ def _kind(annotation: Any) -> str:
     """What a value of this type is, in words."""
     if get_origin(annotation) in (Union, UnionType):
         return " or ".join("None" if one is type(None) else _kind(one) for one in get_args(annotation))
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(repr, get_args(annotation)))
     if get_origin(annotation) is tuple:
         return f'several of them in a tuple or list, as ("{"…"}",)'
     return _WORDS.get(annotation, str(annotation))
@@ -251,7 +280,7 @@ def signature_of(options: SyncOptions) -> str:
 
 
 class RememberedChoice(msgspec.Struct, frozen=True, array_like=True):
-    """What `signature_of` has written down."""
+    """The choice of resources that an earlier run has remembered (`signature_of`)."""
 
     include: tuple[str, ...]
     exclude: tuple[str, ...]

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
@@ -42,6 +44,27 @@ def utcnow() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
+class SyncTask(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of one run: source, folder, options, listeners, transport and clock."""
+
+    url: str
+    destination: Path | str
+    options: SyncOptions = SyncOptions()
+    listener: Listener = silent
+    each: Callable[[Done], None] = ignored
+    """Hears of every resource that was dealt with."""
+
+    stopped: Callable[[], bool] | None = None
+    """Asked again and again, whether the run is to end with Interrupted."""
+
+    transport: Transport | None = None
+    """What sends the requests; None: one is made as the options say."""
+
+    now: Callable[[], dt.datetime] = utcnow
+    hints: PollingHints = msgspec.field(default_factory=PollingHints)
+    """Learns how long the source does not want to be asked again, also when a fault is raised."""
+
+
 def sync(
     url: str,
     destination: Path | str,
@@ -49,33 +72,38 @@ def sync(
     *,
     listener: Listener = silent,
     each: Callable[[Done], None] = ignored,
-    transport: Transport | None = None,
-    now: Callable[[], dt.datetime] = utcnow,
     stopped: Callable[[], bool] | None = None,
-    hints: PollingHints | None = None,
 ) -> SyncReport:
     """Bring the copy in `destination` up to date with the source behind `url`.
 
-    Faults of the source and failed transfers are in the report (`exit_status`); a fault that leaves nothing to report
-    on is raised as a HeadwaterError: no ResourceSync there (SourceFault), a wrong call (UsageFault), our own disk or
-    another run on the same folder (StoreFault). Killed at any moment, the next call continues; so it does after this
-    one was `stopped`, which ends it with Interrupted. `each` hears of every resource that was dealt with. `hints`
-    learns how long the source does not want to be asked again, also when a fault is raised.
+    Faults of the source and failed transfers are in the report (`exit_status`). A fault that leaves nothing to report
+    raises a HeadwaterError: no ResourceSync there (SourceFault), an invalid call (UsageFault), our own disk or another
+    run on the same folder (StoreFault). After a call that was killed, or `stopped` (which ends it with Interrupted),
+    the next call continues. `each` is called for every resource created, adopted, updated, deleted or failed.
     """
-    options = options or SyncOptions()
+    wanted = options or SyncOptions()
+    return synchronise(
+        SyncTask(url=url, destination=destination, options=wanted, listener=listener, each=each, stopped=stopped)
+    )
+
+
+def synchronise(task: SyncTask) -> SyncReport:
+    """One run, as `sync` says of it."""
     began = time.monotonic()
-    root = Path(os.path.abspath(destination))
-    url = starting_uri(url)
-    hints = hints or PollingHints()
+    options, now = task.options, task.now
+    root = Path(os.path.abspath(task.destination))
+    url = starting_uri(task.url)
     if options.base is not None:
         base_folder(options.base)
     state = state_copy if options.dry_run else locked_state
-    with open_transport(url, options, transport, stopped) as wire, state(DestinationFolder(root)) as database:
-        wire.heard = hints.hear
+    transport = open_transport(url, options, task.transport, task.stopped)
+    home = DestinationFolder(root)
+    with transport as wire, state(home) as database:
+        wire.heard = task.hints.hear
         recall_public(wire, database)
         began_at = micros(now()) or 0
         try:
-            report = _Run(url, root, options, listener, each, wire, database, now, hints).go()
+            report = _Run(msgspec.structs.replace(task, url=url, destination=root), wire, database, home.lock).run()
         except HeadwaterError as fault:
             if not options.dry_run:
                 keep_fault(database, began_at, micros(now()) or 0, fault)
@@ -122,59 +150,51 @@ def recall_public(wire: Transport, database: Database) -> None:
 
 
 class _Run:
-    def __init__(
-        self,
-        url: str,
-        root: Path,
-        options: SyncOptions,
-        listener: Listener,
-        each: Callable[[Done], None],
-        transport: Transport,
-        database: Database,
-        now: Callable[[], dt.datetime],
-        hints: PollingHints,
-    ) -> None:
-        self._hints = hints
-        self._url = url
-        self._root = root
-        self._options = options
-        self._listener = listener
-        self._each = each
+    """One run over all sets, in a folder that is locked."""
+
+    def __init__(self, task: SyncTask, transport: Transport, database: Database, lock: int | None) -> None:
+        self._task = task
+        self._lock = lock
+        self._root = root = Path(task.destination)
+        self._options = options = task.options
         self._transport = transport
         self._database = database
-        self._now = now
-        self._documents = Documents(transport, listener, now=now)
-        self._scopes: dict[int, Scope] = {}
-        self._report = SyncReport(source=url, destination=str(root), dry_run=options.dry_run)
-        self._backup = backup_of(options.backup_dir, root, now())
-        self._registry = SetRegistry(url, root, options, listener, database, self._documents)
+        self._documents = Documents(transport, task.listener, now=task.now)
+        self._report = SyncReport(source=task.url, destination=str(root), dry_run=options.dry_run)
+        self._backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
+        self._registry = SetRegistry(task.url, root, options, task.listener, database, self._documents)
 
-    def go(self) -> SyncReport:
+    def run(self) -> SyncReport:
         with self._database.write() as t:
             t.run(TEMPORARY)
-        fresh = _is_empty(self._root)
+        adopt = not _is_empty(self._root)
         rows = self._registry.rows()
         statuses: list[int] = []
         with self._tree() as tree:
-            ledger = CrashRecovery(self._database, self._root, self._now)
-            number = 0 if self._options.dry_run or tree is None else ledger.begin(tree)
+            recovery = CrashRecovery(self._database, self._root, self._task.now)
+            number = 0 if self._options.dry_run or tree is None else recovery.begin(tree)
+            context = self._context(tree, number, adopt=adopt)
             if number:
-                sweep(self._database, str(self._root / FOLDER / "tmp"), micros(self._now()) or 0)
+                sweep(self._database, context.temp, context.now())
             for done, row in enumerate(rows):
                 if done % _AHEAD == 0:
-                    self._ask_ahead(rows[done : done + _AHEAD])
+                    if len(rows) > 1:
+                        self._ask_ahead(rows[done : done + _AHEAD])
                     self._documents.progress("sets", done, len(rows))
-                context = self._context(tree, number, adopt=not fresh)
-                statuses.append(self._one(context, row).exit_status)
+                row = self._registry.with_fresh_offer(row)
+                report = SetSync(context, row, self._scope(row)).run()
+                self._report.sets.append(report)
+                statuses.append(report.exit_status)
             if number:
-                ledger.end(number)
+                recovery.end(number)
         self._registry.conclude()
         self._report.faults += self._registry.faults
         if self._report.faults:
             statuses.append(Exit.SOURCE)
-        self._hints.poll(self._polled(rows))
-        self._report.retry_after_seconds = self._hints.retry_after_seconds
-        self._report.max_age_seconds = self._hints.max_age_seconds
+        hints = self._task.hints
+        hints.poll(self._polled(rows))
+        self._report.retry_after_seconds = hints.retry_after_seconds
+        self._report.max_age_seconds = hints.max_age_seconds
         self._report.requests = self._documents.requests
         self._report.document_octets = self._documents.octets
         if self._backup is not None and self._backup.count:
@@ -182,25 +202,17 @@ class _Run:
         self._report.exit_status = gravest_status(statuses)
         return self._report
 
-    # one set after another
-
-    def _one(self, context: RunContext, row: SetRow) -> SetReport:
-        row = self._registry.with_fresh_offer(row)
-        report = SetSync(context, row, self._scope(row)).run()
-        self._report.sets.append(report)
-        return report
-
     def _scope(self, row: SetRow) -> Scope:
         moved = self._documents.moved
-        own = (self._url, self._registry.final, row.offer.capability_list)
+        own = (self._task.url, self._registry.final, row.offer.capability_list)
         origins = scope_origins(*own, *(moved.get(uri) for uri in own if uri))
         return Scope(origins, hosts_of(self._options.allow_hosts), self._options.any_host)
 
     def _ask_ahead(self, rows: list[SetRow]) -> None:
         """The first requests of the next sets, many at a time."""
-        self._scopes = {row.id: self._scope(row) for row in rows}
+        scopes = {row.id: self._scope(row) for row in rows}
         with self._database.read() as t:
-            asked = asked_first(t, rows, self._options, self._scopes)
+            asked = asked_first(t, rows, self._options, scopes)
         if len(asked) > 1:
             self._documents.ask_ahead(asked)
 
@@ -219,11 +231,12 @@ class _Run:
             temp=str(self._root / FOLDER / "tmp"),
             run_number=number,
             options=self._options,
-            source=self._url,
+            source=self._task.url,
             destination=str(self._root),
-            listener=self._listener,
-            each=self._each,
-            now=lambda: micros(self._now()) or 0,
+            listener=self._task.listener,
+            each=self._task.each,
+            now=lambda: micros(self._task.now()) or 0,
+            lock=self._lock,
             adopt=adopt,
         )
 

@@ -15,7 +15,7 @@ from headwater.sync.options import SyncOptions
 
 
 class RunContext(msgspec.Struct, kw_only=True):
-    """One for each run. `tree` is None where a dry run has no folder to look at; `now` is in microseconds."""
+    """What the sets of one run share. `tree` is None in a dry run without a folder; `now` is in microseconds."""
 
     documents: Documents
     transport: Transport
@@ -29,4 +29,7 @@ class RunContext(msgspec.Struct, kw_only=True):
     listener: Listener
     each: Callable[[Done], None]
     now: Callable[[], int]
+    lock: int | None = None
+    """The open file by which the run holds the folder of the copy; a process of the run holds it as well."""
+
     adopt: bool

@@ -1,7 +1,7 @@
 """The catalog on an OpenSearch or Elasticsearch cluster: for collections beyond one machine, for several publishers.
 
-It reads what a batch concerns, asks `ledger` what the batch does, and writes that down; one compare-and-set of the
-set's head makes all of it so (docs/decisions/014-cluster-catalog.md).
+It reads what a batch concerns, asks `batch_planning` what the batch does, and writes that down; one compare-and-set of
+the set's head makes all of it so (docs/decisions/014-cluster-catalog.md).
 """
 
 from __future__ import annotations
@@ -12,25 +12,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog import ledger
-from headwater.catalog.accepted_text import is_text
-from headwater.catalog.accepted_times import to_microseconds
-from headwater.catalog.claims import Claim
+from headwater.catalog import batch_planning
+from headwater.catalog.accepted_values import is_text, to_microseconds
 from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster import restore as cluster_restore
 from headwater.catalog.cluster.head import SetHead, page_of, said, segment_of, stamped, state_of
-from headwater.catalog.cluster.indices import Indices, Mark
+from headwater.catalog.cluster.indices import Indices
+from headwater.catalog.cluster.read.fast_newest import NewestNumbers
 from headwater.catalog.cluster.read.resources_and_changes import Reads
 from headwater.catalog.cluster.read.state_rows import RowReads
 from headwater.catalog.cluster.rows import writes_in_order
 from headwater.catalog.cluster.schema import Layout, has_memory, prepare
 from headwater.catalog.cluster.write import batch as cluster_batch
+from headwater.catalog.cluster.write import fast_record
 from headwater.catalog.cluster.write.batch import Batch, Extents
-from headwater.catalog.cluster.write.claims import ClusterClaim
+from headwater.catalog.cluster.write.role_lease import RoleLease
 from headwater.catalog.cluster.write.set_writer import SetWriter, Writer
 from headwater.catalog.dump.parts import read_parts
+from headwater.catalog.dump.restore import Restoring
+from headwater.catalog.faults import Unacceptable, UnknownSet
 from headwater.catalog.interface import (
     Accepted,
     Change,
@@ -43,10 +46,8 @@ from headwater.catalog.interface import (
     Segment,
     SetSnapshot,
     SetState,
-    Unacceptable,
-    UnknownSet,
 )
-from headwater.catalog.restore import Restoring
+from headwater.catalog.lease import Lease
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.progress import Listener, silent
 from headwater.spec.timestamps import from_microseconds
@@ -58,12 +59,25 @@ LONGEST_NAME = 8_000
 R = TypeVar("R")
 
 
+class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """How long is waited for others.
+
+    `lease_seconds`: how long others bear a holder's silence. `busy_seconds`: how long a call waits for another writer,
+    then raises SetBusy. `patience_seconds`: how long what passes (a node that goes, a full queue) is tried again.
+    """
+
+    lease_seconds: float = 30.0
+    busy_seconds: float = 120.0
+    patience_seconds: float = 60.0
+
+
+DEFAULT_WAIT_TIMES = WaitTimes()
+
+
 class ClusterCatalog:
     """A catalog in the indices `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-state`, created as needed.
 
-    Use from any thread, from any number of processes and machines. `lease_seconds`: how long others bear a writer's
-    silence; `busy_seconds`: how long a call waits for another writer, then raises SetBusy; `patience_seconds`: how
-    long what passes (a node that goes, a full queue) is tried again. Every method may raise a `ClusterFault`.
+    Use from any thread, from any number of processes and machines. Every method may raise a `ClusterFault`.
     """
 
     is_remote = True
@@ -76,30 +90,33 @@ class ClusterCatalog:
         limits: Limits | None = None,
         *,
         layout: Layout | None = None,
-        lease_seconds: float = 30.0,
-        busy_seconds: float = 120.0,
-        patience_seconds: float = 60.0,
+        wait_times: WaitTimes = DEFAULT_WAIT_TIMES,
         listener: Listener = silent,
     ) -> None:
         self.limits = limits or Limits()
         self.prefix = prefix
-        self._cluster = Cluster(access, patience_seconds=patience_seconds, listener=listener)
+        self._cluster = Cluster(access, patience_seconds=wait_times.patience_seconds, listener=listener)
         try:
             prepare(self._cluster, prefix, layout or Layout())
         except BaseException:
             self._cluster.close()
             raise
         self._indices = Indices(self._cluster, prefix)
-        self._writer = Writer(self._indices, lease_seconds=lease_seconds, busy_seconds=busy_seconds, listener=listener)
+        self._writer = Writer(
+            self._indices,
+            lease_seconds=wait_times.lease_seconds,
+            busy_seconds=wait_times.busy_seconds,
+            listener=listener,
+        )
         self._reads = Reads(self._indices, self._turn)
         self._rows = RowReads(self._indices, self._turn)
         self._extents = Extents()
-        self._newest: tuple[Mark | None, dict[str, int]] = (None, {})
+        self._newest = NewestNumbers(self._indices)
         self._locks: dict[str, threading.Lock] = {}
         self._locks_lock = threading.Lock()
 
     def has_old_memory(self) -> bool:
-        """Whether an older Headwater has left what fed sets remembered, in an index that is no longer used."""
+        """Whether an older Headwater has left what push sets remembered, in an index that is no longer used."""
         return has_memory(self._cluster, self.prefix)
 
     @property
@@ -134,14 +151,7 @@ class ClusterCatalog:
 
         Else only the heads that were written since are looked at: others may record in thousands of sets all the time.
         """
-        mark = self._indices.heads_mark()
-        before, numbers = self._newest
-        if mark is None or before is None or mark.nodes != before.nodes or mark.done < before.done:
-            numbers = self._indices.newest()
-        elif mark != before:
-            numbers = numbers | self._indices.newest(before.done)
-        self._newest = (mark, numbers)
-        return numbers.copy()
+        return self._newest.read()
 
     def state(self, name: str) -> SetState:
         """One set. Raises UnknownSet."""
@@ -163,7 +173,7 @@ class ClusterCatalog:
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
-        batch = Batch(events, self.limits, seen=after, rows=writes_in_order(ledger.row_writes(state)))
+        batch = Batch(events, self.limits, seen=after, rows=writes_in_order(batch_planning.row_writes(state)))
         return self._turn(name, lambda turn: cluster_batch.load(turn, self._extents, batch))
 
     def open(self, name: str, at: dt.datetime) -> SetState:
@@ -181,11 +191,11 @@ class ClusterCatalog:
         state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
-        rows = writes_in_order(ledger.row_writes(state))
+        rows = writes_in_order(batch_planning.row_writes(state))
         batch = Batch(events, self.limits, to_microseconds(now), after, rows)
-        if len(events) <= cluster_batch.AT_ONCE:
+        if fast_record.may_take(batch):
             with self._lock(name):
-                accepted = cluster_batch.record_at_once(SetWriter(self._writer, name), self._extents, batch)
+                accepted = fast_record.record(SetWriter(self._writer, name), self._extents, batch)
             if accepted is not None:
                 return accepted
         return self._turn(name, lambda turn: cluster_batch.record(turn, self._extents, batch))
@@ -220,7 +230,7 @@ class ClusterCatalog:
 
     def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
         """The sets that have rows of a kind, of a rank up to `until`, and how many, as of a second ago."""
-        return self._indices.sets_with_rows(kind, until) if ledger.is_row_key((kind, "-")) else {}
+        return self._indices.sets_with_rows(kind, until) if batch_planning.is_row_key((kind, "-")) else {}
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
         """The live resources among `uris`."""
@@ -286,9 +296,9 @@ class ClusterCatalog:
         with self._lock(name):
             return state_of(cluster_restore.restore(SetWriter(self._writer, name, hidden=True), restoring))
 
-    def claim(self, role: str, who: str) -> Claim:
-        """The claim to `role`, not asked for yet; it is borne for as long as a writer's silence."""
-        return ClusterClaim(self._indices, role, who, self._writer.lease_seconds)
+    def lease(self, role: str, who: str) -> Lease:
+        """The lease of `role`, not asked for yet; its holder's silence is borne for as long as a writer's."""
+        return RoleLease(self._indices, role, who, self._writer.lease_seconds)
 
     def hurry(self) -> None:
         """Be patient no longer with nodes that do not answer: this process is to end."""

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from headwater.catalog.accepted_times import to_microseconds
+from headwater.catalog.accepted_values import to_microseconds
+from headwater.catalog.batch_planning import BatchResult, Logged, Place, Put
 from headwater.catalog.cluster.document_names import short
+from headwater.catalog.first_load.fast_load import Arrivals
 from headwater.catalog.interface import Change, Metadata, Resource, Upsert
-from headwater.catalog.ledger import Arrivals, BatchResult, Logged, Place, Put
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.timestamps import from_microseconds
 
@@ -120,7 +121,7 @@ class JournalDocument(msgspec.Struct, frozen=True):
 
 
 def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator[StoredResource]:
-    """New resources of a load as the ledger has placed them."""
+    """New resources of a load as the plan of a batch places them."""
     pages = itertools.chain.from_iterable(itertools.repeat(page, count) for page, count in arrivals.runs)
     slots, revs = itertools.count(arrivals.first_slot), itertools.count(first_rev)
     rows = zip(arrivals.events, arrivals.uris, arrivals.metadatas, arrivals.weights, pages, slots, revs, strict=False)
@@ -145,12 +146,12 @@ def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator
 
 
 def resource_operation(name: str, put: Put, rev: int) -> bytes:
-    """The bulk operation that writes one resource as the ledger has placed it."""
+    """The bulk operation that writes one resource as the plan of a batch places it."""
     return redone_operation(resource_document(name, put, rev))
 
 
 def resource_document(name: str, put: Put, rev: int) -> StoredResource:
-    """One resource as the ledger has placed it, or as it was elsewhere."""
+    """One resource as the plan of a batch places it, or as it was elsewhere."""
     return _resource(name, rev, put.seq, put.event, put.place)
 
 

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog.accepted_times import to_microseconds
+from headwater.catalog.accepted_values import to_microseconds
+from headwater.catalog.batch_planning import Log, PageFill, Places, Run
 from headwater.catalog.cluster.documents import StoredChange
 from headwater.catalog.cluster.rows import RowWrite
-from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
-from headwater.catalog.ledger import Log, PageFill, Places, Run
+from headwater.catalog.faults import Unacceptable, WrongPhase
+from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState
+from headwater.catalog.lease import HeldBy
 from headwater.spec.timestamps import from_microseconds, from_optional
 
 TERM_BITS = 32
@@ -50,13 +52,6 @@ class RunBook(msgspec.Struct, frozen=True, array_like=True, gc=False):
     from_us: int
     weight: int = 0
     until_us: int | None = None
-
-
-class Lease(msgspec.Struct, frozen=True):
-    """Who may write: the handle's token, and for how long after each beat nobody else takes over."""
-
-    token: str
-    seconds: float
 
 
 class Tail(msgspec.Struct, frozen=True):
@@ -99,7 +94,7 @@ class SetHead(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     notes: bytes = b""
     dead: tuple[tuple[int, int], ...] = ()
     tail: Tail | None = None
-    lease: Lease | None = None
+    lease: HeldBy | None = None
     stamps: tuple[str, ...] = ()
     fence: int = 0
     state_version: int = 0
@@ -213,14 +208,14 @@ def with_rows(head: SetHead, rows: tuple[RowWrite, ...]) -> SetHead:
 
 
 def fills_of(head: SetHead, numbers: set[int]) -> dict[int, PageFill]:
-    """How full these pages and the last one are, as the ledger wants to know it."""
+    """How full these pages and the last one are, as the plan of a batch wants to know it."""
     if head.pages:
         numbers = numbers | {len(head.pages) - 1}
     return {number: PageFill(number, head.pages[number].count, head.pages[number].weight) for number in sorted(numbers)}
 
 
 def log_of(head: SetHead, limits: Limits) -> Log:
-    """The end of the log, as the ledger wants to know it. Raises WrongPhase while the set is loading."""
+    """The end of the log, as the plan of a batch wants to know it. Raises WrongPhase while the set is loading."""
     if head.opened_us is None or head.last_us is None:
         raise WrongPhase("the set is still loading: open it first", where=head.resource_set)
     number, book = len(head.runs) - 1, head.runs[-1]
@@ -228,7 +223,7 @@ def log_of(head: SetHead, limits: Limits) -> Log:
 
 
 def with_places(head: SetHead, places: Places) -> SetHead:
-    """The snapshot after the ledger has placed a batch."""
+    """The snapshot after a planned batch was placed."""
     pages = list(head.pages)
     for fill in sorted((fill for fill in places.pages.values() if fill.touches), key=lambda fill: fill.number):
         if fill.number == len(pages):
@@ -252,7 +247,7 @@ def with_places(head: SetHead, places: Places) -> SetHead:
 
 
 def with_log(head: SetHead, log: Log) -> SetHead:
-    """The snapshot after the ledger has logged a batch, or closed a segment."""
+    """The snapshot after a planned batch was logged, or closed a segment."""
     runs = [*log.closed, log.run]
     snapshot = tuple(RunBook(run.first, run.last, run.from_us, run.weight, run.until_us) for run in runs)
     return replace(head, last_seq=log.last_seq, last_us=log.last_us, runs=(*head.runs[: runs[0].number], *snapshot))

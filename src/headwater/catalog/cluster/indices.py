@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from headwater.catalog.accepted_text import is_text
+from headwater.catalog.accepted_values import is_text
 from headwater.catalog.cluster.document_names import short
 from headwater.catalog.cluster.documents import (
     JournalDocument,
@@ -17,16 +17,17 @@ from headwater.catalog.cluster.documents import (
     done_operations,
     journal_id,
     resource_id,
-    to_json,
 )
 from headwater.catalog.cluster.head import SetHead, Tail, valid
-from headwater.catalog.cluster.read.head_cache import KnownHeads, Version
+from headwater.catalog.cluster.read.head_cache import KnownHeads
 from headwater.catalog.cluster.rows import RowDocument, row_id, row_operations
 from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET, STATE
-from headwater.catalog.interface import UnknownSet
+from headwater.catalog.cluster.versioned_documents import VersionedDocuments
+from headwater.catalog.faults import UnknownSet
+from headwater.catalog.lease import Version
 from headwater.catalog.state import RowKey, StateRow
-from headwater.storage.cluster import CONFLICT, Cluster
-from headwater.storage.cluster_faults import ClusterDamaged, ClusterUnreachable, Reason
+from headwater.storage.cluster import Cluster
+from headwater.storage.cluster_faults import ClusterUnreachable, Reason
 
 WINDOW = 10_000
 """Documents of one search: `index.max_result_window` is so many."""
@@ -34,8 +35,6 @@ WINDOW = 10_000
 _GET_SLICE = 5_000
 _WHOLE_HEADS = 200
 """In one answer: the head of a set of 135 million resources has 160 kB."""
-_NOT_FOUND = 404
-_FORBIDDEN = 403
 _PARTS = {"excludes": ["pages", "runs", "tail"]}
 _NUMBERS = ["resource_set", "last_seq", "opened_us", "hidden"]
 
@@ -56,60 +55,11 @@ class _Found(msgspec.Struct, Generic[T], frozen=True):
 
 class _Doc(msgspec.Struct, Generic[T], frozen=True, gc=False):
     source: T | None = msgspec.field(name="_source", default=None)
-    seq_no: int = msgspec.field(name="_seq_no", default=-1)
-    primary_term: int = msgspec.field(name="_primary_term", default=-1)
     error: Reason | None = None
 
 
 class _Docs(msgspec.Struct, Generic[T], frozen=True):
     docs: list[_Doc[T]]
-
-
-class _Routing(msgspec.Struct, frozen=True):
-    node: str = ""
-
-
-class _SeqNo(msgspec.Struct, frozen=True):
-    local_checkpoint: int
-
-
-class _Copy(msgspec.Struct, frozen=True):
-    seq_no: _SeqNo
-    routing: _Routing = _Routing()
-
-
-class _IndexStats(msgspec.Struct, frozen=True):
-    shards: dict[str, list[_Copy]]
-    uuid: str = ""
-
-
-class _Stats(msgspec.Struct, frozen=True):
-    indices: dict[str, _IndexStats] = {}
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """Up to which operation the copies of the heads' index have done everything, without holes: `copies` by node.
-
-    The highest number that was given out is no such mark: the operation that has it may be seen later.
-    """
-
-    index: str
-    copies: tuple[tuple[str, int], ...]
-
-    @property
-    def nodes(self) -> tuple[str, tuple[str, ...]]:
-        """Where the copies lie: numbers of operations can be compared as long as this is the same."""
-        return self.index, tuple(node for node, _ in self.copies)
-
-    @property
-    def done(self) -> int:
-        """Every copy has done all operations up to this one."""
-        return min(number for _, number in self.copies)
-
-
-class _Written(msgspec.Struct, frozen=True):
-    seq_no: int = msgspec.field(name="_seq_no")
-    primary_term: int = msgspec.field(name="_primary_term")
 
 
 class _Shards(msgspec.Struct, frozen=True):
@@ -137,7 +87,6 @@ class _Counted(msgspec.Struct, frozen=True):
     aggregations: _Groups
 
 
-_head_doc = msgspec.json.Decoder(_Doc[SetHead]).decode
 _heads = msgspec.json.Decoder(_Found[SetHead]).decode
 _resources = msgspec.json.Decoder(_Found[StoredResource]).decode
 _changes = msgspec.json.Decoder(_Found[StoredChange]).decode
@@ -147,9 +96,7 @@ _journal_docs = msgspec.json.Decoder(_Docs[JournalDocument]).decode
 _rows = msgspec.json.Decoder(_Found[RowDocument]).decode
 _row_docs = msgspec.json.Decoder(_Docs[RowDocument]).decode
 _counts = msgspec.json.Decoder(_Counted).decode
-_written = msgspec.json.Decoder(_Written).decode
 _refreshed = msgspec.json.Decoder(_Refreshed).decode
-_stats = msgspec.json.Decoder(_Stats).decode
 
 
 class Indices:
@@ -160,22 +107,17 @@ class Indices:
         self.set, self.resource, self.change, self.state = (
             f"{prefix}-{kind}" for kind in (SET, RESOURCE, CHANGE, STATE)
         )
+        self._heads_by_id = VersionedDocuments(cluster, self.set, SetHead)
         self.known = KnownHeads()
         """The heads as they were read or written here last."""
 
     def head(self, name: str, *, hidden: bool = False) -> tuple[SetHead, Version]:
         """The head of a set as it is now, and its version; `hidden`: also one that is not shown. Raises UnknownSet."""
-        found = None
-        if is_text(name):
-            answer = self.cluster.ask("GET", self._head_path("_doc", name), accept=(_NOT_FOUND,))
-            if answer.status == _NOT_FOUND and '"error"' in answer.body[:20]:
-                raise ClusterDamaged(answer.body[:500], where=self.set)
-            found = _head_doc(answer.body)
-        if found is None or found.source is None or found.source.resource_set != name or found.source.hidden > hidden:
+        found = self._heads_by_id.get(short(name)) if is_text(name) else None
+        if found is None or found.source.resource_set != name or found.source.hidden > hidden:
             raise UnknownSet("the catalog has no such set", where=name)
-        version = (found.seq_no, found.primary_term)
-        self.known.keep(found.source, version)
-        return found.source, version
+        self.known.keep(found.source, found.version)
+        return found.source, found.version
 
     def heads(self, *, whole: bool = False) -> Iterator[SetHead]:
         """Every set's head in the order of their names, without pages and segments unless it is to be whole."""
@@ -185,22 +127,6 @@ class Indices:
         """The number of the newest change of every open set whose head was written by an operation after `since`."""
         heads = self._heads(_NUMBERS, WINDOW, [{"range": {"_seq_no": {"gt": since}}}] if since >= 0 else [])
         return {head.resource_set: head.last_seq for head in heads if head.opened_us is not None}
-
-    def heads_mark(self) -> Mark | None:
-        """How far the index of the heads is: another mark when a head was written. None where we may not ask for it."""
-        shards = "indices.*.shards.*"
-        only = f"indices.*.uuid,{shards}.routing.node,{shards}.seq_no.local_checkpoint"
-        path = f"/{self.set}/_stats/docs?level=shards&filter_path={only}"
-        answer = self.cluster.ask("GET", path, accept=(_FORBIDDEN,))
-        found = _Stats() if answer.status == _FORBIDDEN else _stats(answer.body)
-        copies = [
-            (one.uuid, copy) for one in found.indices.values() for copies in one.shards.values() for copy in copies
-        ]
-        if not copies or len(found.indices) != 1:
-            return None
-        return Mark(
-            copies[0][0], tuple(sorted((copy.routing.node, copy.seq_no.local_checkpoint) for _, copy in copies))
-        )
 
     def _heads(self, parts: object, size: int, wanted: Sequence[dict[str, Any]] = ()) -> Iterator[SetHead]:
         self.refresh(self.set)
@@ -216,21 +142,16 @@ class Indices:
 
     def create_head(self, head: SetHead) -> None:
         """Write the head of a set that is not there yet; nothing happens to one that is."""
-        path = f"{self._head_path('_create', head.resource_set)}?require_alias=true"
-        self.cluster.ask("PUT", path, to_json(head), accept=(CONFLICT,))
+        self._heads_by_id.put(short(head.resource_set), head, None)
 
     def put_head(self, head: SetHead, version: Version) -> Version | None:
         """Replace the head that has this version; None when there is another one by now (perhaps this very one)."""
-        condition = f"if_seq_no={version[0]}&if_primary_term={version[1]}&require_alias=true"
-        path = f"{self._head_path('_doc', head.resource_set)}?{condition}"
-        answer = self.cluster.ask("PUT", path, to_json(head), accept=(CONFLICT,))
-        if answer.status == CONFLICT:
+        written = self._heads_by_id.put(short(head.resource_set), head, version)
+        if written is None:
             self.known.doubt(head.resource_set, version)
-            return None
-        written = _written(answer.body)
-        at = (written.seq_no, written.primary_term)
-        self.known.keep(head, at, is_written=True)
-        return at
+        else:
+            self.known.keep(head, written, is_written=True)
+        return written
 
     def refresh(self, index: str) -> None:
         """Make searches see what was written before."""
@@ -358,9 +279,6 @@ class Indices:
             if error is None:
                 return documents
             patience.wait(ClusterUnreachable(f"{error.type}: {error.reason}", where=index))
-
-    def _head_path(self, verb: str, name: str) -> str:
-        return f"/{self.set}/{verb}/{short(name)}"
 
 
 def _valid_rows(head: SetHead, wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:

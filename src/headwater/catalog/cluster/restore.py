@@ -10,20 +10,20 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from headwater.catalog.accepted_times import to_optional
+from headwater.catalog.accepted_values import to_optional
+from headwater.catalog.batch_planning import Run
 from headwater.catalog.cluster.documents import logged_operation, resource_document
 from headwater.catalog.cluster.head import PageBook, RunBook, SetHead, stamped
 from headwater.catalog.cluster.rows import RowWrite, row_operations
-from headwater.catalog.cluster.write.bulk_bodies import resource_bodies
+from headwater.catalog.cluster.write.fast_bodies import resource_bodies
 from headwater.catalog.cluster.write.set_writer import Overtaken, SetWriter
-from headwater.catalog.interface import Contradiction, SetExists, UnknownSet
-from headwater.catalog.ledger import Run
-from headwater.catalog.restore import RestoredPage, Restoring
+from headwater.catalog.dump.restore import RestoredPage, Restoring
+from headwater.catalog.faults import Contradiction, SetExists, UnknownSet
 from headwater.errors import StoreFault
 
 
 class RestoreLost(StoreFault):
-    """The restore was silent for longer than its lease, and somebody else has taken the set over."""
+    """The restore was silent for longer than its lease, and another process has taken over the set."""
 
     code: ClassVar[str] = "HW-CAT-10"
     advice: ClassVar[str] = "Nothing of the set was restored: run the same command again, with a longer lease_seconds."

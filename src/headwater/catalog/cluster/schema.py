@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.interface import NewerSchema
+from headwater.catalog.faults import NewerSchema
 from headwater.errors import UsageFault
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
@@ -169,7 +169,7 @@ class _Count(msgspec.Struct, frozen=True):
 
 
 def has_memory(cluster: Cluster, prefix: str) -> bool:
-    """Whether an older Headwater has left what fed sets remembered, in an index that is no longer used."""
+    """Whether an older Headwater has left what push sets remembered, in an index that is no longer used."""
     answer = cluster.ask("GET", f"/{prefix}-memory-v1/_count", accept=(_FORBIDDEN, _NOT_FOUND))
     return answer.status < _ALREADY and msgspec.json.decode(answer.body, type=_Count).count > 0
 

@@ -41,11 +41,11 @@ class NewerDump(StoreFault):
 
 
 class DamagedDump(StoreFault):
-    """The dump is cut off, damaged, or put together from others; no set that it harms is restored."""
+    """The dump is cut off, damaged, or assembled from others; no damaged set is restored."""
 
     code: ClassVar[str] = "HW-DMP-03"
     advice: ClassVar[str] = (
-        "Copy the dump again, or make it again; sets that are there already can be left out by --set."
+        "Copy the dump again, or export it again; choose the sets that are not yet there with --set."
     )
 
 
@@ -182,7 +182,7 @@ class DumpReader:
                 pass
         done = self._line()
         if not isinstance(done, lines.DoneLine):
-            self._refuse("the dump goes on where it should end")
+            self._refuse("the dump continues where it should end")
         self._check(done.sha256)
         if done.sets != len(self.header.sets) or self._source.readline(1):
             self._refuse("the dump does not end where it says")

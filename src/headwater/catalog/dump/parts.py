@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from headwater.catalog.interface import Catalog, Part, Portable, SetMoved, SetSnapshot, SetState
+from headwater.catalog.faults import SetMoved
+from headwater.catalog.interface import Catalog, Part, Portable, SetSnapshot, SetState
 from headwater.catalog.state import StateRow
 
 _BATCH = 10_000

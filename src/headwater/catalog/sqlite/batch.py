@@ -1,14 +1,16 @@
-"""One batch of events in SQLite: what is read for the ledger to decide, and what it decided written down."""
+"""One batch of events in SQLite: what is read for the plan of the batch, and what it decided written down."""
 # ruff: noqa: S608 the only text put into a statement is our own lists of columns
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.catalog import ledger
-from headwater.catalog.accepted_text import is_text as is_text
-from headwater.catalog.interface import Event, Limits, SetState, UnknownSet, WrongPhase
-from headwater.catalog.ledger import Arrivals, Log, PageFill, Place, Places, Run
+from headwater.catalog import batch_planning
+from headwater.catalog.accepted_values import is_text
+from headwater.catalog.batch_planning import Log, PageFill, Place, Places, Run
+from headwater.catalog.faults import UnknownSet, WrongPhase
+from headwater.catalog.first_load.fast_load import Arrivals
+from headwater.catalog.interface import Event, Limits, SetState
 from headwater.catalog.sqlite.rows import (
     SEGMENT_COLUMNS,
     SET_COLUMNS,
@@ -80,7 +82,7 @@ def read_places(transaction: Transaction, head: SetHeader, events: Sequence[Even
 
 def _keys(transaction: Transaction, head: SetHeader, events: Sequence[Event]) -> list[tuple[int, str]]:
     """The URIs that must be looked up; none when the set holds nothing between the batch's first and last one."""
-    uris = ledger.uris_of(events)
+    uris = batch_planning.uris_of(events)
     if not is_text("".join(uris)):
         uris = [uri for uri in uris if is_text(uri)]
     if not uris:

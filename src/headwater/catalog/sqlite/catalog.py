@@ -1,6 +1,6 @@
 """The catalog in one SQLite file: the embedded default, for one machine and any number of its processes.
 
-It reads what a batch concerns, asks `ledger` what the batch does, and writes that down, all in one transaction.
+It reads what a batch concerns, asks `batch_planning` what the batch does, and writes that down, all in one transaction.
 """
 # ruff: noqa: S608 the only text put into a statement is our own lists of columns
 
@@ -10,14 +10,16 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from headwater.catalog import ledger
-from headwater.catalog.accepted_times import to_microseconds
+from headwater.catalog import batch_planning
+from headwater.catalog.accepted_values import is_text, to_microseconds
+from headwater.catalog.batch_planning import Run
+from headwater.catalog.faults import NewerSchema, Unacceptable, WrongPhase
+from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import (
     Accepted,
     Change,
     Event,
     Limits,
-    NewerSchema,
     Page,
     Part,
     Rendered,
@@ -25,15 +27,11 @@ from headwater.catalog.interface import (
     Segment,
     SetSnapshot,
     SetState,
-    Unacceptable,
-    WrongPhase,
 )
-from headwater.catalog.ledger import Run
 from headwater.catalog.sqlite.batch import (
     STATE_QUERY,
     SetHeader,
     head_of,
-    is_text,
     read_log,
     read_places,
     read_state,
@@ -128,18 +126,18 @@ class SqliteCatalog:
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
-        writes = ledger.row_writes(state)
+        writes = batch_planning.row_writes(state)
         with self._database.write() as transaction:
             head = head_of(transaction, name)
             if after is not None:
-                ledger.check_after(read_state(transaction, name), after)
+                batch_planning.check_after(read_state(transaction, name), after)
             if head.opened:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
             write_rows(transaction, head, writes)
             places = read_places(transaction, head, events, self.limits)
-            arrivals = ledger.arrivals(places, events)
+            arrivals = fast_load.arrivals(places, events)
             if arrivals is None:
-                ledger.load(places, events)
+                batch_planning.load(places, events)
                 write_places(transaction, head, places)
             else:
                 write_arrivals(transaction, head, places, arrivals)
@@ -173,15 +171,15 @@ class SqliteCatalog:
         state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
-        now_us, writes = to_microseconds(now), ledger.row_writes(state)
+        now_us, writes = to_microseconds(now), batch_planning.row_writes(state)
         with self._database.write() as transaction:
             head = head_of(transaction, name)
             log = read_log(transaction, head, self.limits)
             if after is not None:
-                ledger.check_after(read_state(transaction, name), after)
+                batch_planning.check_after(read_state(transaction, name), after)
             write_rows(transaction, head, writes)
             places = read_places(transaction, head, events, self.limits)
-            ignored = ledger.record(places, log, events, now_us)
+            ignored = batch_planning.record(places, log, events, now_us)
             if log.changes:
                 write_places(transaction, head, places)
                 write_log(transaction, head, log)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headwater.catalog.accepted_times import to_optional
-from headwater.catalog.interface import Contradiction, Part, SetExists, SetSnapshot, SetState, Unacceptable
-from headwater.catalog.restore import RestoredPage, Restoring
-from headwater.catalog.sqlite.batch import head_of, is_text, read_state, write_run
+from headwater.catalog.accepted_values import is_text, to_optional
+from headwater.catalog.dump.restore import RestoredPage, Restoring
+from headwater.catalog.faults import Contradiction, SetExists, Unacceptable
+from headwater.catalog.interface import Part, SetSnapshot, SetState
+from headwater.catalog.sqlite.batch import head_of, read_state, write_run
 from headwater.catalog.sqlite.rows import (
     CHANGE_COLUMNS,
     PAGE_COLUMNS,

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.accepted_times import all_to_microseconds, to_microseconds
+from headwater.catalog.accepted_values import all_to_microseconds, to_microseconds
+from headwater.catalog.batch_planning import Logged, Put, Run
+from headwater.catalog.first_load.fast_load import Arrivals
 from headwater.catalog.interface import Change, Metadata, Page, Resource, Segment, SetState
-from headwater.catalog.ledger import Arrivals, Logged, Put, Run
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.timestamps import from_microseconds, from_optional
 from headwater.storage.database import Row

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headwater.catalog.accepted_text import is_text
-from headwater.catalog.ledger import is_row_key
+from headwater.catalog.accepted_values import is_text
+from headwater.catalog.batch_planning import is_row_key
 from headwater.catalog.sqlite.batch import SetHeader
 from headwater.catalog.state import RowKey, StateRow
 from headwater.storage.database import Transaction

@@ -9,7 +9,7 @@ import click
 
 from headwater.cli.output import human_seconds, json_document, json_option, listening, printable
 from headwater.cli.shared_options import dest_argument
-from headwater.cli.source_access import asks_a_source, said
+from headwater.cli.source_access import given_options, source_options
 
 if TYPE_CHECKING:
     from headwater.sync.audit.findings import SetAudit
@@ -22,12 +22,12 @@ _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so 
 @click.argument("url")
 @dest_argument
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
-@click.option("--base", metavar="URI", help="The base of the names, for a copy that another tool has made.")
+@click.option("--base", metavar="URI", help="The base of the names, for a copy by another tool.")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also expect this host's resources.")
-@click.option("--any-host", is_flag=True, help="Expect resources of whatever host the source lists.")
+@click.option("--any-host", is_flag=True, help="Expect resources of every host that the source lists.")
 @click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Expect nothing of this host.")
-@click.option("--sitemap", is_flag=True, help="Take a plain Sitemap for a Resource List.")
-@asks_a_source
+@click.option("--sitemap", is_flag=True, help="Use a plain Sitemap as a Resource List.")
+@source_options
 @json_option
 def command(
     url: str,
@@ -43,7 +43,7 @@ def command(
     from headwater.sync.audit.auditor import audit
     from headwater.sync.options import SyncOptions
 
-    options = SyncOptions(**said(wanted))
+    options = SyncOptions(**given_options(wanted))
     with listening() as listener:
         report = audit(url, dest, options, listener=listener)
     if as_json:
@@ -51,21 +51,24 @@ def command(
         return report.exit_status
     telling = report.sets
     if len(telling) > _MOST_SETS:
-        telling = [one for one in telling if one.verdict != "in sync"][:_MOST_SETS]
-    for one in telling:
-        click.echo(f"{printable(one.name)}: {one.verdict}; {_counts([one])}")
-        if one.reason:
-            click.echo(f"  because {printable(one.reason)}")
-        for finding in one.findings[:_SHOWN]:
+        telling = [set_audit for set_audit in telling if set_audit.verdict != "in sync"][:_MOST_SETS]
+    for set_audit in telling:
+        click.echo(f"{printable(set_audit.name)}: {set_audit.verdict}; {_counts([set_audit])}")
+        if set_audit.reason:
+            click.echo(f"  because {printable(set_audit.reason)}")
+        for finding in set_audit.findings[:_SHOWN]:
             reason = f" ({finding.reason})" if finding.reason else ""
             click.echo(f"  {finding.verdict}: {printable(finding.path)}{reason}")
-        if len(one.findings) > _SHOWN or one.findings_are_cut:
+        if len(set_audit.findings) > _SHOWN or set_audit.findings_are_cut:
             click.echo("  … and more (--json lists them)")
-        if one.missing or one.different:
-            click.echo("  `headwater sync --repair` fetches again what is missing or different")
+        if set_audit.missing or set_audit.different:
+            click.echo(
+                "  `headwater sync` fetches what has changed at the source,"
+                " `headwater sync --repair` also what was lost or altered here"
+            )
     told = set(map(id, telling))
-    if rest := [one for one in report.sets if id(one) not in told]:
-        verdicts = " or ".join(sorted({one.verdict for one in rest}))
+    if rest := [set_audit for set_audit in report.sets if id(set_audit) not in told]:
+        verdicts = " or ".join(sorted({set_audit.verdict for set_audit in rest}))
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {verdicts}; {_counts(rest)}")
     click.echo(f"{report.verdict} ({human_seconds(report.seconds)})")
     return report.exit_status
@@ -73,7 +76,7 @@ def command(
 
 def _counts(sets: list[SetAudit]) -> str:
     numbers = [
-        (sum(getattr(one, name) for one in sets), what, always)
+        (sum(getattr(set_audit, name) for set_audit in sets), what, always)
         for name, what, always in (
             ("same", "same", True),
             ("missing", "missing", True),

@@ -1,4 +1,4 @@
-"""How a copy stands, for a person as lines, for a program as JSON: what `headwater status` says of a copy."""
+"""`headwater status` of a copy: its state as lines for a person, as JSON for a program."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def copy_at(place: str) -> Path | None:
 
 def show(status: CopyStatus) -> None:
     """Tell a person how the copy stands."""
-    running = ", a run is at work" if status.running else ""
+    running = ", a run is in progress" if status.running else ""
     click.echo(f"copy of {printable(status.source or 'nothing yet')} in {printable(status.destination)}{running}")
     click.echo(f"last run: {_last_run(status)}")
     telling = list(status.sets)
     if len(telling) > _MOST_SETS:
-        telling = [one for one in telling if one.exit_status or one.failed or one.held_back][:_MOST_SETS]
-    for one in telling:
-        _show_set(one, status.time)
+        telling = [told for told in telling if told.exit_status or told.failed or told.held_back][:_MOST_SETS]
+    for set_status in telling:
+        _show_set(set_status, status.time)
     if rest := len(status.sets) - len(telling):
         told = set(map(id, telling))
-        files = sum(one.files for one in status.sets if id(one) not in told)
+        files = sum(set_status.files for set_status in status.sets if id(set_status) not in told)
         click.echo(f"{rest:,} {'more sets' if telling else 'sets'}: {counted(files, 'file')}")
     if status.partial_files:
-        what = "under way" if status.running else "to go on with"
+        what = "in progress" if status.running else "to resume"
         click.echo(f"{counted(status.partial_files, 'partial file')} {what}, {human_octets(status.partial_octets)}")
     click.echo(f"{counted(status.files, 'file')}, {human_octets(status.octets)}: {_VERDICTS[status.exit_status]}")
 
@@ -69,29 +69,30 @@ def _last_run(status: CopyStatus) -> str:
     return f"{told}: {printable(run.fault)}{often}"
 
 
-def _show_set(one: SetStatus, now: dt.datetime) -> None:
-    told = [f"{counted(one.files, 'file')}, {human_octets(one.octets)}"]
-    if one.position is not None:
-        told.append(f"as the source was at {_at(one.position)}")
-    if one.sound_at is not None:
-        told.append(f"looked at without fault {_age(now - one.sound_at)} ago")
-    elif one.checked_at is not None:
-        told.append("never yet without fault")
-    click.echo(f"{printable(one.name)}: {'; '.join(told)}")
-    if one.last is not None and one.last.fault:
-        since = f" (no run without fault since {_at(one.unsound_since)})" if one.unsound_since else ""
-        click.echo(f"  incomplete: {printable(one.last.fault)}{since}")
-    for refusal in one.refusals:
+def _show_set(set_status: SetStatus, now: dt.datetime) -> None:
+    told = [f"{counted(set_status.files, 'file')}, {human_octets(set_status.octets)}"]
+    if set_status.position is not None:
+        told.append(f"as the source was at {_at(set_status.position)}")
+    if set_status.sound_at is not None:
+        told.append(f"last run without fault {_age(now - set_status.sound_at)} ago")
+    elif set_status.checked_at is not None:
+        told.append("no run without fault yet")
+    click.echo(f"{printable(set_status.name)}: {'; '.join(told)}")
+    if set_status.last is not None and set_status.last.fault:
+        since = f" (no run without fault since {_at(set_status.unsound_since)})" if set_status.unsound_since else ""
+        click.echo(f"  incomplete: {printable(set_status.last.fault)}{since}")
+    for refusal in set_status.refusals:
         click.echo(f"  {printable(refusal)}")
-    if one.failed:
-        click.echo(f"  {one.failed:,} failed; `headwater retry` makes them due, `headwater forget` drops them")
-    _show_examples([f"{failure.uri}: {_failure(failure, now)}" for failure in one.failures[:_EXAMPLES]], one.failed)
-    if one.newer_than_listed:
-        what = counted(one.newer_than_listed, "file")
+    if set_status.failed:
+        click.echo(f"  {set_status.failed:,} failed; `headwater retry` makes them due, `headwater forget` drops them")
+    failures = [f"{failure.uri}: {_failure(failure, now)}" for failure in set_status.failures[:_EXAMPLES]]
+    _show_examples(failures, set_status.failed)
+    if set_status.newer_than_listed:
+        what = counted(set_status.newer_than_listed, "file")
         click.echo(f"  {what} newer than listed, which no list of the source confirms so far; the next run looks again")
-    if one.held_back:
-        click.echo(f"  {counted(one.held_back, 'deletion')} held back; `headwater sync --max-delete` consents")
-    _show_examples([kept.path for kept in one.deletions[:_EXAMPLES]], one.held_back)
+    if set_status.held_back:
+        click.echo(f"  {counted(set_status.held_back, 'deletion')} held back; `headwater sync --max-delete` consents")
+    _show_examples([kept.path for kept in set_status.deletions[:_EXAMPLES]], set_status.held_back)
 
 
 def _show_examples(lines: Sequence[str], count: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import human_octets, json_document, json_option, listening, printable
-from headwater.cli.source_access import asks_a_source, said
+from headwater.cli.source_access import given_options, source_options
 
 if TYPE_CHECKING:
     from headwater.sync.explore import ExploreNode
@@ -17,22 +17,27 @@ if TYPE_CHECKING:
 @click.argument("url")
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option(
-    "--sets", "most", type=click.IntRange(1), default=100, show_default=True, help="How many of many sets are opened."
+    "--sets", "most", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of sets to open."
 )
 @click.option(
-    "--parts", type=click.IntRange(0), default=10, show_default=True, help="How many documents of an index are opened."
+    "--parts",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Maximum number of documents to open of an index, and of packages to show of a dump.",
 )
-@asks_a_source
+@source_options
 @json_option
 def command(url: str, sets: tuple[str, ...], most: int, parts: int, as_json: bool, **wanted: Any) -> int:
     """Show what the source behind URL offers: sets, capabilities, documents, with times, counts and oddities.
 
-    Reads documents only. Exit status 1: something that is offered cannot be read.
+    Of dumps it shows the packages, and whether packages are made on demand. Reads documents only. Exit status 1:
+    something that is offered cannot be read.
     """
     from headwater.sync.explore import explore
     from headwater.sync.options import SyncOptions
 
-    options = SyncOptions(sets=sets, **said(wanted))
+    options = SyncOptions(sets=sets, **given_options(wanted))
     with listening() as listener:
         found = explore(url, options, parts=parts, most=most, listener=listener)
     if as_json:
@@ -52,7 +57,8 @@ def _show(node: ExploreNode, lead: str, below: str) -> None:
         last = number == shown
         _show(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
     if node.left_out:
-        what = "documents (--parts" if node.capability else "sets (--sets"
+        parts = "packages (--parts" if node.package_octets is not None else "documents (--parts"
+        what = parts if node.capability else "sets (--sets"
         click.echo(f"{below}└─ … and {node.left_out:,} more {what} opens more)")
 
 
@@ -65,7 +71,11 @@ def _details(node: ExploreNode) -> list[str]:
         counts.append(human_octets(node.octets))
     if node.resource_octets is not None:
         counts.append(f"{human_octets(node.resource_octets)} of resources")
-    lines = [", ".join([*counts, *times])]
+    if node.package_octets is not None:
+        counts.append(f"{human_octets(node.package_octets)} of packages")
+    if (most := node.limits) is not None:
+        counts += [f"{most.resources:,} resources", human_octets(most.octets), f"{most.requests:,} at a time"]
+    lines = [", ".join([*counts, *times])] if counts or times else []
     lines += [f"warning: {printable(w.message)}, {w.count} times [{printable(w.rule)}]" for w in node.warnings]
     return lines
 

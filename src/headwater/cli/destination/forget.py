@@ -38,11 +38,11 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> Exit:
-    """Drop from what COPY remembers: failures and deletions held back, by URI, or whole sets. No file is removed.
+    """Make COPY forget failures and deletions held back, by URI, or whole sets. No file is removed.
 
-    What failed is fetched again when the source lists or changes it the next time (`sync --baseline` looks at once). A
-    file whose deletion was held back, and every file of a set that is forgotten, stays where it is, and is no
-    longer brought up to date nor deleted; if the source lists it again, it is taken back without a transfer.
+    What failed is fetched again when the source next lists or changes it (`sync --baseline` compares at once). A file
+    whose deletion was held back, and every file of a forgotten set, stays where it is, and is no longer updated or
+    deleted; if the source lists it again, it is adopted without a transfer.
     """
     if bool(names) == bool(uris or failed or held_back):
         raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")

@@ -16,11 +16,11 @@ from headwater.errors import Exit
 @click.argument("uris", metavar="[URI]...", nargs=-1)
 @json_option
 def command(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
-    """Let the next run over COPY try again what failed: these URIs, or all.
+    """Make the next run over COPY retry what failed: these URIs, or all.
 
-    Every run tries what failed, but not what the source has asked, by Retry-After, not to be asked for yet; and
-    `sync --follow` waits longer after each failure. This ends both waits. Nothing is transferred by it: the next run
-    does it, and a service that follows with its next look.
+    Every run retries what failed, except resources for which the source has asked to wait (Retry-After); `sync
+    --follow` waits longer after each failure. This command ends both waits and transfers nothing: the next run, or the
+    next poll of `--follow`, retries.
     """
     from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
     from headwater.sync.state.facts import fact

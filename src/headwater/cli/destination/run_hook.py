@@ -1,4 +1,4 @@
-"""`sync --exec`: a command of the user's that is told, on its standard input, of a run that has changed something."""
+"""`sync --exec`: runs a command of the user's after changes, with the report as JSON on its standard input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RunHookFailed(HeadwaterError):
 
     code: ClassVar[str] = "HW-CLI-03"
     exit_status: ClassVar[Exit] = Exit.FINDINGS
-    advice: ClassVar[str] = "Mend the command: it is run again by the next run, also when that changes nothing."
+    advice: ClassVar[str] = "Fix the command: the next run runs it again, also when that run changes nothing."
 
 
 class RunHook:

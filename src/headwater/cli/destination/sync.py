@@ -22,14 +22,15 @@ from headwater.cli.output import (
     printable,
 )
 from headwater.cli.shared_options import Share, dest_argument
-from headwater.cli.source_access import asks_a_source, said
+from headwater.cli.source_access import given_options, source_options
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
     from headwater.cli.destination.run_hook import RunHook
     from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Done
-    from headwater.sync.options import SetReport, SyncOptions, SyncReport
+    from headwater.sync.options import SetReport, SyncOptions, SyncReport, TransferWay
+    from headwater.sync.run import SyncTask
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 3_600.0
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
@@ -44,40 +45,52 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     "--max-delete",
     type=Share(),
     metavar="SHARE",
-    help="Let this share of the copy be deleted.  [default: a fifth, where that is more than ten files; never all]",
+    help="Allow deleting this share of the copy.  [default: a fifth, if that is more than ten files; never all]",
 )
 @click.option(
     "--backup-dir",
     type=click.Path(file_okay=False),
     metavar="DIR",
-    help="Keep what is replaced or deleted below DIR, which is not in DEST.",
+    help="Keep what is replaced or deleted in DIR, which must be outside DEST.",
 )
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option("--include", multiple=True, metavar="PATTERN", help="Only what matches (may be repeated).")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated).")
-@click.option("--base", metavar="URI", help="The folder whose rest of the path names the files (first run only).")
+@click.option("--base", metavar="URI", help="The URI prefix to remove for file names (first run only).")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also fetch from this host.")
-@click.option("--any-host", is_flag=True, help="Fetch from whatever host the source lists.")
-@click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Leave out what lies on this host.")
-@click.option("--sitemap", is_flag=True, help="Take a plain Sitemap for a Resource List.")
-@click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would do.")
-@click.option("--moved", is_flag=True, help="The source that DEST is a copy of is at URL by now.")
-@click.option("--repair", is_flag=True, help="Hash every held file, and fetch again what is missing or changed.")
+@click.option("--any-host", is_flag=True, help="Fetch from every host that the source lists.")
+@click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Leave out what is on this host.")
+@click.option("--sitemap", is_flag=True, help="Use a plain Sitemap as a Resource List.")
+@click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would suffice.")
+@click.option("--moved", is_flag=True, help="The source of the copy in DEST has moved to URL.")
+@click.option("--repair", is_flag=True, help="Hash every file of the copy, and fetch again what is missing or changed.")
 @click.option(
-    "--max-size", "largest", type=click.IntRange(1), metavar="OCTETS", help="The largest resource without a length."
+    "--max-size",
+    "largest",
+    type=click.IntRange(1),
+    metavar="OCTETS",
+    help="Maximum size of a resource whose list states no length.",
 )
-@asks_a_source
 @click.option(
-    "--follow", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stay, and look for changes so often."
+    "--prefer",
+    type=click.Choice(["auto", "lists", "dumps"]),
+    help="Fetch resources the quickest way, by single requests alone, or by packages where there are any."
+    "  [default: auto]",
+)
+@source_options
+@click.option(
+    "--follow", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Keep running, and poll for changes this often."
 )
 @click.option(
     "--longest",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="With --follow: look this seldom while nothing changes, and never more seldom, whatever Cache-Control says.",
+    help="With --follow: the longest interval between polls, while nothing changes, whatever Cache-Control says.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something is wrong.")
-@click.option("-v", "--verbose", is_flag=True, help="Say each resource that was dealt with, on one line.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Print each created, adopted, updated, deleted or failed resource on a line."
+)
 @click.option(
     "--exec",
     "hook_command",
@@ -107,16 +120,19 @@ def command(
         raise click.UsageError("--quiet and --verbose exclude each other")
     options = _options(wanted, patient=follow is not None)
     hook = _hook(hook_command)
-    voice = _Voice(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose)
-    if follow is not None:
-        return _follow(url, dest, options, follow, longest, voice)
-    from headwater.sync.run import sync
+    output = _RunOutput(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose)
+    from msgspec.structs import replace
 
-    with voice.listening() as teller:
-        report = sync(url, dest, options, listener=teller, each=voice.each, stopped=teller.beat)
-        teller.close(report.exit_status)
-    voice.tell(report)
-    return report.exit_status or (Exit.DONE if voice.told_on(report) else Exit.FINDINGS)
+    from headwater.sync.run import SyncTask, synchronise
+
+    task = SyncTask(url=url, destination=dest, options=options, each=output.each)
+    if follow is not None:
+        return _follow(task, follow, longest, output)
+    with output.listening() as progress:
+        report = synchronise(replace(task, listener=progress, stopped=progress.beat))
+        progress.close(report.exit_status)
+    output.show(report)
+    return report.exit_status or (Exit.DONE if output.run_hook(report) else Exit.FINDINGS)
 
 
 def _hook(command: str | None) -> RunHook | None:
@@ -127,8 +143,8 @@ def _hook(command: str | None) -> RunHook | None:
     return RunHook(command)
 
 
-class _Voice:
-    """How a run is told: to whom, how much, and to the command of `--exec`."""
+class _RunOutput:
+    """The output of a run: to a person or as JSON, and to the command of `--exec`."""
 
     def __init__(self, dest: Path, hook: RunHook | None, *, as_json: bool, quiet: bool, verbose: bool) -> None:
         self._dest = dest
@@ -153,16 +169,16 @@ class _Voice:
             more = f": {printable(done.reason or octets)}" if done.reason or octets else ""
             click.echo(f"{done.action} {printable(done.path)}{more}", err=self.as_json)
 
-    def tell(self, report: SyncReport) -> None:
-        """Tell the result; of a quiet run only when something is wrong."""
+    def show(self, report: SyncReport) -> None:
+        """Show the result; of a quiet run only when something is wrong."""
         if self.as_json:
             json_document(report)
             sys.stdout.flush()
         elif report.exit_status or not self.quiet:
             _show(report)
 
-    def told_on(self, report: SyncReport) -> bool:
-        """Tell the command of `--exec`; False when that has failed."""
+    def run_hook(self, report: SyncReport) -> bool:
+        """Run the command of `--exec`, if there is one; False when that has failed."""
         return self._hook is None or report.dry_run or self._hook.tell(report, self._dest)
 
 
@@ -170,41 +186,43 @@ def _options(wanted: dict[str, Any], *, patient: bool) -> SyncOptions:
     """What the options of the command line come to: most have the names of `SyncOptions`."""
     from headwater.sync.options import SyncOptions
 
-    return SyncOptions(**said(wanted), patient=patient)
+    return SyncOptions(**given_options(wanted), patient=patient)
 
 
-def _follow(url: str, dest: Path, options: SyncOptions, seconds: float, longest: float | None, voice: _Voice) -> int:
-    from headwater.sync.follow import follow
+def _follow(task: SyncTask, seconds: float, longest: float | None, output: _RunOutput) -> int:
+    from msgspec.structs import replace
 
-    wrong = _Wrong()
-    with voice.listening() as teller:
+    from headwater.sync.follow import PollInterval, follow
+
+    faults = _RepeatedFaults()
+    with output.listening() as progress:
 
         def tell(report: SyncReport) -> None:
-            teller.close(report.exit_status)
-            if voice.as_json:
+            progress.close(report.exit_status)
+            if output.as_json:
                 json_line(report)
                 sys.stdout.flush()
-            elif wrong.is_to_be_told(report) or (not voice.quiet and _is_news(report)):
+            elif faults.is_to_be_shown(report) or (not output.quiet and _is_news(report)):
                 _show(report)
-            voice.told_on(report)
+            output.run_hook(report)
 
-        return follow(url, dest, options, seconds, tell, listener=teller, each=voice.each, longest=longest)
+        return follow(replace(task, listener=progress), PollInterval(seconds, longest), tell)
 
 
 def _is_news(report: SyncReport) -> bool:
     return any(report.total(name) for name in ("created", "updated", "deleted"))
 
 
-class _Wrong:
-    """Which looks that went wrong are told: one like the last after a minute, two more, and so on up to an hour."""
+class _RepeatedFaults:
+    """Decides which failed polls are shown: the same failure again after a minute, then two, and so on to an hour."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._told: list[object] = []
         self._due_at = self._pause = 0.0
 
-    def is_to_be_told(self, report: SyncReport) -> bool:
-        wrong = [_wrong_of(one) for one in report.sets if one.exit_status] + [*report.faults]
+    def is_to_be_shown(self, report: SyncReport) -> bool:
+        wrong = [_fault_of(set_report) for set_report in report.sets if set_report.exit_status] + [*report.faults]
         if not report.exit_status:
             self._told = []
             return False
@@ -215,19 +233,19 @@ class _Wrong:
         return True
 
 
-def _wrong_of(one: SetReport) -> object:
-    counts = [number for what, number in _counts(one) if what != "unchanged"]
-    return one.name, one.fault, counts, [(failed.uri, failed.reason) for failed in one.failures]
+def _fault_of(set_report: SetReport) -> object:
+    counts = [number for what, number in _counts(set_report) if what != "unchanged"]
+    return set_report.name, set_report.fault, counts, [(failed.uri, failed.reason) for failed in set_report.failures]
 
 
 def _show(report: SyncReport) -> None:
     telling = report.sets
     if len(telling) > _MOST_SETS:
-        telling = [one for one in telling if _is_telling(one)][:_MOST_SETS]
-    for one in telling:
-        _show_set(one, dry_run=report.dry_run)
+        telling = [set_report for set_report in telling if _is_telling(set_report)][:_MOST_SETS]
+    for set_report in telling:
+        _show_set(set_report, dry_run=report.dry_run)
     told = set(map(id, telling))
-    rest = [one for one in report.sets if id(one) not in told]
+    rest = [set_report for set_report in report.sets if id(set_report) not in told]
     if rest:
         _show_set(_sum_of(rest, "more sets" if telling else "sets"), dry_run=report.dry_run)
     if report.backup is not None:
@@ -239,11 +257,11 @@ def _show(report: SyncReport) -> None:
     )
 
 
-def _is_telling(one: SetReport) -> bool:
+def _is_telling(set_report: SetReport) -> bool:
     """Whether there is more to say of a set than that nothing was to be done."""
-    numbers = dict((*((verb, number) for verb, _, number in _deeds(one)), *_counts(one)))
+    numbers = dict((*((verb, number) for verb, _, number in _deeds(set_report)), *_counts(set_report)))
     del numbers["unchanged"]
-    return bool(one.exit_status or one.fault or one.plan or any(numbers.values()))
+    return bool(set_report.exit_status or set_report.fault or set_report.plan or any(numbers.values()))
 
 
 def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
@@ -253,55 +271,72 @@ def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
     summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
     counts = [name.replace(" ", "_") for name, _ in _counts(summed)]
     for name in ("created", "updated", "deleted", "adopted", "held", *counts):
-        setattr(summed, name, sum(getattr(one, name) for one in sets))
+        setattr(summed, name, sum(getattr(set_report, name) for set_report in sets))
     return summed
 
 
-def _show_set(one: SetReport, *, dry_run: bool) -> None:
-    deeds = [deed for deed in _deeds(one) if deed[2]]
+def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
+    deeds = [deed for deed in _deeds(set_report) if deed[2]]
     done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {past}" for verb, past, number in deeds]
-    seen = [f"{number:,} {what}" for what, number in _counts(one) if number]
-    left = ["incomplete"] if one.fault else []
-    told = [", ".join(done + seen + left) or "nothing to do", f"{counted(one.held, 'file')} held"]
-    if one.process in _PROCESSES:
-        told.append(_PROCESSES[one.process])
-    click.echo(f"{printable(one.name)}: {'; '.join(told)}")
-    for action in one.plan:
+    seen = [f"{number:,} {what}" for what, number in _counts(set_report) if number]
+    left = ["incomplete"] if set_report.fault else []
+    told = [", ".join(done + seen + left) or "nothing to do", f"{counted(set_report.held, 'file')} held"]
+    if set_report.process in _PROCESSES:
+        told.append(_PROCESSES[set_report.process].format(set_report.baseline_by))
+    click.echo(f"{printable(set_report.name)}: {'; '.join(told)}")
+    for way in set_report.ways:
+        click.echo(f"  {_way(way, dry_run=dry_run)}")
+    for action in set_report.plan:
         click.echo(f"  {action.action} {printable(action.path)}")
-    if one.plan_is_cut:
+    if set_report.plan_is_cut:
         click.echo("  … and more")
-    for failed in one.failures[:10]:
-        later = f", not to be asked for again before {failed.waits_until}" if failed.waits_until else ""
+    for failed in set_report.failures[:10]:
+        later = f", not to be requested again before {failed.waits_until}" if failed.waits_until else ""
         click.echo(f"  failed: {printable(failed.uri)}: {printable(failed.reason)}{later}", err=True)
-    if one.failed > 10:
-        click.echo(f"  … and {counted(one.failed - 10, 'more failure')} (--json lists a hundred)", err=True)
+    if set_report.failed > 10:
+        click.echo(f"  … and {counted(set_report.failed - 10, 'more failure')} (--json lists a hundred)", err=True)
 
+
+def _way(way: TransferWay, *, dry_run: bool) -> str:
+    """One way beside single requests: what it has brought, or that it was not taken, and why."""
+    name = _WAY_NAMES.get(way.way, way.way)
+    if not way.taken:
+        return f"not by {name} ({printable(way.why)})"
+    packages, octets = counted(way.packages, "package"), human_octets(way.octets)
+    if dry_run:
+        size = f"{packages} of {octets}, " if way.packages else ""
+        return f"would fetch by {name}: {size}{printable(way.why)}"
+    broken = f"; {printable(way.fault)}" if way.fault else ""
+    return f"{way.resources:,} by {name}: {packages} of {octets} ({printable(way.why)}){broken}"
+
+
+_WAY_NAMES = {"on demand": "packages on demand"}  # in JSON the way is named as it is
 
 _PROCESSES = {
-    "baseline": "compared with the Resource List",
+    "baseline": "compared with the {}",
     "increment": "read the changes since last time",
-    "baseline+increment": "compared with the Resource List, then read the changes since",
-    "increment+baseline": "read the changes since last time, then compared with the Resource List",
+    "baseline+increment": "compared with the {}, then read the changes since",
+    "increment+baseline": "read the changes since last time, then compared with the {}",
 }
 
 
-def _deeds(one: SetReport) -> list[tuple[str, str, int]]:
+def _deeds(set_report: SetReport) -> list[tuple[str, str, int]]:
     """What was done: as it would be done, as it was, and how often. What was adopted is not told as created too."""
     return [
-        ("adopt", "adopted", one.adopted),
-        ("create", "created", one.created - one.adopted),
-        ("update", "updated", one.updated),
-        ("delete", "deleted", one.deleted),
+        ("adopt", "adopted", set_report.adopted),
+        ("create", "created", set_report.created - set_report.adopted),
+        ("update", "updated", set_report.updated),
+        ("delete", "deleted", set_report.deleted),
     ]
 
 
-def _counts(one: SetReport) -> list[tuple[str, int]]:
+def _counts(set_report: SetReport) -> list[tuple[str, int]]:
     return [
-        ("unchanged", one.unchanged),
-        ("failed", one.failed),
-        ("refused", one.refused),
-        ("skipped", one.skipped),
-        ("left out", one.left_out),
-        ("held back", one.held_back),
-        ("newer than listed", one.newer_than_listed),
+        ("unchanged", set_report.unchanged),
+        ("failed", set_report.failed),
+        ("refused", set_report.refused),
+        ("skipped", set_report.skipped),
+        ("left out", set_report.left_out),
+        ("held back", set_report.held_back),
+        ("newer than listed", set_report.newer_than_listed),
     ]

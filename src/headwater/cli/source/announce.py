@@ -1,4 +1,4 @@
-"""`headwater ingest … --to URL`: what would be taken into a set here is announced to a server at another address."""
+"""`headwater ingest … --to URL`: sends events or documents to a server, in place of recording them here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # what a proxy of the 
 def sending(function: Command) -> Command:
     """Options by which a server is announced to."""
     to = click.option(
-        "--to", metavar="URL", help="Announce to the server at URL, in place of recording here; needs a token."
+        "--to", metavar="URL", help="Announce to the server at URL, instead of recording here; needs a token."
     )
     token = click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="With --to: the token of the set.")
     return to(token(ca_option(proxy_option(function))))
@@ -73,17 +73,18 @@ def announce(
     listener: Listener,
 ) -> None:
     """Send all of it in batches, each with a part of the key; `account` and `hear` get what became of the lines."""
-    from headwater.ingest.push.events.http_sender import Sender, batches
+    from headwater.ingest.push.events.http_sender import AnnouncementServer, Sender, batches
 
     if options["dry_run"]:
-        raise UsageFault("--dry-run is for what is recorded here; a server judges as it takes")
+        raise UsageFault("--dry-run and --to exclude each other")
     if not options["token"]:
-        raise UsageFault("a server takes nothing without a token", advice="Give --token, or HEADWATER_TOKEN.")
+        raise UsageFault("--to needs a token", advice="Give --token, or HEADWATER_TOKEN.")
     query = "load" if options["load"] else ""
     parts = urlsplit(url)
     tls = _tls(options["ca"]) if parts.scheme == "https" or options["ca"] else None
     proxy = _proxy(parts.scheme, parts.hostname or "", options["proxy"])
-    with closing(Sender(url, options["token"], key, listener=listener, tls=tls, proxy=proxy)) as sender:
+    server = AnnouncementServer(url=url, token=options["token"], tls=tls, proxy=proxy)
+    with closing(Sender(server, key, listener=listener)) as sender:
         for batch in batches(texts):
             outcomes = sender.send(batch, query)
             account.count(outcomes)
@@ -103,7 +104,7 @@ def _tls(ca: str | None) -> ssl.SSLContext:
         try:
             context.load_verify_locations(ca)
         except ssl.SSLError as cause:
-            raise UsageFault("the certificate authorities cannot be understood", where=ca) from cause
+            raise UsageFault("the CA certificates cannot be read as PEM", where=ca) from cause
     return context
 
 
@@ -145,14 +146,14 @@ def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
     texts, unwrapper = Texts(most_octets), Unwrapper()
 
     def found(whole: list[Line]) -> Iterator[Line]:
-        for one in whole:
+        for line in whole:
             try:
-                documents = unwrapper.push(decoded(one.text or b""))
+                documents = unwrapper.push(decoded(line.text or b""))
             except HeadwaterError:
                 unwrapper.skip()
-                yield one  # as it is: the server says what is wrong with it
+                yield line  # as it is: the server says what is wrong with it
                 continue
-            yield from (_line(one.number, document) for document in documents)
+            yield from (_line(line.number, document) for document in documents)
 
     for block in blocks(file):
         for line in lines.push(block):

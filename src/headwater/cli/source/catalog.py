@@ -80,7 +80,7 @@ def export_sets(
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
 
     if output == "-" and (as_json or sys.stdout.isatty()):
-        raise UsageFault("an export does not belong here", advice="Name a file with -o FILE, or pipe it on.")
+        raise UsageFault("an export is not written to a terminal", advice="Name a file with -o FILE, or pipe it on.")
     manner = _manner(form, dates, url_prefix)
     began = time.monotonic()
     with listening() as listener, existing(CatalogArgument(place), listener) as catalog:
@@ -170,10 +170,10 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
         with restorable(CatalogArgument(place, may_be_new=True), listener) as catalog:
             _refuse_held(catalog, chosen)
             try:
-                for one, parts in reader.sets():
-                    if one.name in chosen:
+                for transfer, parts in reader.sets():
+                    if transfer.name in chosen:
                         catalog.restore(parts)
-                        moved.append(one)
+                        moved.append(transfer)
             except HeadwaterError:
                 _tell_moved("imported before that", moved, "whole; what follows is not")
                 raise
@@ -187,7 +187,7 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
 
 def _refuse_held(catalog: Catalog, names: Sequence[str]) -> None:
     """Say it before the first set is restored, not in the middle."""
-    from headwater.catalog.interface import SetExists
+    from headwater.catalog.faults import SetExists
 
     if held := {state.name for state in catalog.sets()} & set(names):
         raise SetExists("the set is in the catalog already", where=", ".join(sorted(held)))
@@ -198,7 +198,7 @@ def _refuse_held(catalog: Catalog, names: Sequence[str]) -> None:
 @sets_option
 @json_option
 def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
-    """Recount everything that CATALOG holds and compare it with its books; nothing is changed.
+    """Recount everything in CATALOG and compare it with the stored counts; nothing is changed.
 
     CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. The structure of a file
     is checked as well. Stop what writes to it first: a change meanwhile looks like a discrepancy. Exit status 1: there
@@ -225,11 +225,11 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
     for line in broken[:_SHOWN]:
         click.echo(f"the file itself: {printable(line)}")
     named = [one for one in states if len(states) <= _NAMED or found[one.name]]
-    for one in named:
-        _tell_found(one.name, one.count, one.last_seq, [str(each) for each in found[one.name]])
+    for state in named:
+        _tell_found(state.name, state.count, state.last_seq, [str(each) for each in found[state.name]])
     if silent := [one for one in states if len(states) > _NAMED and not found[one.name]]:
         told = _counts(len(silent), sum(one.count for one in silent), sum(one.last_seq for one in silent))
-        click.echo(f"{told}; they agree with their books")
+        click.echo(f"{told}; no discrepancies")
     click.echo(("sound" if sound else "NOT sound") + f" ({human_seconds(seconds)})")
     return Exit.DONE if sound else Exit.FINDINGS
 
@@ -239,7 +239,7 @@ def _counts(sets: int, resources: int, changes: int) -> str:
 
 
 def _tell_found(name: str, resources: int, changes: int, found: Sequence[str]) -> None:
-    verdict = f"{len(found):,} discrepancies" if found else "agrees with its books"
+    verdict = f"{len(found):,} discrepancies" if found else "no discrepancies"
     click.echo(f"{printable(name)}: {resources:,} resources, {changes:,} changes; {verdict}")
     for line in found[:_SHOWN]:
         click.echo(f"  {printable(line)}")
@@ -269,12 +269,12 @@ def _tell_moved(verb: str, moved: Sequence[SetTransfer | Harvest], more: str) ->
     from headwater.catalog.dump.file import SetTransfer
 
     if len(moved) > _NAMED:
-        told = _counts(len(moved), sum(one.resources for one in moved), sum(one.changes for one in moved))
-        click.echo(f"{verb} {told}", err=True)
-    for one in moved if len(moved) <= _NAMED else ():
-        pages = f" (pages {one.pages:,})" if isinstance(one, SetTransfer) else ""
-        segments = f" (segments {one.segments:,})" if isinstance(one, SetTransfer) else ""
-        words = f"resources {one.resources:,}{pages}, changes {one.changes:,}{segments}"
-        click.echo(f"{verb} {printable(one.name)}: {words}", err=True)
+        resources, changes = (sum(getattr(transfer, name) for transfer in moved) for name in ("resources", "changes"))
+        click.echo(f"{verb} {_counts(len(moved), resources, changes)}", err=True)
+    for transfer in moved if len(moved) <= _NAMED else ():
+        pages = f" (pages {transfer.pages:,})" if isinstance(transfer, SetTransfer) else ""
+        segments = f" (segments {transfer.segments:,})" if isinstance(transfer, SetTransfer) else ""
+        words = f"resources {transfer.resources:,}{pages}, changes {transfer.changes:,}{segments}"
+        click.echo(f"{verb} {printable(transfer.name)}: {words}", err=True)
     if moved:
         click.echo(more, err=True)

@@ -1,4 +1,4 @@
-"""What a command means by CATALOG: a file, a state folder, a configuration, or a cluster's URL."""
+"""The CATALOG argument of commands: a file, a state folder, a configuration, or a cluster's URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NoCatalog(UsageFault):
-    """There is no catalog at the place that was named."""
+    """There is no catalog at the named place."""
 
     code: ClassVar[str] = "HW-CLI-01"
     advice: ClassVar[str] = (
@@ -44,8 +44,8 @@ class CatalogArgument:
 
         self.place = shown(place)
         self.file: Path | None = None
-        self.fed: tuple[str, ...] = ()
-        """The sets that a configuration has fed; none where none was read."""
+        self.push_sets: tuple[str, ...] = ()
+        """The push sets of a configuration; none where none was read."""
         self._state: Path | None = None
         self._patience_seconds = patience_seconds
         self._cluster = place
@@ -66,7 +66,7 @@ class CatalogArgument:
         from headwater.source.config import read_config
 
         config = read_config(path)
-        self.fed = tuple(one.name for one in config.sets if one.feed is not None)
+        self.push_sets = tuple(one.name for one in config.sets if one.feed is not None)
         self._state = Path(config.state)
         self._is_of_a_source = True
         configured: str | None = config.catalog

@@ -46,7 +46,7 @@ _DOCUMENT_OCTETS = 64 << 20
 def command() -> None:
     """Take records into a set that has no folder: events as lines of JSON, or documents of the DIT-ES protocol.
 
-    A source that is being served has its state folder for itself: then announce by HTTP, or let it follow the index.
+    A running server locks the state folder: then announce by HTTP (--to), or let the server follow the index.
     """
 
 
@@ -58,8 +58,8 @@ def command() -> None:
 def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: Any) -> Exit:
     """Take events, one JSON object a line, from FILEs (also gzip) or standard input (-).
 
-    With --to they are announced to the server at URL, in batches that are tried again for up to five minutes each.
-    After that, or an interruption, the same command with the --key that it names goes on where it broke off.
+    With --to the command announces them to the server at URL, in batches that are retried for up to five minutes each.
+    After that, or an interruption, it prints a --key: the same command with this key resumes where it stopped.
 
     Exit statuses: 0 done; 2 usage, or the server refuses; 3 the server does not answer; 4 done, but some lines were
     refused; 6 fault of our own store.
@@ -72,7 +72,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     total = Summary()
     check_alone(options)
     if key is not None and len(files) > 1 and not options["to"]:
-        raise UsageFault("one key is for one file")
+        raise UsageFault("--key takes one file at a time")
     if options["to"]:
         return _announced(files, key, as_json, options)
     with listening() as listener, push_target(options, listener) as feed:
@@ -95,9 +95,9 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
                 total.add(submission.summary)
         end_load(feed, options)
         _hint(files[0], events_are=False, taken=total.lines - total.rejected, listener=listener)
-    words = "would refuse" if options["dry_run"] else "refused"
-    return _told(as_json, total, f"{counted(total.lines, 'line')}: {total.taken:,} taken, {total.ignored:,} no news, "
-                 f"{words} {total.rejected:,}", total.rejected)  # fmt: skip
+    verdict = "would be refused" if options["dry_run"] else "refused"
+    told = f"{counted(total.lines, 'line')}: {total.taken:,} taken, {total.ignored:,} no news"
+    return _told(as_json, total, f"{told}, {total.rejected:,} {verdict}", total.rejected)
 
 
 @command.command(name="dit")
@@ -109,12 +109,12 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     metavar="NAME",
     help="The set's name in the documents (may be repeated); * for any.  [default: the set's name]",
 )
-@click.option("--once", is_flag=True, help="Read what is there now and end; the default for a file.")
+@click.option("--once", is_flag=True, help="Read what is there now, then end; the default for a file.")
 @click.option(
     "--follow",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Look again so often, until Ctrl-C.  [default: 1]",
+    help="Poll at this interval, until Ctrl-C.  [default: 1]",
 )
 @click.option(
     "--audit",
@@ -143,19 +143,19 @@ def dit(
 ) -> Exit:
     """Take documents of the DIT-ES protocol from an index that a harvester writes, or from a FILE of exported ones.
 
-    INDEX-URL is like http://host:9200/omtd-resourcesync (also https, and a user:password@; credentials stand better in
-    HEADWATER_INDEX_USER, _PASSWORD, _API_KEY). The index is only read. Into a new set its resources are loaded first;
-    from then on every document is taken once, however often the command is ended and begun again. With --to, the
-    documents of a FILE are sent to the server at URL, in batches that are tried again for up to five minutes each.
+    INDEX-URL is like http://host:9200/omtd-resourcesync (also https, and a user:password@; prefer credentials in
+    HEADWATER_INDEX_USER, _PASSWORD, _API_KEY). The index is only read. For a new set its resources are loaded first;
+    from then on every document is taken once, however often the command is ended and started again. With --to, the
+    documents of a FILE are sent to the server at URL, in batches that are retried for up to five minutes each.
 
-    Exit statuses: 0 done; 2 usage, or the server refuses; 3 odd answers of the index, or no answer of the server;
-    4 done, but some documents were refused or deletions held back; 6 fault of our own store, or the index does not
+    Exit statuses: 0 done; 2 usage, or the server refuses; 3 invalid answers of the index, or no answer of the server; 4
+    done, but some documents were refused or deletions held back; 6 fault of our own store, or the index does not
     answer.
     """
     from headwater.ingest.dit.index.index_url import is_index
 
     if (once or audit) and follow is not None:
-        raise UsageFault("--once and --audit end, and --follow does not")
+        raise UsageFault("--follow excludes --once and --audit")
     check_alone(options)
     if options["to"]:
         if is_index(source):
@@ -198,8 +198,7 @@ def _from_file(
 
     submission = DitSubmission(
         route,
-        SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000),
-        line_octets=_DOCUMENT_OCTETS,
+        SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000, line_octets=_DOCUMENT_OCTETS),
         keep=False,
         dry_run=options["dry_run"],
         listener=listener,
@@ -223,6 +222,7 @@ def _announced(
     files: tuple[str, ...], key: str | None, as_json: bool, options: dict[str, Any], *, documents: bool = False
 ) -> Exit:
     """Announce to a server at another address."""
+    from headwater.cli.stop_signal import Terminated, terminated
     from headwater.ingest.push.events.http_sender import Unanswered
     from headwater.ingest.push.events.line_counts import Account
 
@@ -232,6 +232,7 @@ def _announced(
     go_on = f"Run the same command again{with_key}."
     account = Account()
     with ExitStack() as stack:
+        stack.enter_context(terminated())
         listener = stack.enter_context(listening())
         opened = [stack.enter_context(_opened(name)) for name in files]
         texts = documents_of(opened[0], _DOCUMENT_OCTETS) if documents else events_of(opened)
@@ -240,7 +241,7 @@ def _announced(
         except Unanswered as fault:
             advice = go_on if fault.todo == Unanswered.advice else f"{fault.todo} {go_on}"
             raise Unanswered(fault.what, where=fault.where, advice=advice) from fault
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated):
             click.echo(f"{_counted(account)}; interrupted. {go_on}", err=True)
             raise
         taken = account.taken + account.waiting + account.ignored
@@ -287,7 +288,7 @@ def _audited(
         f"{found.resources:,} resources in the index; repaired {found.repaired:,}, of these {found.deleted:,} deleted"
     )
     if found.held_back:
-        words += f"\n  deletions held back: {found.held_back}\n  do: look at the index; consent with --max-delete 1"
+        words += f"\n  deletions held back: {found.held_back}\n  do: check the index first"
     held_back = str(found.held_back) if found.held_back else None
     return _told(
         as_json,
@@ -346,9 +347,10 @@ def _hearer(listener: Listener) -> Callable[[list[Outcome]], None]:
     def hear(outcomes: list[Outcome]) -> None:
         nonlocal done
         done += len(outcomes)
-        for one in outcomes:
-            if one.kind is OutcomeKind.REJECTED:
-                listener(Notice(one.code or BadEvent.code, f"a line was refused: {one.reason}", f"line {one.line}"))
+        for outcome in outcomes:
+            if outcome.kind is OutcomeKind.REJECTED:
+                told = f"a line was refused: {outcome.reason}"
+                listener(Notice(outcome.code or BadEvent.code, told, f"line {outcome.line}"))
         listener(Progress("lines", done))
 
     return hear

@@ -1,4 +1,4 @@
-"""`headwater publish`: what is to be shared becomes documents, once or for as long as it changes.
+"""`headwater publish`: writes the documents of sets into a folder, once or as long as they change.
 
 A folder becomes static files for any web server; the sets of a configuration become the documents that
 `headwater serve --no-publish` shows, on this machine and on others.
@@ -7,14 +7,26 @@ A folder becomes static files for any web server; the sets of a configuration be
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from headwater import notices
-from headwater.cli.output import counted, human_octets, human_seconds, json_document, json_option, listening
+from headwater.cli.output import (
+    counted,
+    human_octets,
+    human_seconds,
+    json_document,
+    json_line,
+    json_option,
+    listening,
+    some_of,
+)
 from headwater.cli.shared_options import DESCRIBING, catalog_option, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
 
@@ -32,7 +44,7 @@ _MEASURABLE = 1.0
 """Below so many seconds a rate says more of the start of the program than of the files."""
 
 
-@click.command(name="publish", short_help="Publish a folder as static files, or what a configuration says.")
+@click.command(name="publish", short_help="Publish a folder as static files, or those of a configuration.")
 @click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--files", type=click.Path(path_type=Path), metavar="DIR", help="The folder to publish.")
 @click.option(
@@ -43,13 +55,13 @@ _MEASURABLE = 1.0
     "--set",
     "set_name",
     metavar="NAME",
-    help="The name of the set of resources; sets that are in OUT already stay.  [default: files]",
+    help="The name of the set of resources; other sets in OUT stay.  [default: files]",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the catalog is kept.  [default: OUT/.headwater]",
+    help="Where the catalog is stored.  [default: OUT/.headwater]",
 )
 @catalog_option
 @describes_a_set
@@ -60,7 +72,7 @@ _MEASURABLE = 1.0
 )
 @click.option("--resource-base", metavar="URL", help="Where another server serves the files (with --resources none).")
 @profile_option
-@click.option("--watch", is_flag=True, help="Go on and follow the changes, until SIGTERM or Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep running and publish changes, until SIGTERM or Ctrl-C.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log of --watch.  [default: text]")
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @json_option
@@ -69,8 +81,8 @@ def command(
 ) -> Exit:
     """Publish a folder as static files, with the documents by which others keep copies of it.
 
-    Run it again after changes, or let it --watch: only what changed is read and written. The state folder must not be
-    served; most web servers leave out names that begin with a dot, but make sure.
+    Run it again after changes, or use --watch: only what changed is read and written. The web server must not serve the
+    state folder; most web servers leave out names that begin with a dot, but make sure.
 
     With a CONFIG file (as for `serve`) its sets are published into the configured storage, for servers that run
     `headwater serve CONFIG --no-publish`.
@@ -80,7 +92,7 @@ def command(
     """
     told = {name: value for name, value in given.items() if value not in (None, ())}
     if watch and dry_run:
-        raise UsageFault("--watch goes on, --dry-run ends at once", advice="Leave one of them out.")
+        raise UsageFault("--watch and --dry-run exclude each other", advice="Leave one of them out.")
     source, tree = _configured(config, told) if config is not None else _one_folder(told)
     if log_format is not None:
         import msgspec
@@ -89,9 +101,7 @@ def command(
     if dry_run:
         return _dry_run(source, tree, as_json, whole=config is not None)
     if watch:
-        from headwater.cli.source.publish_loop import watch_source
-
-        return watch_source(source, tree, as_json=as_json)
+        return _watch(source, tree, as_json=as_json)
     return _publish(source, tree, as_json, whole=config is not None)
 
 
@@ -127,7 +137,7 @@ def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
 
     if given:
         option = next(one.opts[0] for one in command.params if one.name == next(iter(given)))
-        raise UsageFault(f"{option} and CONFIG do not go together", advice="Say it in the file.")
+        raise UsageFault(f"{option} and CONFIG exclude each other", advice="Say it in the file.")
     config = read_config(path)
     if config.base_url is None:
         raise UsageFault(
@@ -137,6 +147,9 @@ def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
 
 
 def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
+    from headwater.cli.source.dump_lines import dump_lines
+    from headwater.publish.status import set_statuses
+    from headwater.source.configured_source import utc_now
     from headwater.source.source import Source
 
     began = time.monotonic()
@@ -146,16 +159,24 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
         worked = source.run_once()
         counts = [source.catalog.state(one.name).count for one in worked]
         where = source.site.url(".well-known/resourcesync")
+        dumped = {one.name for one in source.site.sets if one.dump or one.change_dump}
+        statuses = {one.name: one for one in set_statuses(source.catalog, utc_now(), list(dumped))} if dumped else {}
     seconds = time.monotonic() - began
     if as_json:
         sets = [_summary(one, count, where, seconds) for one, count in zip(worked, counts, strict=True)]
+        for told in sets:
+            status = statuses.get(str(told["set"]))
+            told["resource_dump"] = status and msgspec.to_builtins(status.resource_dump)
+            told["change_dump"] = status and msgspec.to_builtins(status.change_dump)
         json_document({"sets": sets} if whole else sets[0])
     else:
         for one, count in zip(worked, counts, strict=True):
             click.echo(_told(one, count, where, seconds))
-        if fed := len(config.sets) - len(worked):
+            for line in dump_lines(statuses[one.name]) if one.name in statuses else ():
+                click.echo(f"  {line}")
+        if pushed := len(config.sets) - len(worked):
             click.echo(
-                f"{counted(fed, 'fed set')} left to `publish --watch` and `serve`, which follow what is announced"
+                f"{counted(pushed, 'push set')} left to `publish --watch` and `serve`, which follow what is announced"
             )
     return Exit.TRANSFERS_FAILED if any(_is_incomplete(one) for one in worked) else Exit.DONE
 
@@ -169,6 +190,7 @@ def _summary(worked: PipelineResult, count: int, where: str, seconds: float) -> 
     scanned, published = worked.scanned, worked.published
     return {
         "set": worked.name,
+        "dry_run": False,
         "source_description": where,
         "resources": count,
         "created": scanned.created,
@@ -202,31 +224,64 @@ def _told(worked: PipelineResult, count: int, where: str, seconds: float) -> str
         f"  {human_seconds(seconds)}" + (f", {looked / seconds:,.0f} files/s" if seconds >= _MEASURABLE else ""),
     ]
     if scanned.held_back:
-        lines.append(
-            f"  deletions held back: {scanned.held_back}\n  do: look at the folder; consent with --max-delete 1"
-        )
+        lines.append(f"  deletions held back: {scanned.held_back}\n  do: check the folder first")
     return "\n".join(lines)
 
 
-def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
-    import msgspec
+def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool) -> Exit:
+    """Publish and follow until SIGTERM (DONE) or Ctrl-C (INTERRUPTED). Raises what `Source` raises."""
+    from headwater.cli.server_log import open_log
+    from headwater.cli.stop_signal import StopSignal
+    from headwater.source.source import Source
 
+    log = open_log(config.log_format)
+    # Until the catalog is open there is nothing to end in order: a signal acts as it always does.
+    with Source(config, tree=tree, listener=log.progress) as source, StopSignal() as stop:
+        source.events.listen(log.published)
+        gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
+        source.start()
+        names = some_of([entry.name for entry in config.sets])
+        log.event("watching", f"Publishing {names} for {config.base_url}", url=config.base_url)
+        if as_json:
+            json_line({"event": "watching", "url": config.base_url, "state": config.state, "pid": os.getpid()})
+            sys.stdout.flush()
+        stop.wait()
+    log.event("stopped", "Stopped")
+    return stop.exit_status
+
+
+def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
     found = _surveyed(config, tree)
     if as_json:
-        sets = [
-            {"set": name, **msgspec.to_builtins(one), "held_back": str(one.held_back) if one.held_back else None}
-            for name, one in found.items()
-        ]
+        sets = [_forecast(name, result) for name, result in found.items()]
         json_document({"sets": sets} if whole else sets[0])
-    for name, one in {} if as_json else found.items():
+    for name, result in {} if as_json else found.items():
         click.echo(
-            f"{name}: would read {counted(one.new + one.changed, 'file')}, {human_octets(one.octets)}:"
-            f" {one.new:,} new, {one.changed:,} perhaps changed; delete {one.vanished:,};"
-            f" leave {one.unchanged + one.kept:,}"
+            f"{name}: would read {counted(result.new + result.changed, 'file')}, {human_octets(result.octets)}:"
+            f" {result.new:,} new, {result.changed:,} perhaps changed; delete {result.vanished:,};"
+            f" leave {result.unchanged + result.kept:,}"
         )
-        if one.held_back:
-            click.echo(f"would hold deletions back: {one.held_back}")
-    return Exit.TRANSFERS_FAILED if any(one.held_back for one in found.values()) else Exit.DONE
+        if result.held_back:
+            click.echo(f"would hold deletions back: {result.held_back}")
+    is_incomplete = any(one.held_back or one.warnings.get(notices.UNREADABLE) for one in found.values())
+    return Exit.TRANSFERS_FAILED if is_incomplete else Exit.DONE
+
+
+def _forecast(name: str, result: DryRun) -> dict[str, object]:
+    """What a run would do, under the names that `_summary` has for it; `updated` are those that may have changed."""
+    return {
+        "set": name,
+        "dry_run": True,
+        "created": result.new,
+        "updated": result.changed,
+        "deleted": result.vanished,
+        "unchanged": result.unchanged,
+        "kept": result.kept,
+        "files_read": result.new + result.changed,
+        "octets_read": result.octets,
+        "held_back": str(result.held_back) if result.held_back else None,
+        "notices": result.warnings,
+    }
 
 
 def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun]:

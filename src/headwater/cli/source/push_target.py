@@ -1,4 +1,4 @@
-"""The set that `headwater ingest` feeds: the options by which it is found, its state for us alone, its first load."""
+"""The push set that `headwater ingest` fills: the options that name it, its locked state, its first load."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def push_target_options(function: Command) -> Command:
     """Options by which a set is found."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="Say what would be refused; record nothing."),
-        click.option("--keep-loading", is_flag=True, help="With --load: do not open the set, there is more to come."),
+        click.option("--dry-run", is_flag=True, help="Show what would be refused; record nothing."),
+        click.option("--keep-loading", is_flag=True, help="With --load: do not open the set yet."),
         click.option(
             "--load",
             is_flag=True,
             help="Fill a new set: nothing is logged as a change, and the set is opened at the end.",
         ),
-        click.option("--resource-root", metavar="DIR", help="The folder that absolute paths in records are below."),
-        click.option("--url-prefix", metavar="URL", help="The URL that paths in records are below."),
+        click.option("--resource-root", metavar="DIR", help="The folder that contains the absolute paths in records."),
+        click.option("--url-prefix", metavar="URL", help="The URL that contains the paths in records."),
         catalog_option,
         click.option(
             "--state",
             type=click.Path(file_okay=False, path_type=Path),
             metavar="DIR",
-            help="The state folder: of its catalog, and locked meanwhile.",
+            help="The state folder with the catalog; it is locked meanwhile.",
         ),
         click.option(
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="The source's configuration, in place of the options --state to --resource-root.",
+            help="The source's configuration, instead of the options --state to --resource-root.",
         ),
-        click.option("--set", "set_name", metavar="NAME", help="The set that is fed; needed unless --to names it."),
+        click.option("--set", "set_name", metavar="NAME", help="The push set; needed unless --to names it."),
     ):
         function = option(function)
     return json_option(function)
@@ -65,10 +65,10 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
 
     name = options["set_name"]
     if name is None:
-        raise UsageFault("which set?", advice="Give --set NAME, or the server that is to be announced to by --to URL.")
-    state, prefix, one = _place(options, name)
-    root = options["resource_root"] or (one.resource_root if one is not None else None)
-    options["names"] = one.resource_sets if one is not None else ()
+        raise UsageFault("no set is named", advice="Give --set NAME, or the URL of a set at a server by --to URL.")
+    state, prefix, push_set = _place(options, name)
+    root = options["resource_root"] or (push_set.resource_root if push_set is not None else None)
+    options["names"] = push_set.resource_sets if push_set is not None else ()
     with ExitStack() as stack:
         stack.callback(_locked(state).release)
         catalog = _catalog(options, state, listener)
@@ -89,7 +89,7 @@ def _locked(state: Path) -> StateLock:
     try:
         return StateLock(state)
     except Locked as fault:
-        todo = "Announce to the server that is at work: the same command with --to URL --token TOKEN; or end it."
+        todo = "Announce to the running server: the same command with --to URL --token TOKEN; or end it."
         raise Locked(fault.what, where=fault.where, advice=todo) from fault
 
 
@@ -99,17 +99,17 @@ def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetCon
 
     if options["config"] is None:
         if options["state"] is None:
-            raise UsageFault("nowhere to record", advice="Give --config FILE, or --state DIR.")
+            raise UsageFault("no state folder is named", advice="Give --config FILE, or --state DIR.")
         return options["state"], None, None
     config = read_config(options["config"])
-    one = next((one for one in config.sets if one.name == name), None)
-    if one is None or one.feed is None:
-        fed_sets = some_of([one.name for one in config.sets if one.feed is not None]) or "none"
-        what = f"the configuration has no fed set {name!r}"
-        raise UsageFault(what, where=str(options["config"]), advice=f"Its fed sets: {fed_sets}.")
+    push_set = next((entry for entry in config.sets if entry.name == name), None)
+    if push_set is None or push_set.feed is None:
+        push_sets = some_of([one.name for one in config.sets if one.feed is not None]) or "none"
+        what = f"the configuration has no push set {name!r}"
+        raise UsageFault(what, where=str(options["config"]), advice=f"Its push sets: {push_sets}.")
     host = config.host if ":" not in config.host else f"[{config.host}]"
     site = config.site(f"http://{host}:{config.port}")
-    return options["state"] or Path(config.state), site.resource_prefix(name), one
+    return options["state"] or Path(config.state), site.resource_prefix(name), push_set
 
 
 def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalog:
@@ -124,7 +124,7 @@ def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalo
 
 def _begin(feed: Feed, options: dict[str, Any]) -> None:
     """What is not a load is logged as changes, so it begins with an open set; an index is loaded by itself."""
-    from headwater.catalog.interface import WrongPhase
+    from headwater.catalog.faults import WrongPhase
 
     if options["load"] and feed.is_open:
         raise WrongPhase("the set is open: its first load is over", where=feed.name)

@@ -45,7 +45,7 @@ _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
     help="The folder to publish.",
 )
 @click.option("--set", "set_name", metavar="NAME", help="The name of the set of resources.  [default: files]")
-@click.option("--title", metavar="TEXT", help="What people call it, on the home page.")
+@click.option("--title", metavar="TEXT", help="The set's title on the home page.")
 @describes_a_set
 @click.option(
     "--rescan", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Seconds between full scans.  [default: 300]"
@@ -54,7 +54,7 @@ _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
 @click.option(
     "--port", type=click.IntRange(0, 65535), metavar="N", help="Port to listen on; 0: any free one.  [default: 8000]"
 )
-@click.option("--base-url", metavar="URL", help="URL that clients reach this server by.  [default: http://HOST:PORT]")
+@click.option("--base-url", metavar="URL", help="URL by which clients reach this server.  [default: http://HOST:PORT]")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
@@ -68,14 +68,14 @@ _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), help="Form of the log on standard error.  [default: text]"
 )
-@click.option("--metrics", is_flag=True, default=None, help="Show figures for Prometheus at /metrics, to everybody.")
+@click.option("--metrics", is_flag=True, default=None, help="Publish metrics for Prometheus at /metrics, to everybody.")
 @click.option(
     "--no-publish",
     is_flag=True,
     help="Only serve what `headwater publish CONFIG --watch` publishes; any number of these may run.",
 )
 @click.option(
-    "--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="So many processes serve.  [default: 1]"
+    "--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="Number of serving processes.  [default: 1]"
 )
 @click.option(
     "--json",
@@ -86,9 +86,9 @@ _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
 def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
 
-    Give one folder with --files, or a CONFIG file in TOML with several sets; a set there may also be fed with
-    announced records instead of having a folder. Requests are answered at once: with 503
-    and Retry-After until the first publication is complete, with what was published last after a restart.
+    Give one folder with --files, or a CONFIG file in TOML with several sets; a set there may also be a push set, whose
+    records are announced. Until the first publication is complete, requests get 503 and Retry-After; after a restart
+    they get what was last published.
     """
     import msgspec
 
@@ -126,7 +126,7 @@ def _serve(
 
     def announce() -> None:
         url = str(config.base_url)
-        what = some_of([one.files or f"the fed set {one.name}" for one in config.sets])
+        what = some_of([one.files or f"the push set {one.name}" for one in config.sets])
         log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
         if as_json:
             address = address_url(listener)
@@ -136,10 +136,12 @@ def _serve(
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if workers > 1 else None
         counts = _counts(config, folder)
-        announced = _each(log.published, counts.published if counts else None) or log.published
         source: Source | ReadOnlySource
         if alone:
-            source = stack.enter_context(Source(config, listener=log.progress, announce=announced))
+            source = stack.enter_context(Source(config, listener=log.progress))
+            source.events.listen(log.published)
+            if counts is not None:
+                source.events.listen(counts.published)
         else:
             source = stack.enter_context(ReadOnlySource(config, listener=log.progress))
         app = _application(stack, source, config, log, counts, quiet=quiet)
@@ -170,6 +172,7 @@ def _application(
     quiet: bool,
 ) -> Application:
     from headwater.http.app import Application
+    from headwater.http.dumps.endpoint import DumpEndpoint
     from headwater.http.metrics.page import MetricsPage
 
     def announced(name: str, account: Account) -> None:
@@ -184,6 +187,10 @@ def _application(
         ingest = IngestEndpoint(targets, on_fault=log.fault, on_account=announced)
         stack.callback(ingest.close)
         routes += ingest.routes()
+    offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
+    dumps = DumpEndpoint(source, source.contents, offers)
+    stack.callback(dumps.close)
+    routes += dumps.routes()
     app = Application(
         source,
         {one.name: one.root for one in config.sets if one.root is not None},
@@ -224,15 +231,15 @@ def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) ->
         server.run(sockets=[listener])
 
 
-def _each(*hearers: Callable[[T], None] | None) -> Callable[[T], None] | None:
-    """One hearer that tells all of them; None is nobody."""
-    heard = [one for one in hearers if one is not None]
+def _each(*listeners: Callable[[T], None] | None) -> Callable[[T], None] | None:
+    """One function that calls all of these; None where there are none."""
+    heard = [listener for listener in listeners if listener is not None]
     if len(heard) < 2:
         return heard[0] if heard else None
 
     def hear(event: T) -> None:
-        for one in heard:
-            one(event)
+        for listener in heard:
+            listener(event)
 
     return hear
 
@@ -247,19 +254,19 @@ def _configured(options: dict[str, Any]) -> SourceConfig:
     path = given.pop("config", None)
     if path is not None:
         if clash := [name for name in _ONE_SET if name in given]:
-            raise UsageFault(f"{_option(clash[0])} belongs to one set: with CONFIG it stands in the file")
+            raise UsageFault(f"{_option(clash[0])} and CONFIG exclude each other: set it in the file")
         whole = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
         return _converted(msgspec.to_builtins(read_config(path)) | whole)
     if "files" not in given:
         raise UsageFault("nothing to serve", advice="Give --files DIR, or a CONFIG file.")
     files = given["files"].absolute()
-    one = {"files": str(files), "name": given.get("set_name", "files")}
-    one |= {name: given[name] for name in ("title", *DESCRIBING) if name in given}
+    folder_set = {"files": str(files), "name": given.get("set_name", "files")}
+    folder_set |= {name: given[name] for name in ("title", *DESCRIBING) if name in given}
     if "rescan" in given:
-        one["rescan_seconds"] = given["rescan"]
+        folder_set["rescan_seconds"] = given["rescan"]
     whole = {name: given[name] for name in _WHOLE if name in given}
-    state = given.get("state") or default_state(files, str(one["name"]))
-    return _converted({**whole, "state": str(Path(state).absolute()), "set": [one]})
+    state = given.get("state") or default_state(files, str(folder_set["name"]))
+    return _converted({**whole, "state": str(Path(state).absolute()), "set": [folder_set]})
 
 
 def _option(parameter: str) -> str:
@@ -289,7 +296,7 @@ def _own_url(config: SourceConfig, url: str) -> str:
     """The URL of our own address, which must be one that somebody can connect to."""
     if config.host in _ANY_HOST:
         raise UsageFault(
-            f"listening on {config.host or 'every address'} says nothing of the name that clients know us by",
+            f"listening on {config.host or 'every address'} needs a base_url, the URL that clients use",
             advice="Add --base-url http://NAME:PORT; it is written into every document.",
         )
     return url

@@ -1,4 +1,4 @@
-"""`headwater simulate`: a source of synthetic resources that changes as told, served or only fed into a catalog."""
+"""`headwater simulate`: a source of synthetic resources that changes as told, served or only written into a catalog."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,11 +28,11 @@ if TYPE_CHECKING:
 _LOG_SECONDS = 10.0
 
 
-@click.command(short_help="Serve synthetic resources that change as told, or feed them into a catalog.")
-@click.option("--resources", type=click.IntRange(0), metavar="N", help="How many there are at first.  [default: 1000]")
+@click.command(short_help="Serve synthetic resources that change at a given rate, or write them into a catalog.")
+@click.option("--resources", type=click.IntRange(0), metavar="N", help="Number of resources at first.  [default: 1000]")
 @click.option("--rate", type=click.FloatRange(0), metavar="R", help="Changes a second of simulated time.  [default: 1]")
 @click.option("--mix", metavar="SHARES", help="What the changes are.  [default: created=1,updated=8,deleted=1]")
-@click.option("--seed", type=int, metavar="S", help="Another seed, other resources and changes.  [default: 0]")
+@click.option("--seed", type=int, metavar="S", help="The seed of all resources and changes.  [default: 0]")
 @click.option("--size", "sizes", metavar="OCTETS", help="Length of all resources, or a range: 1-8191.  [default: 4096]")
 @click.option(
     "--hash", "hashes", multiple=True, metavar="NAME", help="A digest to state (may be repeated).  [default: md5]"
@@ -43,39 +41,42 @@ _LOG_SECONDS = 10.0
     "--suffix", "suffixes", multiple=True, metavar="END", help="End of names (may be repeated).  [default: pdf]"
 )
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Name of a set (may be repeated).  [default: files]")
-@click.option("--sets", "set_count", type=click.IntRange(1), metavar="N", help="So many sets, named p0001 and so on.")
+@click.option("--sets", "set_count", type=click.IntRange(1), metavar="N", help="Number of sets, named p0001 and so on.")
+@click.option("--dump", is_flag=True, help="Also offer packages with the octets of all resources (Resource Dump).")
 @click.option("--preset", type=click.Choice(["arxiv", "dbpedia", "core"]), help="As large and busy as a real source.")
-@click.option("--scale", type=float, metavar="X", help="With --preset: so many times as large.  [default: 1]")
+@click.option("--scale", type=float, metavar="X", help="With --preset: a factor for its size.  [default: 1]")
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="YAML settings of the older ResourceSync simulator.",
 )
-@click.option("--warp", metavar="X", help="Simulated time runs so many times as fast; max: as it goes.  [default: 1]")
+@click.option(
+    "--warp", metavar="X", help="Simulated time runs so many times as fast; max: as fast as possible.  [default: 1]"
+)
 @click.option("--start", metavar="TIME", help="When simulated time begins, as 2026-01-01T00:00:00Z.  [default: now]")
-@click.option("--changes", type=click.IntRange(0), metavar="N", help="Nothing changes any more after so many changes.")
+@click.option("--changes", type=click.IntRange(0), metavar="N", help="Stop changing after so many changes.")
 @click.option(
     "--duration",
     "seconds",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Nothing changes any more after so many seconds of simulated time.",
+    help="Stop changing after so many seconds of simulated time.",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where catalog and documents are kept: with the same settings it goes on there.  [default: a folder that is"
+    help="Where catalog and documents are kept: with the same settings it continues there.  [default: a folder that is"
     " removed at the end]",
 )
 @catalog_option
-@click.option("--no-serve", is_flag=True, help="Only feed the catalog; publish and serve nothing.")
+@click.option("--no-serve", is_flag=True, help="Only fill the catalog; publish and serve nothing.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="N", help="Port; 0: any free one."
 )
-@click.option("--base-url", metavar="URL", help="URL that clients reach this server by.  [default: http://HOST:PORT]")
+@click.option("--base-url", metavar="URL", help="URL by which clients reach this server.  [default: http://HOST:PORT]")
 @click.option("--quiet", is_flag=True, help="No access log.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log.")
 @json_option
@@ -86,6 +87,7 @@ def command(
     host: str,
     port: int,
     base_url: str | None,
+    dump: bool,
     quiet: bool,
     log_format: str,
     as_json: bool,
@@ -93,8 +95,8 @@ def command(
 ) -> Exit:
     """Simulate a source: N resources with true hashes, R changes a second, all of it from a seed.
 
-    Nothing is stored of the resources: their octets are made when they are asked for. Without --no-serve the source is
-    published and served until SIGTERM (status 0) or Ctrl-C (130). Settings count in the order options, FILE, preset.
+    Resources are not stored: their octets are generated on request. Without --no-serve the source is published and
+    served until SIGTERM (status 0) or Ctrl-C (130). Settings have priority in the order options, FILE, preset.
     """
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.simulate.simulation import Simulation
@@ -106,9 +108,9 @@ def command(
         listener = bars.enter_context(listening())
         world, course = _settings(options, listener)
         if no_serve and state is None and catalog is None:
-            raise UsageFault("nothing would be left of it", advice="Add --state DIR or --catalog CATALOG.")
+            raise UsageFault("--no-serve would keep nothing", advice="Add --state DIR or --catalog CATALOG.")
         if no_serve and course.warp is None and course.last is None and course.rate:
-            raise UsageFault("as many changes as possible, without an end", advice="Add --changes N or --duration S.")
+            raise UsageFault("--no-serve with --warp max would never end", advice="Add --changes N or --duration S.")
         folder = state or Path(held.enter_context(tempfile.TemporaryDirectory(prefix="headwater-simulate-")))
         held.callback(StateLock(folder).release)
         where = CatalogArgument(catalog or str(folder / CATALOG))
@@ -116,8 +118,8 @@ def command(
         simulation = Simulation(opened, world, course, listener)
         if no_serve:
             return _feed(simulation, as_json=as_json)
-        site = _Place(host, port, base_url, folder, state is not None)
-        return _serve(simulation, site, listener, bars, quiet=quiet, log_format=log_format, as_json=as_json)
+        site = _Place(host, port, base_url, folder, state is not None, dump)
+        return _serve(simulation, site, listener, bars, _Output(quiet, log_format, as_json))
 
 
 class _Place(NamedTuple):
@@ -128,24 +130,35 @@ class _Place(NamedTuple):
     base_url: str | None
     state: Path
     is_kept: bool
+    has_dump: bool
+
+
+class _Output(NamedTuple):
+    """What is written of a simulation while it is served, and how."""
+
+    quiet: bool
+    log_format: str
+    as_json: bool
 
 
 def _feed(simulation: Simulation, *, as_json: bool) -> Exit:
-    """Feed the catalog until the course is over, or until a signal comes."""
+    """Fill the catalog until the course is over, or until a signal comes."""
+    from headwater.cli.stop_signal import StopSignal
+
     began = time.monotonic()
-    with _stopping() as (stop, signals):
-        simulation.prepare(stop.is_set)
+    with StopSignal() as stop:
+        simulation.prepare(stop.event.is_set)
         loaded = time.monotonic()
-        while not simulation.is_over and not stop.is_set():
+        while not simulation.is_over and not stop.event.is_set():
             simulation.advance()
-            stop.wait(simulation.pause())
+            stop.event.wait(simulation.pause())
     told = _summary(simulation) | {"load_seconds": round(loaded - began, 3)}
     told["seconds"] = round(time.monotonic() - loaded, 3)
     if as_json:
         json_document(told)
     else:
         click.echo(_told(told, loaded - began, time.monotonic() - loaded))
-    return Exit.INTERRUPTED if signal.SIGINT in signals else Exit.DONE
+    return stop.exit_status
 
 
 def _told(summary: dict[str, Any], load_seconds: float, seconds: float) -> str:
@@ -168,53 +181,44 @@ def _summary(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _stopping() -> Iterator[tuple[threading.Event, list[int]]]:
-    """An event that SIGTERM and SIGINT set, and those that have come: what is under way ends in order."""
-    stop, signals = threading.Event(), list[int]()
-
-    def note(number: int, _frame: object) -> None:
-        signals.append(number)
-        stop.set()
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop, signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _serve(
     simulation: Simulation,
     place: _Place,
     listener: Listener,
     bars: ExitStack,
-    *,
-    quiet: bool,
-    log_format: str,
-    as_json: bool,
+    output: _Output,
 ) -> Exit:
     """Serve: at first 503 while everything is loaded and published, then what happens."""
     from headwater.cli.server_log import open_log
     from headwater.http.app import Application
+    from headwater.http.dumps.endpoint import DumpEndpoint
     from headwater.http.server.server import make_server
     from headwater.http.server.sockets import address_url, listen
     from headwater.publish.site import SetSettings, Site
     from headwater.simulate.source import SimulatedSource
+    from headwater.source.config import ON_DEMAND
     from headwater.source.configured_source import DOCUMENTS
 
-    log = open_log(log_format)
+    log = open_log(output.log_format)
     with listen(place.host, place.port) as address:
         url = place.base_url or _own_url(place.host, address_url(address))
-        site = Site(base_url=url, sets=tuple(SetSettings(name=name) for name in simulation.world.sets))
+        sets = (SetSettings(name=name, dumps=ON_DEMAND, dump=place.has_dump) for name in simulation.world.sets)
+        site = Site(base_url=url, sets=tuple(sets))
         heard = simulation.listener = _heard(listener, log)
         source = SimulatedSource(simulation, site, place.state / DOCUMENTS, heard, durable=place.is_kept)
-        app = Application(source, {}, contents=simulation, on_served=None if quiet else log.served, on_fault=log.fault)
+        dumps = DumpEndpoint(source, simulation, dict.fromkeys(simulation.world.sets, ON_DEMAND))
+        app = Application(
+            source,
+            {},
+            contents=simulation,
+            routes=dumps.routes(),
+            on_served=None if output.quiet else log.served,
+            on_fault=log.fault,
+        )
 
         def ready() -> None:
             bars.close()
-            _announce(log, simulation, url, place, as_json=as_json)
+            _announce(log, simulation, url, place, as_json=output.as_json)
 
         def begin() -> None:
             source.load_and_start(ready, server.end)
@@ -223,12 +227,13 @@ def _serve(
         try:
             server.run(sockets=[address])
         finally:
+            dumps.close()
             app.close()
             source.stop()
     if source.fault is not None:
         raise source.fault
     told = {"changes": simulation.done, "at": simulation.clock()}  # the catalog may be away: it is not asked
-    log.event("stopped", f"Stopped after {simulation.done:,} changes", **told)
+    log.event("stopped", f"Stopped after {counted(simulation.done, 'change')}", **told)
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
 
@@ -273,27 +278,27 @@ def _settings(options: dict[str, Any], listener: Listener) -> tuple[SourceSettin
     from headwater.simulate.settings import ChangeSettings, SourceSettings, read_mix, read_sizes
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    said: dict[str, Any] = {"resources": 1_000, "sets": ("files",)}
+    values: dict[str, Any] = {"resources": 1_000, "sets": ("files",)}
     if name := given.pop("preset", None):
         preset = scaled(PRESETS[name], given.pop("scale", 1.0))
-        said |= {field: getattr(preset, field) for field in ("resources", "rate", "mix", "sizes", "suffixes")}
-        said["sets"] = set_names(preset.set_count) if preset.set_count > 1 else (name,)
+        values |= {field: getattr(preset, field) for field in ("resources", "rate", "mix", "sizes", "suffixes")}
+        values["sets"] = set_names(preset.set_count) if preset.set_count > 1 else (name,)
     if "scale" in given:
-        raise UsageFault("--scale without --preset", advice="Give the size by --resources, --sets and --rate.")
+        raise UsageFault("--scale needs --preset", advice="Give the size by --resources, --sets and --rate.")
     if path := given.pop("config", None):
-        said |= _old(path, listener)
+        values |= _old(path, listener)
     if "set_count" in given:
         if "sets" in given:
-            raise UsageFault("--set and --sets", advice="Name the sets, or say how many there are.")
+            raise UsageFault("--set and --sets exclude each other", advice="Name the sets, or say how many there are.")
         given["sets"] = set_names(given.pop("set_count"))
     readers = {"mix": read_mix, "sizes": read_sizes, "warp": _warp, "start": _start}
     for name, read in readers.items():
         if name in given:
             given[name] = read(given[name])
-    said |= given
+    values |= given
     return (
-        SourceSettings(**{name: said[name] for name in SourceSettings.__struct_fields__ if name in said}),
-        ChangeSettings(**{name: said[name] for name in ChangeSettings.__struct_fields__ if name in said}),
+        SourceSettings(**{name: values[name] for name in SourceSettings.__struct_fields__ if name in values}),
+        ChangeSettings(**{name: values[name] for name in ChangeSettings.__struct_fields__ if name in values}),
     )
 
 
@@ -305,7 +310,7 @@ def _old(path: Path, listener: Listener) -> dict[str, Any]:
 
     old = read_old_settings(path)
     if old.unknown:
-        listener(Notice(notices.OLD_SETTING, f"not understood and left out: {', '.join(old.unknown)}", str(path)))
+        listener(Notice(notices.OLD_SETTING, f"unknown settings were ignored: {', '.join(old.unknown)}", str(path)))
     fields = {name: getattr(old, name) for name in old.__struct_fields__ if name != "unknown"}
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -316,7 +321,7 @@ def _warp(text: str) -> float | None:
     try:
         return float(text)
     except ValueError as cause:
-        raise UsageFault(f"no warp: {text[:80]!r}", advice="Give a factor such as 60, or max.") from cause
+        raise UsageFault(f"--warp is not {text[:80]!r}", advice="Give a factor such as 60, or max.") from cause
 
 
 def _start(text: str) -> dt.datetime:
@@ -325,4 +330,5 @@ def _start(text: str) -> dt.datetime:
     try:
         return parse_datetime(text)[0]
     except ValueError as cause:
-        raise UsageFault(f"no time: {text[:80]!r}", advice="Give one such as 2026-01-01T00:00:00Z.") from cause
+        advice = "Give a time such as 2026-01-01T00:00:00Z."
+        raise UsageFault(f"--start is not {text[:80]!r}", advice=advice) from cause

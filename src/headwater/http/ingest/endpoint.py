@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
@@ -16,10 +16,9 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from headwater.catalog.interface import WrongPhase
+from headwater.catalog.faults import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
-from headwater.http.ingest.bearer import bearer_token
 from headwater.http.responses import Response, line
 from headwater.http.routes import HttpRequest, Receive, Route, Scope
 from headwater.ingest.dit.submission import DitSubmission, NotForUs
@@ -28,6 +27,7 @@ from headwater.ingest.push.events.lines import TooMuch
 from headwater.ingest.push.events.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
 from headwater.ingest.push.feed import Feed
 from headwater.source.push.target import PushTarget
+from headwater.source.tokens import LONGEST
 
 DIT_PATH = "/ingest/dit"
 
@@ -70,10 +70,10 @@ class ClientDisconnected(Exception):
 
 
 class BodyCutOff(UsageFault):
-    """The body of a request did not come, or not to its end."""
+    """The body of a request is missing or incomplete."""
 
     code: ClassVar[str] = "HW-SRV-05"
-    advice: ClassVar[str] = "Send it again: with the same Idempotency-Key what was taken is not taken twice."
+    advice: ClassVar[str] = "Send it again: with the same Idempotency-Key nothing is taken twice."
 
 
 class IngestEndpoint:
@@ -125,7 +125,7 @@ class IngestEndpoint:
     async def _changes(self, name: str, scope: Scope, receive: Receive) -> Response:
         target = self._targets.get(name)
         if target is None:
-            return _refused(404, "there is no such set, or it is not fed with announcements")
+            return _refused(404, "there is no such set, or it is no push set")
         if target.tokens.is_empty:
             return _refused(403, "nobody may announce to this set: no token is configured for it")
         refusal = self._refusal(scope, [target])
@@ -173,7 +173,7 @@ class IngestEndpoint:
     async def _documents(self, scope: Scope, receive: Receive) -> Response:
         targets = [target for target in self._targets.values() if target.resource_sets]
         if not targets:
-            return _refused(404, "no set here is fed with documents")
+            return _refused(404, "no set here takes DIT-ES documents")
         if all(target.tokens.is_empty for target in targets):
             return _refused(403, "nobody may send documents: no token is configured")
         refusal = self._refusal(scope, targets)
@@ -302,10 +302,20 @@ _STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
 
 
 class WrongToken(UsageFault):
-    """A document for a set that the request's token does not open."""
+    """A document is for a set that the request's token does not permit."""
 
     code: ClassVar[str] = "HW-SRV-04"
     advice: ClassVar[str] = "Send it with the token of its set."
+
+
+def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The token of a request (RFC 6750); None when there is none, or more than one."""
+    values = [value for name, value in headers if name == b"authorization"]
+    if len(values) != 1:
+        return None
+    scheme, _, token = values[0].partition(b" ")
+    token = token.strip()
+    return token if scheme.lower() == b"bearer" and 0 < len(token) <= LONGEST else None
 
 
 def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[PushTarget]) -> PushTarget:
@@ -316,7 +326,7 @@ def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[Push
         raise NotForUs("a document without resource_set, and several sets that it could be for")
     found = next((target for target in targets if resource_set in target.resource_sets), None)
     if found is None:
-        raise NotForUs(f"no set is fed with the resource_set {resource_set[:80]!a}")
+        raise NotForUs(f"no set takes the resource_set {resource_set[:80]!a}")
     if found not in mine:
         raise WrongToken(f"this token does not open the set {found.feed.name!r}")
     return found

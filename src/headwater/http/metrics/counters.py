@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.http.access_record import AccessRecord
 from headwater.http.metrics.shared_counters import WRITE_SECONDS, CounterSnapshot, SharedCounters
-from headwater.source.publication import Publication
+from headwater.source.events.publication import Publication
 
 if TYPE_CHECKING:
     from headwater.ingest.push.events.line_counts import Account
@@ -112,4 +112,6 @@ def kind_of(target: str) -> str:
         return "document"
     if path.endswith(("/health", "/metrics")):
         return path.rpartition("/")[2]
+    if path.endswith("/dump"):
+        return "dump"
     return "home" if path == "/" else "other"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from headwater.duty_cycle import DutyCycle
 from headwater.http.metrics.counters import BOUNDS, FIRST_BUCKET, OCTETS, SECONDS, RequestCounters
 from headwater.http.metrics.text_format import CONTENT_TYPE, Family, Histogram, Labels, exposition
 from headwater.http.responses import Response
@@ -21,7 +22,7 @@ from headwater.source.health import ObservableSource, records, shows, waits
 from headwater.version import __version__
 
 FRESH_SECONDS: Final = 1.0
-SHARE: Final = 0.05
+DUTY: Final = DutyCycle(0.05)
 """How much of the time the page may take, however often it is asked for: thousands of sets take half a second."""
 _STARTED: Final = time.time()
 
@@ -72,7 +73,7 @@ class MetricsPage:
             if began >= self._due:
                 self._page = exposition(self._families())
                 ended = time.monotonic()
-                self._due = ended + max(FRESH_SECONDS, (ended - began) / SHARE)
+                self._due = ended + max(FRESH_SECONDS, DUTY.pause_after(ended - began))
             return self._page
 
     def _families(self) -> Iterator[Family | Histogram]:
@@ -94,7 +95,7 @@ class MetricsPage:
         text = "1 when the set's documents are served, or it waits for its first records."
         yield Family("headwater_set_ready", "gauge", text, ready)
         idle = [(_set(name), float(name in waiting)) for name in names]
-        yield Family("headwater_set_waiting", "gauge", "1 while a fed set waits for its first records.", idle)
+        yield Family("headwater_set_waiting", "gauge", "1 while a push set waits for its first records.", idle)
         passes = [(_set(name), counted.publications.get(name, 0)) for name in names]
         text = "Passes that have published changes since the server was started."
         yield Family("headwater_set_publications_total", "counter", text, passes)

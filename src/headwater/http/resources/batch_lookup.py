@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from headwater.catalog.interface import Catalog, Resource
 from headwater.http.resources.header_cache import ResourceHeaderCache
-from headwater.http.resources.read_ahead import AHEAD
+from headwater.http.resources.read_ahead_buffer import AHEAD
 
 T = TypeVar("T")
 Waiting = dict[str, "asyncio.Future[Resource | None]"]

@@ -9,21 +9,20 @@ from __future__ import annotations
 import time
 from email.utils import formatdate
 
+from headwater.catalog.content import OpenContent
+from headwater.catalog.interface import Metadata
 from headwater.http.conditions import is_fresh
-from headwater.http.responses import Head, RequestFields, Response, line, text, whole_or_part
-from headwater.source.protocol import ResourceContent
+from headwater.http.responses import Head, RequestFields, Response, line, whole_or_part
 
 SMALL_OCTETS = 1 << 16
 """What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
 
 
 def content_response(
-    found: ResourceContent | None, link: Head, conditions: RequestFields, *, is_head: bool
+    stated: Metadata, content: OpenContent, link: Head, conditions: RequestFields, *, is_head: bool
 ) -> Response:
-    """The response for a resource; `link` is a line of its head."""
-    if found is None:
-        return text(404, "no such resource")
-    octets, stated = found.octets, found.metadata
+    """The response for a resource of which this is `stated`; `link` is a line of its head."""
+    octets = content.octets
     lastmod = stated.lastmod.timestamp() if stated.lastmod else 0.0
     etag = (
         b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii")
@@ -51,8 +50,7 @@ def content_response(
     if response.status == 416 or is_head:
         return response
     if response.octets > SMALL_OCTETS:
-        response.file = found.file
+        response.file = content
         return response
-    found.file.seek(response.start)
-    response.body, response.start = found.file.read(response.octets), 0
+    response.body, response.start = content.read(response.start, response.octets), 0
     return response

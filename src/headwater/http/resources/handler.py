@@ -5,20 +5,21 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping
 
+from headwater.catalog.content import NoContent
 from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.conditions import is_fresh
 from headwater.http.resources.batch_lookup import BatchLookup
 from headwater.http.resources.contents import SMALL_OCTETS, content_response
-from headwater.http.resources.files import OpenFile, ResourceFolder
 from headwater.http.resources.header_cache import LookupNeeded, LookupResult, ResourceHeaderCache, ResourceHeaders
 from headwater.http.responses import Head, RequestFields, Response, line
 from headwater.http.routes import HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
+from headwater.ingest.content.file_content import GONE
+from headwater.ingest.content.resource_folder import OpenFile, ResourceFolder
 from headwater.publish.site import capability_list_name
 from headwater.source.protocol import ContentProvider
 
-_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR})
 Fault = Callable[[HeadwaterError | OSError], None]
 
 
@@ -91,7 +92,7 @@ class FileHandler:
                 file.close()
 
     def _unreadable(self, fault: OSError) -> Response:
-        if fault.errno in _GONE:
+        if fault.errno in GONE:
             return responses.text(404, "the resource is gone; its deletion is about to be listed")
         if fault.errno in (errno.EACCES, errno.EPERM):
             return responses.text(403, "the resource cannot be read at present")
@@ -134,8 +135,11 @@ class ContentHandler:
 
     def _respond(self, match: Match, fields: RequestFields, *, is_head: bool) -> Response:
         assert match.set_name is not None
-        content = self._provider.open(match.set_name, match.name)
-        return content_response(content, self._links[match.set_name], fields, is_head=is_head)
+        resource = self._provider.find(match.set_name, match.name)
+        content = None if resource is None else self._provider.open(match.set_name, resource)
+        if resource is None or content is None or isinstance(content, NoContent):
+            return responses.text(404, "no such resource")
+        return content_response(resource.metadata, content, self._links[match.set_name], fields, is_head=is_head)
 
 
 def _file_response(headers: ResourceHeaders, file: OpenFile, fields: RequestFields, *, is_head: bool) -> Response:

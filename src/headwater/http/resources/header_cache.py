@@ -15,9 +15,9 @@ from functools import lru_cache
 import msgspec
 
 from headwater.catalog.interface import Catalog, Resource
-from headwater.http.resources.files import OpenFile
-from headwater.http.resources.read_ahead import AHEAD, ReadAhead
+from headwater.http.resources.read_ahead_buffer import AHEAD, ReadAheadBuffer
 from headwater.http.responses import Head, line
+from headwater.ingest.content.resource_folder import OpenFile
 
 KEPT = 32_768
 """Entries of one generation; there are two, and an entry takes about 900 octets."""
@@ -67,7 +67,7 @@ class ResourceHeaderCache:
         self._links = links
         self._headers: dict[tuple[str, str], ResourceHeaders] = {}
         self._older: dict[tuple[str, str], ResourceHeaders] = {}
-        self.read_ahead = ReadAhead()
+        self.read_ahead = ReadAheadBuffer()
 
     def find(
         self, set_name: str, relative: str, answer: LookupResult | None = None

@@ -1,7 +1,7 @@
 """The fast path: small responses for which everything is at hand are written in the parser's callback.
 
 A task, two messages and two writes would cost more than such a response. Nobody can tell it from one that the
-application has sent: `tests/http/test_fast_path.py` compares them, and `make_server(fast_path=False)` does without.
+application has sent: `tests/http/test_fast_path.py` compares them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from headwater.http.access_record import access_record
+from headwater.http.access_record import access_record, request_target
 from headwater.http.app import Application
 from headwater.http.resources.contents import SMALL_OCTETS
 from headwater.http.responses import RequestFields, Response
 from headwater.http.routes import NoMatch
 from headwater.http.server.uvicorn_server import STATUS_LINE, BoundedProtocol
+
+IS_ON = True
+"""Whether it is used: tests and measurements do without."""
 
 
 def response_at_hand(
@@ -39,13 +42,15 @@ def response_at_hand(
         response = route.at_hand(match, fields)
     except Exception:  # noqa: BLE001  the application meets it again, and says so
         return None
-    if response is None or response.octets > SMALL_OCTETS:
+    if response is None:
         return None
     if response.file is not None:
         response.file.close()
         return None
+    if response.octets > SMALL_OCTETS:
+        return None
     if app.on_served is not None:
-        app.on_served(access_record(client, "GET", path, query, response, began, complete=True))
+        app.on_served(access_record(client, "GET", request_target(path, query), response, began, complete=True))
     return response
 
 

@@ -10,7 +10,7 @@ from headwater.errors import StoreFault
 
 
 class AddressInUse(StoreFault):
-    """The address to listen on is taken, or is not ours to take."""
+    """The address to listen on is in use, or not permitted."""
 
     code: ClassVar[str] = "HW-SRV-01"
     advice: ClassVar[str] = "Stop the other program, or choose another --host or --port (0 takes any free one)."

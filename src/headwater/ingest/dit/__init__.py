@@ -1,1 +1,1 @@
-"""Documents of a harvester (DIT-ES), followed in its index or sent to us, for fed sets."""
+"""Documents of a harvester (DIT-ES), followed in its index or sent to us, for push sets."""

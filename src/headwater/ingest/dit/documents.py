@@ -46,10 +46,10 @@ _SPACE = re.compile(r"\s+")
 
 
 class BadDocument(UsageFault):
-    """A document that is none of the DIT-ES protocol, or that does not say what it is about."""
+    """A document is not of the DIT-ES protocol, or does not name its resource."""
 
     code: ClassVar[str] = "HW-ING-41"
-    advice: ClassVar[str] = "docs/ingest.md shows the documents that are understood; mend this one and send it again."
+    advice: ClassVar[str] = "docs/ingest.md shows the supported documents; correct this one and send it again."
 
 
 class LinkDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,7 +241,7 @@ def _time(name: str, value: object, remarks: list[str]) -> dt.datetime | None:
             return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=value)
     except (ValueError, OverflowError):
         pass
-    remarks.append(f"{name} is no time: {value!a:.60}")
+    remarks.append(f"{name} is not a time: {value!a:.60}")
     return None
 
 

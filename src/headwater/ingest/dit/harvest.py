@@ -32,7 +32,7 @@ Source = dict[str, Any]
 
 
 class NoPath(UsageFault):
-    """A resource whose relative URI no `rel_path` can say: its file name is no text, or has control characters."""
+    """The relative URI of a resource cannot be a `rel_path`: its file name is not text, or has control characters."""
 
     code: ClassVar[str] = "HW-ING-54"
     advice: ClassVar[str] = "Give --url-prefix, so that every location is written as a complete URL."

@@ -1,4 +1,4 @@
-"""Takes documents of the DIT-ES protocol into a fed set: resolves, joins, records, and keeps in mind what waits."""
+"""Takes documents of the DIT-ES protocol into a push set: resolves, joins, records, and keeps in mind what waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
-from headwater.ingest.dit.pairing import DOUBT, join, key_of
+from headwater.ingest.dit.pairing import DOUBT, Waits, join, key_of
 from headwater.ingest.push.dit_memo import Note, read_note
 from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
 from headwater.ingest.push.events.intake import refusal
@@ -72,7 +72,7 @@ def take_documents(
             _load(feed, items, effects, taken)
         else:
             known, now = _known(feed, items), feed.clock()
-            joined = join(items, known, now, patience=patience, final=snapshot, snapshot=snapshot)
+            joined = join(items, known, now, Waits(patience=patience), final=snapshot, snapshot=snapshot)
             _record(feed, joined, effects, taken)
 
     feed.attempt(take)
@@ -108,7 +108,7 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
             return 0
         known = _known(feed, [], halves)
         doubt = DOUBT if until is not None else dt.timedelta()
-        _record(feed, join([], known, feed.clock(), doubt=doubt, final=True), Effects(), Taken())
+        _record(feed, join([], known, feed.clock(), Waits(doubt=doubt), final=True), Effects(), Taken())
         return len(halves)
 
     total = 0

@@ -45,6 +45,13 @@ DOUBT = dt.timedelta(hours=1)
 """How long a state that seems outdated waits for a change that says otherwise."""
 
 
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long half a pair waits for its partner, and what seems outdated for a change that says otherwise."""
+
+    patience: dt.timedelta = dt.timedelta(seconds=5)
+    doubt: dt.timedelta = DOUBT
+
+
 def key_of(one: Happening) -> bytes | None:
     """By what a happening is known again (DIT-A12); None without a time, when nothing tells two of them apart."""
     if one.at is None:
@@ -59,19 +66,18 @@ def join(
     items: Iterable[State | Happening],
     known: KnownState,
     now: dt.datetime,
+    waits: Waits,
     *,
-    patience: dt.timedelta = dt.timedelta(seconds=5),
-    doubt: dt.timedelta = DOUBT,
     final: bool = False,
     snapshot: bool = False,
 ) -> Joined:
     """What the documents do to the set, together with what waits for them.
 
     With `final` nothing waits any longer: `items` may then be empty, and every half of `known` goes as it is; what
-    seems outdated then goes on waiting for `doubt`, for its own change only. With `snapshot` states are what is there
+    seems outdated then goes on waiting for its doubt, for its own change only. With `snapshot` states are what is there
     now (DIT-03), also those that look older than what was known long ago.
     """
-    joining = _Joining(known, now, (patience, doubt), snapshot=snapshot, final=final)
+    joining = _Joining(known, now, waits, snapshot=snapshot, final=final)
     taken = list(items)
     for uri in dict.fromkeys([*known.halves] if final else [one.uri for one in taken]):
         if half := known.halves.get(uri):
@@ -88,7 +94,7 @@ class _Joining:
         self,
         known: KnownState,
         now: dt.datetime,
-        waits: tuple[dt.timedelta, dt.timedelta],
+        waits: Waits,
         *,
         snapshot: bool,
         final: bool,
@@ -98,7 +104,7 @@ class _Joining:
         self._settled_us = to_microseconds(now - SETTLED) if snapshot else NEVER_US
         self._known = known
         self._now = now
-        self._patience, self._doubt = waits
+        self._waits = waits
         self._present: dict[str, Present | None] = {}
         self._pool: dict[str, list[State]] = {}
         self._recalled: list[Happening] = []
@@ -153,7 +159,7 @@ class _Joining:
             return state.doubted_until
         old = self._known.halves.get(uri)
         waited = old is not None and (old.happening is not None or not (old.state and old.state.is_doubted))
-        return old.due if old is not None and waited else self._now + self._patience
+        return old.due if old is not None and waited else self._now + self._waits.patience
 
     def _since(self, uri: str, state: State | None, happening: Happening | None) -> dt.datetime | None:
         """Since when it waits: what was recalled has before."""
@@ -234,8 +240,8 @@ class _Joining:
         at_us = present.note.at_us if present is not None else self._gone(state.uri)
         if state.is_doubted or (at_us >= self._settled_us and is_older(state, present, at_us)):
             self._tell(state.line, Fate.SUPERSEDED)
-            until = state.doubted_until or self._now + self._doubt
-            waits = state.metadata.lastmod is not None and self._now < until and bool(self._doubt)
+            until = state.doubted_until or self._now + self._waits.doubt
+            waits = state.metadata.lastmod is not None and self._now < until and bool(self._waits.doubt)
             return msgspec.structs.replace(state, doubted_until=until) if waits else None
         self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
         return None
@@ -340,7 +346,7 @@ class _Joining:
 
     def _doubted(self, state: State) -> State:
         """The state as one that waits for its own change only."""
-        return msgspec.structs.replace(state, doubted_until=state.doubted_until or self._now + self._doubt)
+        return msgspec.structs.replace(state, doubted_until=state.doubted_until or self._now + self._waits.doubt)
 
     def _alone(self, happening: Happening) -> None:
         """A happening whose state has not come, or has gone by: nothing is stated that may be false (DIT-A13).

@@ -31,15 +31,15 @@ WHOLE_OCTETS = 8 << 20
 Route = Callable[[str | None], Feed | None]
 """The set that documents with this `resource_set` are for; None for those that are no matter of ours.
 
-Raises UsageFault: there is no such set, or it may not be fed.
+Raises UsageFault: there is no such set, or it may not be announced to.
 """
 
 
 class NotForUs(UsageFault):
-    """A document whose resource_set is that of no set here."""
+    """The resource_set of a document matches no set of this source."""
 
     code: ClassVar[str] = "HW-ING-48"
-    advice: ClassVar[str] = "Configure a set with this resource_set, or send the document to where it belongs."
+    advice: ClassVar[str] = "Configure a set with this resource_set, or send the document to the right server."
 
 
 class DitSubmission:
@@ -53,7 +53,6 @@ class DitSubmission:
         route: Route,
         limits: SubmissionLimits | None = None,
         *,
-        line_octets: int = 1 << 20,
         patience: dt.timedelta = PATIENCE,
         keep: bool = True,
         dry_run: bool = False,
@@ -61,6 +60,7 @@ class DitSubmission:
     ) -> None:
         self._route = route
         self._limits = limits or SubmissionLimits()
+        line_octets = self._limits.line_octets
         self._lines = Lines(octets=self._limits.octets, ratio=self._limits.ratio, line_octets=line_octets)
         self._unwrapper = Unwrapper()
         self._texts = Texts(max(WHOLE_OCTETS, line_octets))

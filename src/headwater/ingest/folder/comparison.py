@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from headwater.ingest.folder.hashing.worker import FileState, state_of
+from headwater.files.hashing import FileState, state_of
 from headwater.ingest.folder.signature import note
 from headwater.ingest.folder.walking.walk import FileEntry, UnreadableEntry, WalkEntry
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import msgspec
 
 from headwater.catalog.interface import Resource
-from headwater.ingest.deletion_guard import DeletionHold, judge
 from headwater.ingest.folder.comparison import ComparisonCounts, MissingResource, compare
 from headwater.ingest.folder.event_builder import RULES, unreadable
 from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
@@ -15,6 +14,7 @@ from headwater.ingest.folder.signature import rules_mark
 from headwater.ingest.folder.walking.path_filter import PathFilter
 from headwater.ingest.folder.walking.walk import RootFault, UnreadableEntry, Walk, path_of
 from headwater.ingest.folder.warning_log import WarningLog
+from headwater.ingest.held_deletions import DeletionHold, judge
 from headwater.progress import Listener, silent
 
 

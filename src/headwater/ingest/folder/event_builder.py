@@ -13,14 +13,17 @@ import msgspec
 from headwater import notices
 from headwater.catalog.interface import Event, Resource, Upsert
 from headwater.errors import StoreFault
+from headwater.files import hashing
+from headwater.files.hash_pool import HashPool
+from headwater.files.hashing import HashRequest, HashResult
+from headwater.files.version_copy import ALGORITHM, VersionFolders
 from headwater.ingest.folder.comparison import Candidate
-from headwater.ingest.folder.hashing import worker
-from headwater.ingest.folder.hashing.pool import HashPool
-from headwater.ingest.folder.hashing.worker import HashRequest, HashResult
+from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.metadata import describe
 from headwater.ingest.folder.signature import RACY, TICK_NS, rules_mark, settled_note
-from headwater.ingest.folder.static_tree.file_placement import LINK
 from headwater.ingest.folder.walking.walk import ScanWarning, path_of
+from headwater.versions.interface import SetAside
+from headwater.versions.keeping import BatchVersions
 
 BATCH = 2_000
 """Events of one transaction: enough to be fast, few enough that a change is seen soon."""
@@ -50,27 +53,23 @@ class EventBatch(msgspec.Struct, kw_only=True):
     octets: int = 0
     unsettled: list[bytes] = msgspec.field(default_factory=list)
     racy: list[bytes] = msgspec.field(default_factory=list)
+    versions: BatchVersions | None = None
+    """None: octets were not set aside."""
 
 
 class EventBuilder:
-    """Reads files with these digests, and gives each its place in a static tree when there is one."""
+    """Reads files with the folder's digests, and gives each its place in a static tree when there is one."""
 
     def __init__(
         self,
-        algorithms: tuple[str, ...],
-        *,
-        place: bytes | None = None,
-        place_mode: str = LINK,
-        processes: int | None = None,
+        folder: Folder,
         clock: Callable[[], dt.datetime],
+        *,
         stop: Callable[[], bool],
         warn: Callable[[ScanWarning], None],
     ) -> None:
-        self.mark = rules_mark(RULES, *algorithms)
-        self._algorithms = algorithms
-        self._place = place
-        self._place_mode = place_mode
-        self._processes = processes
+        self.mark = rules_mark(RULES, *folder.algorithms)
+        self._folder = folder
         self._clock = clock
         self._stop = stop
         self._warn = warn
@@ -81,28 +80,30 @@ class EventBuilder:
         held: Callable[[list[str]], dict[str, Resource]],
         size: int = BATCH,
         overtaken: Container[str] = (),
+        versions: VersionFolders | None = None,
     ) -> Iterator[EventBatch]:
         """The files in batches of `size` or a little more, in order; `held` tells what the set says of some URIs.
 
         What is `overtaken` when its batch is made was recorded by somebody who has looked later, and is left alone.
-        Raises Stopped, PlaceFault.
+        With `versions`, octets are set aside there; the batch says which its events need. Raises Stopped, PlaceFault.
         """
         pool = HashPool(
-            self._algorithms,
-            mode=self._place_mode if self._place is not None else None,
-            processes=self._processes,
+            self._folder.place_mode if self._folder.place is not None else None,
+            versions=versions,
+            processes=self._folder.processes,
             stop=self._stop,
         )
+        keeps = versions is not None
         items: list[Candidate] = []
         results: list[HashResult] = []
         for block, found in pool.read(candidates, self._request):
             items += block
             results += found
             if len(items) >= size:
-                yield self._batch(items, results, held, overtaken)
+                yield self._batch(items, results, held, overtaken, keeps=keeps)
                 items, results = [], []
         if items:
-            yield self._batch(items, results, held, overtaken)
+            yield self._batch(items, results, held, overtaken, keeps=keeps)
 
     def _batch(
         self,
@@ -110,30 +111,34 @@ class EventBuilder:
         results: list[HashResult],
         held: Callable[[list[str]], dict[str, Resource]],
         overtaken: Container[str],
+        *,
+        keeps: bool,
     ) -> EventBatch:
         known = held([one.uri for one in items])
         now = self._clock()
-        batch = EventBatch()
+        batch = EventBatch(versions=BatchVersions() if keeps else None)
         for one, found in zip(items, results, strict=True):
             if one.uri in overtaken:
                 batch.kept += one.uri in known
                 batch.unsettled.append(path_of(one.uri))
+                _drop(found, batch)
             else:
                 self._take(one, found, known.get(one.uri), batch, now)
         return batch
 
     def _request(self, one: Candidate) -> HashRequest:
-        place = None if self._place is None else os.path.join(self._place, path_of(one.uri))
-        return one.path, place, one.state
+        folder = self._folder
+        place = None if folder.place is None else os.path.join(folder.place, path_of(one.uri))
+        return one.path, folder.algorithms, place
 
     def _take(
         self, one: Candidate, found: HashResult, known: Resource | None, batch: EventBatch, now: dt.datetime
     ) -> None:
-        outcome, error, state, read_at_ns, changed_ns, digests = found
-        if outcome != worker.READ:
+        outcome, error, state, read_at_ns, changed_ns, digests, _aside = found
+        if outcome != hashing.READ:
             batch.kept += known is not None
             self._not_read(one, outcome, error, batch)
-            if known is not None and outcome in (worker.VANISHED, worker.SPECIAL):
+            if known is not None and outcome in (hashing.VANISHED, hashing.SPECIAL):
                 batch.unsettled.append(path_of(one.uri))  # gone since it was found: another look judges deletions
             return
         batch.read += 1
@@ -153,20 +158,38 @@ class EventBuilder:
             batch.updated += 1
         else:
             batch.unchanged += 1
+            _drop(found, batch)
             if known.memo != event.memo:
                 batch.memos.append((event.uri, event.memo))
             return
         batch.events.append(event)
+        if batch.versions is None:
+            return
+        if error:
+            batch.versions.unkept.append((one.path, error))
+        elif digest := _sha256(digests):
+            batch.versions.needed.append(SetAside(digest, found[6]))
 
     def _not_read(self, one: Candidate, outcome: int, error: int, batch: EventBatch) -> None:
-        if outcome == worker.UNPLACED:
+        if outcome == hashing.UNPLACED:
             where = os.fsdecode(one.path)
             raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)
-        if outcome == worker.UNREADABLE:
+        if outcome == hashing.UNREADABLE:
             self._warn(unreadable(one.path, os.strerror(error)))
-        elif outcome == worker.CHANGED:
+        elif outcome == hashing.CHANGED:
             batch.unsettled.append(path_of(one.uri))
-            self._warn(ScanWarning(notices.BEING_WRITTEN, "changed while it was read: it is tried again", one.path))
+            self._warn(ScanWarning(notices.BEING_WRITTEN, "changed while it was read: it is read again", one.path))
+
+
+def _drop(found: HashResult, batch: EventBatch) -> None:
+    """What was set aside of a file is not needed: it gives no event."""
+    if batch.versions is not None and (aside := found[6]):
+        batch.versions.unneeded.append(aside)
+
+
+def _sha256(digests: str) -> str:
+    """The hex digits of a `hash` attribute's SHA-256; empty where it has none."""
+    return next((one.partition(":")[2] for one in digests.split() if one.startswith(ALGORITHM + ":")), "")
 
 
 def unreadable(path: bytes, error: str) -> ScanWarning:

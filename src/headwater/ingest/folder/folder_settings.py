@@ -6,14 +6,14 @@ from typing import ClassVar
 
 import msgspec
 
+from headwater.deletion_guard import DEFAULT_SHARE
 from headwater.errors import UsageFault
-from headwater.ingest.deletion_guard import DEFAULT_SHARE
-from headwater.ingest.folder.static_tree.file_placement import LINK
+from headwater.files.file_placement import LINK
 from headwater.patterns import Selection
 
 
 class FolderUnusable(UsageFault):
-    """What is to be published for the first time is not there, is not a folder, or cannot be read."""
+    """The folder to publish does not exist, is not a folder, or cannot be read."""
 
     code: ClassVar[str] = "HW-ING-02"
     advice: ClassVar[str] = "Name an existing folder that this user may read."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.folder.hashing.worker import FileState
+from headwater.files.hashing import FileState
 from headwater.ingest.folder.media_types import media_type
 from headwater.spec.timestamps import SECOND, from_microseconds
 

@@ -6,8 +6,8 @@ import datetime as dt
 
 import msgspec
 
-from headwater.ingest.deletion_guard import DeletionHold
 from headwater.ingest.folder.event_builder import EventBatch
+from headwater.ingest.held_deletions import DeletionHold
 
 RACY_MOST = 5_000
 """Beyond so many the next full scan sees to the rest."""

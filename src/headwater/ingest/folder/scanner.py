@@ -2,8 +2,8 @@
 
 A pass over an open set has four steps, and each may be killed and repeated:
 
-1. Look: walk and catalog are merged; what differs goes to a spool. Files whose note is unchanged are not opened.
-2. Judge whether so many deletions can be true (`guard`).
+1. Look: walk and catalog are merged; what differs is queued on disk. Files whose note is unchanged are not opened.
+2. Judge whether so many deletions can be true (`deletion_guard`).
 3. Record deletions, each after a second look, so that a name is free before it is taken (a file becomes a folder).
 4. Read the new and the changed files, and record them in batches.
 
@@ -22,13 +22,13 @@ from itertools import chain, takewhile
 
 from headwater import notices
 from headwater.catalog.entry_size import weight
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Unacceptable
-from headwater.ingest.deletion_guard import DeletionHold, HoldReason, judge
+from headwater.catalog.faults import Moved, Unacceptable
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata
 from headwater.ingest.folder.comparison import Candidate, ComparisonCounts, MissingResource, compare
 from headwater.ingest.folder.difference_queue import DifferenceQueue
 from headwater.ingest.folder.event_builder import BATCH, EventBuilder, batched, unreadable
 from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
-from headwater.ingest.folder.hashing.pool import Stopped
+from headwater.ingest.folder.scan_hooks import ScanHooks
 from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.walking.path_filter import PathFilter
 from headwater.ingest.folder.walking.walk import (
@@ -43,7 +43,10 @@ from headwater.ingest.folder.walking.walk import (
 )
 from headwater.ingest.folder.warning_log import WarningLog
 from headwater.ingest.folder.watching.hint_paths import expand_hints
+from headwater.ingest.held_deletions import DeletionHold, HoldReason, judge
+from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Progress, silent
+from headwater.versions.keeping import version_keeping
 
 LONGEST_URI = 8_000
 """No longer URI is published: servers and clients refuse them."""
@@ -55,15 +58,11 @@ LOAD_BATCH = 5_000
 
 _ROWS = 5_000
 _BREATH = 1_000
+_ATTEMPTS = 3
 
 
 class FolderScanner:
-    """Scans one folder into one set, one pass at a time.
-
-    `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
-    `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
-    when something is recorded (`Catalog.record`, `after`); None: whatever it is.
-    """
+    """Scans one folder into one set, one pass at a time."""
 
     def __init__(
         self,
@@ -73,20 +72,14 @@ class FolderScanner:
         clock: Callable[[], dt.datetime],
         *,
         listener: Listener = silent,
-        stop: Callable[[], bool] = lambda: False,
-        breathe: Callable[[], None] = lambda: None,
-        before_change: Callable[[], None] = lambda: None,
-        seen: Callable[[], SetState | None] = lambda: None,
+        hooks: ScanHooks | None = None,
     ) -> None:
         self._catalog = catalog
         self._name = name
         self._folder = folder
         self._clock = clock
         self._listener = listener
-        self._stop = stop
-        self._breathe = breathe
-        self._before_change = before_change
-        self._seen = seen
+        self._hooks = hooks or ScanHooks()
         self._warnings = WarningLog(listener)
         self._path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
         self._device: int | None = None
@@ -94,15 +87,7 @@ class FolderScanner:
         """Links that the last passes followed (`Walk.links`)."""
         self._overtaken: set[str] = set()
         self._overtakes: set[str] | None = None
-        self._event_builder = EventBuilder(
-            folder.algorithms,
-            place=folder.place,
-            place_mode=folder.place_mode,
-            processes=folder.processes,
-            clock=clock,
-            stop=stop,
-            warn=self._warnings.add,
-        )
+        self._event_builder = EventBuilder(folder, clock, stop=self._hooks.stop, warn=self._warnings.add)
 
     def share(self, other: FolderScanner) -> None:
         """Follow the links and keep to the remarks of another scanner of the same set, in the middle of its passes."""
@@ -172,9 +157,9 @@ class FolderScanner:
         result.warnings = self._warnings.end(whole=whole)
 
     def _pause(self) -> None:
-        if self._stop():
+        if self._hooks.stop():
             raise Stopped
-        self._breathe()
+        self._hooks.breathe()
 
     # Step 1: look
 
@@ -254,18 +239,24 @@ class FolderScanner:
         candidates = (one for one in queue.take() if isinstance(one, Candidate))
         known = partial(self._catalog.get, self._name)
         changing = self._changing(chain(returned, candidates))
-        for batch in self._event_builder.batches(changing, known, overtaken=self._overtaken):
-            self._record(batch.events)
-            if batch.memos:
-                self._tell_overtaken(uri for uri, _memo in batch.memos)
-                self._catalog.remember(self._name, batch.memos)
-            result.add(batch)
-            self._listener(Progress("read", result.read, queue.candidates, result.octets))
-            self._pause()
+        with version_keeping(self._hooks.versions, self._not_kept) as keeping:
+            folders = keeping.folders
+            for batch in self._event_builder.batches(changing, known, overtaken=self._overtaken, versions=folders):
+                keeping.keep(batch.versions)
+                self._record(batch.events)
+                if batch.memos:
+                    self._tell_overtaken(uri for uri, _memo in batch.memos)
+                    self._catalog.remember(self._name, batch.memos)
+                result.add(batch)
+                self._listener(Progress("read", result.read, queue.candidates, result.octets))
+                self._pause()
+
+    def _not_kept(self, path: bytes, text: str) -> None:
+        self._warnings.add(ScanWarning(notices.VERSION_NOT_KEPT, text, path))
 
     def _changing(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
         for one in candidates:
-            self._before_change()
+            self._hooks.before_change()
             yield one
 
     def _delete(self, walk: Walk, queue: DifferenceQueue, result: ScanResult) -> list[Candidate]:
@@ -299,9 +290,16 @@ class FolderScanner:
     def _record(self, events: list[Event]) -> tuple[str, ...]:
         if not events:
             return ()
-        self._before_change()
+        self._hooks.before_change()
         self._tell_overtaken(one.uri for one in events)
-        return self._catalog.record(self._name, events, self._clock(), after=self._seen()).ignored
+        failed = 0
+        while True:
+            try:
+                return self._catalog.record(self._name, events, self._clock(), after=self._hooks.seen()).ignored
+            except Moved:  # rows of the set were written since it was seen; a fence does not go away
+                failed += 1
+                if failed == _ATTEMPTS:
+                    raise
 
     def _tell_overtaken(self, uris: Iterable[str]) -> None:
         if self._overtakes is not None:
@@ -324,11 +322,11 @@ class FolderScanner:
         with self._pass(result, whole=True):
             try:
                 walk = self._walk(names_only=self._folder.place is None)
-                self._before_change()
+                self._hooks.before_change()
                 seen = walk.everything()
                 candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)
                 for batch in self._event_builder.batches(candidates, lambda _uris: {}, LOAD_BATCH):
-                    self._before_change()
+                    self._hooks.before_change()
                     self._catalog.load(self._name, batch.events)
                     result.add(batch)
                     self._listener(Progress("read", result.read, None, result.octets))

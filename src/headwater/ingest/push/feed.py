@@ -1,4 +1,4 @@
-"""One set that is fed with announced records: writes them into the catalog so that each happens exactly once.
+"""Ingest of a push set: writes announced records into the catalog so that each happens exactly once.
 
 What is remembered of a batch is written in its transaction, and only over the state of the set by which it was decided
 (optimistic concurrency control): when another process has written meanwhile, it is decided anew.
@@ -19,18 +19,8 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 
 from headwater.catalog.entry_size import weight
-from headwater.catalog.interface import (
-    Catalog,
-    Delete,
-    Event,
-    Metadata,
-    Moved,
-    Resource,
-    SetState,
-    Unacceptable,
-    UnknownSet,
-    Upsert,
-)
+from headwater.catalog.faults import Moved, Unacceptable, UnknownSet
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
 from headwater.errors import StoreFault
 from headwater.ingest.push.dit_pairs import Statement
 from headwater.ingest.push.ingest_state import Effects, IngestState, Request, sweep
@@ -52,7 +42,7 @@ T = TypeVar("T")
 
 
 class IntakeBusy(StoreFault):
-    """Other processes record in the set, again and again, for longer than we wait."""
+    """Other processes kept recording in the set for too long."""
 
     code: ClassVar[str] = "HW-ING-52"
     advice: ClassVar[str] = "Send it again: what was recorded is not recorded twice."
@@ -103,6 +93,8 @@ class Feed:
         self.clock = clock
         self.lock = threading.RLock()
         """Threads of one process take turns instead of overtaking each other."""
+        self.keep: Callable[[Sequence[Event]], None] | None = None
+        """Has the octets of events kept before they are recorded, where the set offers Change Dumps."""
         self._seen: SetState | None = None
         """The set as it is while a batch is decided."""
         self._opened = False
@@ -175,6 +167,8 @@ class Feed:
             self.catalog.load(self.name, events, after=seen, state=update)
             newest = 0
         else:
+            if self.keep is not None:
+                self.keep(events)
             accepted = self.catalog.record(self.name, events, self.clock(), after=seen, state=update)
             newest = accepted.last or seen.last_seq
         if next(_batches) % SWEEP_EVERY == 0:

@@ -1,4 +1,4 @@
-"""What a fed set remembers between batches: rows of its state in the catalog, written in the transaction of changes.
+"""What a push set remembers between batches: rows of its state in the catalog, written in the transaction of changes.
 
 Kinds of rows: keys of change documents that were taken (`seen`), times of deletions (`gone`), documents that wait for
 their partner (`half`, ranked by the time they wait until), what resources say of others (`statement`, and by whom they
@@ -15,7 +15,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Moved, SetState, UnknownSet
+from headwater.catalog.faults import Moved, UnknownSet
+from headwater.catalog.interface import Catalog, SetState
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.ingest.push.dit_pairs import Half, Statement, Unpaired
 from headwater.ingest.push.inverse_links import MOST_LINKS

@@ -1,4 +1,4 @@
-"""Refuses what fed sets remembered outside of the catalog, before it was kept there as rows: it is not taken over."""
+"""Refuses what push sets remembered outside of the catalog, before it was kept there as rows: it is not taken over."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _FILE = "ingest.sqlite"
 
 
 class OldMemory(UsageFault):
-    """What fed sets remembered was written by an older Headwater, in a place of its own that is no longer read."""
+    """The state of push sets was written by an older Headwater, in a place that is no longer read."""
 
     code: ClassVar[str] = "HW-ING-62"
     advice: ClassVar[str] = (
-        "Remove it to go on without: idempotency keys and documents that wait for their partner are then forgotten, "
+        "Remove it to continue without it: idempotency keys and documents that wait for their partner are then lost, "
         "and an index is read again from its beginning."
     )
 

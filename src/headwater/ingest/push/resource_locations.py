@@ -21,12 +21,12 @@ ABS_PATH: Final = "abs_path"
 REL_PATH: Final = "rel_path"
 
 _LONGEST: Final = 16_384
-"""Characters of a location before it is looked at; what a catalog takes is less (`catalog.weights`)."""
+"""Characters of a location before it is looked at; what a catalog takes is less (`catalog.entry_size`)."""
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 class BadLocation(UsageFault):
-    """A location that leads nowhere: no absolute http(s) URL, a path outside the root, or one with `..` (DIT-A10)."""
+    """A location is invalid: no absolute http(s) URL, a path outside the root, or one with `..` (DIT-A10)."""
 
     code: ClassVar[str] = "HW-ING-49"
     advice: ClassVar[str] = "Announce an absolute http or https URL, or a path below the set's resource_root."

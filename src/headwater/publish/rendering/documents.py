@@ -11,24 +11,44 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.interface import Change, Resource, Segment
-from headwater.publish.capabilities import CAPABILITIES
+from headwater.publish.publication_state import (
+    ChangeDumpState,
+    ChangePackage,
+    PagePackages,
+    ResourceDumpState,
+    ResourcePackage,
+)
 from headwater.publish.site import (
     SOURCE_DESCRIPTION,
     SetSettings,
     Site,
     capability_list_name,
+    change_dump_name,
+    change_dump_part_name,
     change_list_name,
+    change_package_names,
     change_segment_name,
+    dump_offer_of,
+    offered,
+    resource_dump_name,
+    resource_dump_part_name,
     resource_list_name,
+    resource_package_names,
     resource_page_name,
     source_description_name,
 )
+from headwater.spec.extensions import dump_link
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import Profile
+from headwater.storage.objects.interface import ZIP
 
 ENDINGS = (b"</sitemapindex>", b"</urlset>")
 """How every document ends."""
+
+
+DUMP_ENTRIES = 10_000
+"""So many packages stand in one Change Dump; more are grouped by an index."""
 
 
 class PageTimes(msgspec.Struct, frozen=True, gc=False):
@@ -70,15 +90,20 @@ def _source_description(site: Site, published: Iterable[str], links: tuple[Link,
     return _head(Kind.SOURCE_DESCRIPTION, (*_described(site.describedby), *links)), entries
 
 
-def capability_list(site: Site, settings: SetSettings) -> tuple[Document, list[Entry]]:
-    """The Capability List of a set: exactly one entry for each capability (RS-CAP-05), no `lastmod` (RS-CAP-10)."""
+def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> tuple[Document, list[Entry]]:
+    """The Capability List of a set: exactly one entry for each capability (RS-CAP-05), no `lastmod` (RS-CAP-10).
+
+    Packages made on demand are offered by a root link (docs/extensions.md).
+    """
     up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
     entries = [
         Entry(loc=site.url(f"{settings.name}/{row.top.name}"), capability=row.name)
-        for row in CAPABILITIES
+        for row in offered(settings, with_later=with_later)
         if row.is_listed
     ]
-    return _head(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up)), entries
+    offer = dump_offer_of(site, settings)
+    offers = () if offer is None else (dump_link(offer),)
+    return _head(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up, *offers)), entries
 
 
 def resource_list(site: Site, name: str, at: dt.datetime, completed: dt.datetime, *, indexed: bool) -> Document:
@@ -117,6 +142,109 @@ def change_list_index(site: Site, name: str, segments: Sequence[Segment]) -> tup
     return head, entries
 
 
+def resource_dumps(site: Site, name: str, state: ResourceDumpState) -> Iterator[tuple[str, Document, list[Entry]]]:
+    """The Resource Dump with its name; of very many packages its parts, then their index (RS-RDI-01).
+
+    `at` is the earliest of the packages, `completed` the latest (AMB-24).
+    """
+    top = resource_dump_name(name)
+    packages = [(page, part, one) for page in state.pages for part, one in enumerate(page.packages)]
+    if len(packages) <= DUMP_ENTRIES:
+        head = _resource_dump_head(site, name, state, state.pages, None)
+        yield top, head, [_resource_package_entry(site, name, *one) for one in packages]
+        return
+    parts = []
+    for number, start in enumerate(range(0, len(packages), DUMP_ENTRIES)):
+        some = packages[start : start + DUMP_ENTRIES]
+        head = _resource_dump_head(site, name, state, [page for page, _part, _one in some], top)
+        yield resource_dump_part_name(name, number), head, [_resource_package_entry(site, name, *one) for one in some]
+        loc = site.url(resource_dump_part_name(name, number))
+        parts.append(Entry(loc=loc, at=head.at, completed=head.completed))
+    head = _resource_dump_head(site, name, state, state.pages, None)
+    yield top, msgspec.structs.replace(head, kind=Kind.RESOURCE_DUMP_INDEX), parts
+
+
+def resource_dump_names(name: str, state: ResourceDumpState) -> Iterator[str]:
+    """The names of those documents."""
+    yield resource_dump_name(name)
+    packages = sum(len(page.packages) for page in state.pages)
+    if packages > DUMP_ENTRIES:
+        yield from (resource_dump_part_name(name, number) for number in range(-(-packages // DUMP_ENTRIES)))
+
+
+def _resource_dump_head(
+    site: Site, name: str, state: ResourceDumpState, pages: Sequence[PagePackages], index: str | None
+) -> Document:
+    at = min((page.at for page in pages), default=state.at)
+    completed = max((page.completed for page in pages), default=at)
+    return _head(Kind.RESOURCE_DUMP, _leaf(site, name, index), at=at, completed=completed)
+
+
+def _resource_package_entry(site: Site, name: str, page: PagePackages, part: int, one: ResourcePackage) -> Entry:
+    """A package with its times, and the copy of its manifest (RS-RD-04…08)."""
+    package, manifest = resource_package_names(name, page.number, part, one.hash)
+    return Entry(
+        loc=site.url(package),
+        at=page.at,
+        completed=page.completed,
+        hash=f"sha-256:{one.hash}",
+        length=one.octets,
+        type=ZIP.media_type,
+        links=(Link(rel="contents", href=site.url(manifest), type="application/xml"),),
+    )
+
+
+def resource_dump_manifest(site: Site, name: str, at: dt.datetime) -> Document:
+    """The head of a package's manifest (RS-RDM-02); without `completed`, so that the same state gives the same."""
+    return _head(Kind.RESOURCE_DUMP_MANIFEST, _leaf(site, name, None), at=at)
+
+
+def change_dumps(site: Site, name: str, state: ChangeDumpState) -> Iterator[tuple[str, Document, list[Entry]]]:
+    """The Change Dump with its name; of very many packages its parts, then their index (RS-CDI-01).
+
+    It is never closed, because packages are added (RS-CD-04). Its packages follow each other without a gap, so `from`
+    of the document or part is that of the first (RS-CD-01).
+    """
+    top = change_dump_name(name)
+    if len(state.packages) <= DUMP_ENTRIES:
+        head = _head(Kind.CHANGE_DUMP, _leaf(site, name, None), from_=state.from_)
+        yield top, head, [_package_entry(site, name, one) for one in state.packages]
+        return
+    parts = []
+    for number, start in enumerate(range(0, len(state.packages), DUMP_ENTRIES)):
+        some = state.packages[start : start + DUMP_ENTRIES]
+        head = _head(Kind.CHANGE_DUMP, _leaf(site, name, top), from_=some[0].from_)
+        yield change_dump_part_name(name, number), head, [_package_entry(site, name, one) for one in some]
+        parts.append(Entry(loc=site.url(change_dump_part_name(name, number)), from_=some[0].from_))
+    yield top, _head(Kind.CHANGE_DUMP_INDEX, _leaf(site, name, None), from_=state.from_), parts
+
+
+def change_dump_names(name: str, state: ChangeDumpState) -> Iterator[str]:
+    """The names of those documents."""
+    yield change_dump_name(name)
+    if len(state.packages) > DUMP_ENTRIES:
+        yield from (change_dump_part_name(name, number) for number in range(-(-len(state.packages) // DUMP_ENTRIES)))
+
+
+def _package_entry(site: Site, name: str, one: ChangePackage) -> Entry:
+    """A package with its times (half-open, AMB-11), and the copy of its manifest (RS-CD-05…08)."""
+    package, manifest = change_package_names(name, one.segment, one.hash)
+    return Entry(
+        loc=site.url(package),
+        from_=one.from_,
+        until=one.until,
+        hash=f"sha-256:{one.hash}",
+        length=one.octets,
+        type=ZIP.media_type,
+        links=(Link(rel="contents", href=site.url(manifest), type="application/xml"),),
+    )
+
+
+def change_dump_manifest(site: Site, name: str, from_: dt.datetime, until: dt.datetime) -> Document:
+    """The head of a package's manifest: all changes of these times are in it (RS-CDM-02, RS-CDM-10)."""
+    return _head(Kind.CHANGE_DUMP_MANIFEST, _leaf(site, name, None), from_=from_, until=until)
+
+
 def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
     """The entries of a Resource List (RS-RL-07)."""
     for row in rows:
@@ -131,6 +259,22 @@ def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
             type=stated.type,
             links=stated.links,
         )
+
+
+def packed_entry(row: Resource, prefix: str, path: str, length: int) -> Entry:
+    """The entry of a resource in the manifest of a package that has it at `path`, with so many octets (RS-RDM-05)."""
+    stated = row.metadata
+    return Entry(
+        loc=_absolute(row.uri, prefix),
+        lastmod=stated.lastmod,
+        changefreq=stated.changefreq,
+        encoding=stated.encoding,
+        hash=stated.hash,
+        length=length,
+        path=path,
+        type=stated.type,
+        links=stated.links,
+    )
 
 
 def change_entries(rows: Iterable[Change], prefix: str, profile: Profile) -> Iterator[Entry]:

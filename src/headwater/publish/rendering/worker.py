@@ -1,29 +1,25 @@
-"""A render worker: a process that renders pages of a Resource List for a publisher in another process.
+"""Renders pages of a Resource List: the publisher does, and processes of its pool (`pool.py`) do.
 
-It is started by the pool (`pool.py`), reads the catalog itself, from a snapshot of its own, and puts each page into an
-anonymous file that it shares with the publisher. It never touches a document: writing pages into the store, in their
-order, stays with the publisher.
+Such a process reads the catalog itself, each page from a snapshot of its own, and puts it into an anonymous file that
+it shares with the publisher. It never touches a document: writing pages into the store, in their order, stays with the
+publisher.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import gc
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import chain, cycle, islice
+from itertools import chain, islice
 
 import msgspec
 
 from headwater.catalog.interface import Catalog
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.errors import HeadwaterError
 from headwater.publish.rendering import documents
 from headwater.publish.site import Site
 from headwater.publish.store_writer import render_document
+from headwater.spec.timestamps import to_microseconds
 
 
 class RenderJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,25 +31,19 @@ class RenderJob(msgspec.Struct, frozen=True, kw_only=True):
     indexed: bool
 
 
-class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The first message to a process: the SQLite file to read, the files (descriptors) to write to in turn."""
+class RenderRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is told first: what pages have in common, and the SQLite file to read."""
 
     order: RenderJob
     catalog: str
-    files: tuple[int, ...] = ()
 
 
-class WorkerReply(msgspec.Struct, frozen=True):
-    """What a process answers for a page: its size in octets, and when its snapshot had been taken."""
-
-    octets: int
-    completed: dt.datetime
+RenderedPage = tuple[dt.datetime, Iterator[bytes]]
+"""When the snapshot of a page had been taken (RS-TIME-06), and the page in blocks."""
 
 
-def page(
-    catalog: Catalog, order: RenderJob, number: int, clock: Callable[[], dt.datetime]
-) -> tuple[dt.datetime, Iterator[bytes]]:
-    """When the snapshot of a page had been taken (RS-TIME-06), and the page in blocks."""
+def page(catalog: Catalog, order: RenderJob, number: int, clock: Callable[[], dt.datetime]) -> RenderedPage:
+    """Render one page."""
     site, name = order.site, order.name
     rows = catalog.page(name, number)
     first = list(islice(rows, 1))  # the snapshot is taken by the first read; its time is known from here on
@@ -76,19 +66,17 @@ def _write_page(blocks: Iterator[bytes], descriptor: int) -> int:
     return octets
 
 
-def _serve() -> None:
-    """Render the pages whose numbers come in, until there are no more; the files take turns."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the publisher decides what an interruption means
-    gc.disable()  # nothing here makes cycles
-    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerRequest)
-    catalog = SqliteCatalog(job.catalog)
-    for file, line in zip(cycle(job.files), sys.stdin.buffer, strict=False):
-        completed, blocks = page(catalog, job.order, int(line), lambda: dt.datetime.now(dt.UTC))
-        printed = WorkerReply(_write_page(blocks, file), completed)
-        sys.stdout.buffer.write(msgspec.json.encode(printed) + b"\n")
-        sys.stdout.buffer.flush()
+def page_renderer(request: bytes) -> Callable[[tuple[int, int]], tuple[int, int]]:
+    """What a process of the pool does: render the page of a number into an open file.
 
+    It answers with the page's size in octets, and when its snapshot had been taken, in microseconds.
+    """
+    told = msgspec.json.decode(request, type=RenderRequest)
+    catalog = SqliteCatalog(told.catalog)
 
-if __name__ == "__main__":
-    with suppress(OSError, HeadwaterError):  # the publisher renders the page itself, and says what is in the way
-        _serve()
+    def render(job: tuple[int, int]) -> tuple[int, int]:
+        number, file = job
+        completed, blocks = page(catalog, told.order, number, lambda: dt.datetime.now(dt.UTC))
+        return _write_page(blocks, file), to_microseconds(completed)
+
+    return render

@@ -6,19 +6,22 @@ import datetime as dt
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from headwater.catalog.claims import Claiming
-from headwater.catalog.interface import Catalog, SetState
+from headwater.catalog.interface import SetState
+from headwater.catalog.lease import SharedCatalog
 from headwater.ingest.folder.folder_settings import Folder
+from headwater.ingest.folder.scan_hooks import ScanHooks
 from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree.set_tree import SetTree
 from headwater.ingest.folder.walking.walk import RootFault, Walk
-from headwater.progress import Listener, silent
-from headwater.publish.publisher import Publisher, PublishResult
-from headwater.source.publication import Publication
+from headwater.progress import of_set
+from headwater.publish.plan import Refresh
+from headwater.publish.publisher import PublishResult
+from headwater.source.source_context import SourceContext
 
 
 class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,48 +34,72 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
     removed: int = 0
 
 
+class PipelineHost(Protocol):
+    """Whoever has a pipeline do its work, and is asked by it in the middle of a scan."""
+
+    def is_stopping(self) -> bool:
+        """Whether the scan has to end."""
+        ...
+
+    def breathe(self) -> None:
+        """Do what is urgent."""
+        ...
+
+
+class Alone:
+    """The host of a pipeline with nothing else to do."""
+
+    def is_stopping(self) -> bool:
+        """Never."""
+        return False
+
+    def breathe(self) -> None:
+        """Nothing is urgent."""
+
+
 class FolderPipeline:
     """Does the work of one set when told to. One thread at a time.
 
-    `may_record` is called before anything is placed or recorded, and raises when this process must not any more. Where
-    others may have taken the work over without our knowing, a scan begins with a fence: what an older one still has in
-    hand is refused by the catalog (Moved).
+    Where others may have taken the work over without our knowing, a scan begins with a fence: what an older one still
+    has in hand is refused by the catalog (Moved).
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        publisher: Publisher,
-        name: str,
-        folder: Folder,
-        clock: Callable[[], dt.datetime],
-        *,
-        state: Path,
-        listener: Listener = silent,
-        stop: Callable[[], bool] = lambda: False,
-        breathe: Callable[[], None] = lambda: None,
-        may_record: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._may_record = may_record
-        self._fence: int | None = None
+    def __init__(self, context: SourceContext, name: str, folder: Folder, host: PipelineHost | None = None) -> None:
+        host = host or Alone()
         self.name = name
         self.folder = folder
-        self._catalog = catalog
-        self._publisher = publisher
+        self._context = context
+        self._catalog = context.catalog
+        self._publisher = context.publisher
+        self._fence: int | None = None
         self._placement = None
         if folder.place is not None:
-            note = state / f"{name}.placed"
-            self._placement = SetTree(catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
-        options = {"listener": listener, "stop": stop, "before_change": self._before_change, "seen": self._seen}
-        self._scanner = FolderScanner(catalog, name, folder, clock, breathe=breathe, **options)  # type: ignore[arg-type]
+            note = context.state / f"{name}.placed"
+            self._placement = SetTree(context.catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
+
+        def scanner(breathe: Callable[[], None]) -> FolderScanner:
+            return FolderScanner(
+                context.catalog,
+                name,
+                folder,
+                context.clock,
+                listener=of_set(context.listener, name),
+                hooks=ScanHooks(
+                    stop=host.is_stopping,
+                    breathe=breathe,
+                    before_change=self._before_change,
+                    seen=self._seen,
+                    versions=context.versions_of(name),
+                ),
+            )
+
+        self._scanner = scanner(host.breathe)
         # A pass over hints may come in the middle of a full one, so it has a scanner of its own.
-        self._hinted = FolderScanner(catalog, name, folder, clock, **options)  # type: ignore[arg-type]
+        self._hinted = scanner(Alone().breathe)
         self._hinted.share(self._scanner)
         self.at: dt.datetime | None = None
         """All that had happened until then is recorded."""
         self._published_seq = 0
-        self._announced_seq: int | None = None
-        self._has_published = False
         self._is_overtaken: bool | None = None
         """Whether more was published than the catalog knows; until the first scan has ended, when that was asked."""
         self.pages_left = 0
@@ -88,20 +115,20 @@ class FolderPipeline:
         """Whether changes are recorded that are not published yet."""
         return self._catalog.state(self.name).last_seq > self._published_seq
 
-    def full(self, *, force_pages: bool = False) -> PipelineResult:
+    def full(self, refresh: Refresh = Refresh.DUE) -> PipelineResult:
         """Scan the whole folder and publish. Raises what the scanner, the catalog and the store raise."""
         before = self._catalog.create(self.name)
         self._put_up_fence()
         if self.at is None and before.opened_at is not None:
             self._is_unsure()
-            self._publisher.history.reset(self.name)
+            self._publisher.reset_history(self.name)
         turned = self._publisher.rotate(self.name) if before.opened_at is not None else None
         scanned = self._scanner.scan()
         self._is_overtaken = False
         if scanned.at is not None:
             self.at = turned or scanned.at
         fresh = scanned.opened and scanned.unchanged == 0
-        return self._publish(scanned, before.last_seq, force_pages=force_pages, verify=not fresh)
+        return self._publish(scanned, before.last_seq, refresh, verify=not fresh)
 
     def hinted(self, paths: Iterable[bytes]) -> PipelineResult:
         """Scan these relative paths and publish when something changed."""
@@ -111,15 +138,15 @@ class FolderPipeline:
         scanned = self._hinted.rescan(paths)
         if not scanned.changes or self._is_unsure():
             return PipelineResult(name=self.name, scanned=scanned, published=None)
-        return self._publish(scanned, before, force_pages=False, verify=False)
+        return self._publish(scanned, before, Refresh.DUE, verify=False)
 
     def _put_up_fence(self) -> None:
-        if isinstance(self._catalog, Claiming):
-            self._may_record()
+        if isinstance(self._catalog, SharedCatalog):
+            self._context.may_record()
             self._fence = self._catalog.fence(self.name)
 
     def _before_change(self) -> None:
-        self._may_record()
+        self._context.may_record()
         if self._placement is not None:
             self._placement.begin()
 
@@ -134,31 +161,18 @@ class FolderPipeline:
         A catalog that is older than what was published knows nothing of the time between: the folder is scanned first.
         """
         if not self._is_unsure():
-            self._print(force_pages=False, check=True)
+            self._print(Refresh.REPAIR)
 
     def _is_unsure(self) -> bool:
         if self._is_overtaken is None:
             self._is_overtaken = self._publisher.history.is_older_than_documents(self.name)
         return self._is_overtaken
 
-    def _print(self, *, force_pages: bool, check: bool = False) -> PublishResult:
-        published = self._publisher.publish(self.name, self._known_at(), force_pages=force_pages, check=check)
-        self._published_seq, self._has_published = published.seq, True
-        self.pages_left = published.pages_left
+    def _print(self, refresh: Refresh) -> PublishResult:
+        published = self._publisher.publish(self.name, self._known_at(), refresh)
+        self._published_seq, self.pages_left = published.seq, published.pages_left
+        self._context.events.published(published)
         return published
-
-    def news(self) -> Publication | None:
-        """What was published since this was asked last; None when nothing was."""
-        before, seq = self._announced_seq, self._published_seq
-        if not self._has_published or before == seq:
-            return None
-        self._announced_seq = seq
-        return Publication(
-            name=self.name,
-            first=before is None,
-            resources=self._catalog.state(self.name).count,
-            changes=seq - (before or 0),
-        )
 
     def _known_at(self) -> dt.datetime:
         # Before the first scan of this process nothing newer is known than the opening; the publisher never goes
@@ -167,14 +181,14 @@ class FolderPipeline:
         assert at is not None
         return at
 
-    def _publish(self, scanned: ScanResult, before: int, *, force_pages: bool, verify: bool) -> PipelineResult:
+    def _publish(self, scanned: ScanResult, before: int, refresh: Refresh, *, verify: bool) -> PipelineResult:
         placement = self._placement
         placed = removed = 0
         if placement is not None:
             if verify:
                 placed = self._complete(placement)
             placement.settle(self.folder.root)
-        published = self._print(force_pages=force_pages)
+        published = self._print(refresh)
         if placement is not None:
             removed = placement.sweep() if placement.torn else placement.remove_deleted(before)
             if not scanned.unsettled:

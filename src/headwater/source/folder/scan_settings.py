@@ -10,6 +10,7 @@ from typing import ClassVar
 import msgspec
 
 from headwater.errors import UsageFault
+from headwater.files.version_copy import ALGORITHM as VERSION_ALGORITHM
 from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.walking.path_filter import PathFilter
 from headwater.ingest.folder.walking.walk import is_state
@@ -21,17 +22,17 @@ from headwater.spec.hashes import HASHLIB
 
 
 class FolderOverlap(UsageFault):
-    """A folder that is read and a folder that is written are the same, or the wrong one lies in the other."""
+    """A folder to read and a folder to write are the same, or one is wrongly inside the other."""
 
     code: ClassVar[str] = "HW-OWN-03"
     advice: ClassVar[str] = "Keep the published folder, the output and the state apart."
 
 
 class UnknownHash(UsageFault):
-    """A digest that Headwater cannot compute."""
+    """Headwater cannot compute this digest."""
 
     code: ClassVar[str] = "HW-OWN-04"
-    advice: ClassVar[str] = f"Known are {', '.join(HASHLIB)}."
+    advice: ClassVar[str] = f"Use one of {', '.join(HASHLIB)}."
 
 
 class StaticTree(msgspec.Struct, frozen=True):
@@ -60,13 +61,20 @@ def scan_settings(
     return Folder(
         root=os.fsencode(config.files),
         selection=Selection(config.include, config.exclude),
-        algorithms=config.hashes,
+        algorithms=_algorithms(config),
         max_delete=config.max_delete,
         avoid=tuple(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")),
         place=place,
         place_mode=(tree.mode if tree is not None else None) or "link",
         uri_prefix_length=len(site.resource_prefix(config.name)),
     )
+
+
+def _algorithms(config: SetConfig) -> tuple[str, ...]:
+    """The digests to state; octets of changes are found by their SHA-256."""
+    if config.change_dump and VERSION_ALGORITHM not in config.hashes:
+        return (*config.hashes, VERSION_ALGORITHM)
+    return config.hashes
 
 
 class _PushPathFilter(PathFilter):

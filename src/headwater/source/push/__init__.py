@@ -1,1 +1,1 @@
-"""Sets that are filled by push: their work queue and the scheduler that publishes them in a few threads."""
+"""Sets that are filled by push: their state, what publishes them, and what follows their indexes."""

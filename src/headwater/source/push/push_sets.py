@@ -1,4 +1,4 @@
-"""The push sets of a source: makes feeds, targets and the scheduler from their configuration."""
+"""The push sets of a source: makes feeds, targets and tasks from their configuration."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.catalog.interface import Catalog
-from headwater.progress import Listener, silent
-from headwater.publish.publisher import Publisher
+from headwater.progress import Listener
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig
-from headwater.source.publication import Publication
 from headwater.source.tokens import AccessTokens, BadToken
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
     from headwater.catalog.catalog_url import Credentials
     from headwater.ingest.dit.index.follower import DitFollower
     from headwater.ingest.push.feed import Feed
-    from headwater.source.push.scheduler import PushScheduler
+    from headwater.source.push.push_publisher import PushPublisher
+    from headwater.source.push.push_set import PushSet
     from headwater.source.push.target import PushTarget
+    from headwater.source.scheduling.scheduler import Scheduler
+    from headwater.source.source_context import SourceContext
 
+PUBLISHING_THREADS = 8
+"""Threads, at most: publishing a change is mostly waiting for the disk."""
 INDEX_PATIENCE_SECONDS = 3.0
 """How long one look at an index is tried: the next one comes soon enough, and publishing waits meanwhile."""
 
@@ -36,7 +39,7 @@ def _tokens_of(config: SetConfig) -> AccessTokens:
 
 
 class PushSets:
-    """The fed sets among `sets`; nothing is made on disk when there are none."""
+    """The push sets among `sets`; nothing is made on disk when there are none."""
 
     def __init__(
         self, sets: Iterable[SetConfig], site: Site, catalog: Catalog, state: Path, clock: Callable[[], dt.datetime]
@@ -45,7 +48,7 @@ class PushSets:
         self._clock = clock
         self._configs = {one.name: one for one in sets if one.feed is not None}
         self._tokens = {name: _tokens_of(one) for name, one in self._configs.items()}
-        self._scheduler: PushScheduler | None = None
+        self._publisher: PushPublisher | None = None
         self.by_set: dict[str, Feed] = {}
         if self._configs:
             from headwater.ingest.push.feed import Feed
@@ -61,37 +64,33 @@ class PushSets:
         """The sets that nobody can announce to by HTTP, and that follow no index."""
         return [name for name, tokens in self._tokens.items() if tokens.is_empty and self._configs[name].index is None]
 
-    def scheduler(
-        self,
-        publisher: Publisher,
-        listener: Listener = silent,
-        announce: Callable[[Publication], None] = lambda _one: None,
-        name_others: Callable[[], None] = lambda: None,
-    ) -> PushScheduler | None:
-        """What keeps the fed sets current, not started yet; None when there are none."""
+    @property
+    def publishing_threads(self) -> int:
+        """How many threads are to publish them."""
+        return min(PUBLISHING_THREADS, len(self.by_set))
+
+    def schedule(self, context: SourceContext, scheduler: Scheduler) -> list[PushSet]:
+        """Have this scheduler keep the fed sets current, which are returned; nothing when there are none."""
         if not self.by_set:
-            return None
+            return []
         from headwater.ingest.dit.index.index_url import index_credentials
+        from headwater.source.push.index_poll import IndexPoll
+        from headwater.source.push.push_publisher import PushPublisher
         from headwater.source.push.push_set import PushSet
-        from headwater.source.push.scheduler import PushScheduler
 
         indexes = [str(one.index) for one in self._configs.values() if one.index is not None]
         credentials = index_credentials(os.environ, indexes)
         sets = []
         for name, feed in self.by_set.items():
             config = self._configs[name]
-            index = self._index(config, feed, credentials, listener) if config.index is not None else None
-            sets.append(PushSet(feed, index, config.poll_seconds))
-        self._scheduler = PushScheduler(
-            self._catalog,
-            publisher,
-            sets,
-            clock=self._clock,
-            listener=listener,
-            announce=announce,
-            name_others=name_others,
-        )
-        return self._scheduler
+            index = self._index(config, feed, credentials, context.listener) if config.index is not None else None
+            sets.append(PushSet(feed, context, index, config.poll_seconds))
+        self._publisher = PushPublisher(context, scheduler, sets)
+        scheduler.add(self._publisher)
+        for one in sets:
+            if one.index is not None:
+                scheduler.add(IndexPoll(one, context.clock, scheduler.stopping.is_set, self._publisher.news))
+        return sets
 
     def _index(
         self, config: SetConfig, feed: Feed, credentials: Credentials, listener: Listener
@@ -118,8 +117,8 @@ class PushSets:
         names = frozenset(config.resource_sets or (name,)) if config.feed == "dit" else frozenset[str]()
 
         def news() -> None:
-            if self._scheduler is not None:
-                self._scheduler.news(name)
+            if self._publisher is not None:
+                self._publisher.news(name)
 
         return PushTarget(
             feed=self.by_set[name],

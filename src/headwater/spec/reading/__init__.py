@@ -1,1 +1,1 @@
-"""How documents are read: bytes to XML to records, leniently, within bounds."""
+"""How documents are read: octets to XML to records, leniently, within bounds."""

@@ -40,7 +40,7 @@ def foreign(head: bytes) -> str | None:
 
 
 class Recoder:
-    """Octets of a foreign encoding in, UTF-8 out."""
+    """Recodes octets of an encoding that expat does not know as UTF-8."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding

@@ -22,6 +22,9 @@ from headwater.spec.reading.record_builder import RecordBuilder
 from headwater.spec.reading.text_values import HASH, TIME, URI_CHARACTERS
 from headwater.spec.records import ChangeKind, Entry, Link
 
+IS_ON = True
+"""Whether it is used: tests and measurements do without."""
+
 BLOCK: Final = 1 << 16
 """Octets that are matched at a time: memory stays flat and no match runs long."""
 

@@ -1,4 +1,4 @@
-"""Bounded gzip decompression of documents: known by the first bytes, at most two layers, growth limited (AMB-14)."""
+"""Bounded gzip decompression of documents: known by the first octets, at most two layers, growth limited (AMB-14)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from headwater.spec.limits import ReadLimits
 
 MAGIC: Final = b"\x1f\x8b"
 BLOCK: Final = 1 << 16
+_SLICE: Final = (
+    1 << 12
+)  # zlib gives nothing of a call that meets damage: so much is lost at most, however octets arrive
 _LAYERS: Final = 2  # a .xml.gz that a server compresses once more; nobody needs a third
 
 
 class Inflater:
-    """Pushed octets come out plain, in blocks of at most 64 KiB; what is not gzip passes through."""
+    """Decompresses pushed octets, in blocks of at most 64 KiB; what is not gzip passes through."""
 
     def __init__(self, limits: ReadLimits) -> None:
         self._limits = limits
@@ -82,7 +85,8 @@ class _Layer:
             self.compressed = data.startswith(MAGIC)
             self._members = 1
         if self.compressed:
-            yield from self._inflate(data)
+            for start in range(0, len(data), _SLICE):
+                yield from self._inflate(data[start : start + _SLICE])
             return
         yield data
 

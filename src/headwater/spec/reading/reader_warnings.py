@@ -12,7 +12,7 @@ _KINDS: Final = 200  # messages are constants of our code, so this is never reac
 
 
 class Warned(msgspec.Struct, frozen=True):
-    """One kind of lapse: the rule, what was done about it, how often, and the first few texts concerned."""
+    """A warning: the rule that was broken, what was done about it, how often, and the first few texts concerned."""
 
     rule: str
     message: str

@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Any, Final
 
+import msgspec
+
 from headwater.spec.faults import LimitExceeded, NotSitemap
 from headwater.spec.kinds import CAPABILITIES, RENAMED, Kind, Root, kind_of
 from headwater.spec.limits import DOCUMENT_ENTRIES, ReadLimits
-from headwater.spec.namespaces import RS, SITEMAP
+from headwater.spec.namespaces import HEADWATER, RS, SITEMAP
 from headwater.spec.reading import text_values as values
 from headwater.spec.reading.reader_warnings import ReaderWarnings
-from headwater.spec.records import ChangeKind, Document, Entry, Link
+from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Document, Entry, Link
 from headwater.spec.uris import is_absolute, resolve
 
 Attributes = list[str]
 """Names and values in turn, as expat's `ordered_attributes` gives them."""
 
 _MD, _LN = f"{RS} md", f"{RS} ln"
+_ABSENT = f"{HEADWATER} absent"
+_REASONS: Final = {reason.value: reason for reason in AbsenceReason}
 _ROOTS: Final = {f"{SITEMAP} {root.value}": root for root in Root}
 _ENTRIES: Final = {f"{SITEMAP} url": Root.URLSET, f"{SITEMAP} sitemap": Root.SITEMAPINDEX}
 _TEXTS: Final = {f"{SITEMAP} {name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
@@ -61,7 +65,7 @@ _STARTS_OF_HTML: Final = frozenset({"html", "head", "body"})
 
 
 class RecordBuilder:
-    """One document in the making. `entries` collects what is complete until the reader takes it away."""
+    """Builds the records of one document. `entries` collects what is complete until the reader takes it away."""
 
     def __init__(self, base_uri: str | None, limits: ReadLimits, warnings: ReaderWarnings) -> None:
         self.root: Root | None = None
@@ -69,6 +73,7 @@ class RecordBuilder:
         self.entries: list[Entry] = []
         self.entry_count = 0
         self.skipped_count = 0
+        self.absent_count = 0
         self.saw_datetime = False
         self.saw_undated_change = False
         self._base = base_uri
@@ -77,6 +82,7 @@ class RecordBuilder:
         self._head: Document | None = None
         self._root_md: Attributes | None = None
         self._root_links: list[Link] = []
+        self._absent: list[AbsentResource] = []
         self._kind: Kind | None = None
         self._skip_below = 0  # depth of the element whose inside means nothing; 0: none
         self._in_entry = False
@@ -143,6 +149,11 @@ class RecordBuilder:
         return self._head
 
     @property
+    def found_count(self) -> int:
+        """Elements read so far that a list may have any number of."""
+        return self.entry_count + self.skipped_count + self.absent_count
+
+    @property
     def room(self) -> int:
         """How many entries may still come."""
         return self._limits.entries - self.entry_count
@@ -171,6 +182,8 @@ class RecordBuilder:
             self._head = Document(kind=self._kind, links=tuple(self._root_links))
         if self._head is None:
             raise AssertionError("a document with rs:md has a head")
+        if self._absent:
+            self._head = msgspec.structs.replace(self._head, absent=tuple(self._absent))
         return self._head
 
     def add(self, texts: dict[str, str], md: Attributes | None, links: tuple[Link, ...]) -> None:
@@ -215,7 +228,7 @@ class RecordBuilder:
         if root is not None:
             if root is not self.root:
                 self._warnings.warn(
-                    "RS-DOC-07", "url in a sitemapindex, or sitemap in a urlset, read all the same", name
+                    "RS-DOC-07", "url in a sitemapindex, or sitemap in a urlset, read nevertheless", name
                 )
             if attributes:
                 self._warnings.warn("RS-DOC-09", "attributes of url or sitemap were ignored", attributes[0])
@@ -229,8 +242,23 @@ class RecordBuilder:
             self._root_links += self._links_of(attributes, len(self._root_links))
             if self._head is not None:
                 self._head = self._document()
+        elif name == _ABSENT:
+            self._take_absent(attributes)
         else:
             self._skip("RS-DOC-18", "an unknown element was skipped", name)
+
+    def _take_absent(self, attributes: Attributes) -> None:
+        """One resource that a package made on demand does not hold (docs/extensions.md)."""
+        found = dict(zip(attributes[::2], attributes[1::2], strict=True))
+        self._skip_below = self.depth
+        uri = found.get("uri", "").strip(_SPACE)
+        if not uri:
+            self._warnings.warn("RS-DOC-18", "an absent resource without its uri was ignored")
+            return
+        self.absent_count += 1
+        if self.absent_count > self._limits.entries:
+            raise LimitExceeded(f"more than {self._limits.entries:,} absent resources")
+        self._absent.append(AbsentResource(self._uri(uri), _REASONS.get(found.get("reason", ""))))
 
     def _start_unusual_in_entry(self, name: str, attributes: Attributes) -> None:
         field = _TEXTS.get(name)

@@ -31,7 +31,6 @@ HASH: Final = (
 URI_CHARACTERS: Final = r"!#$%'()*+,\-./0-9:;=?@A-Z\[\]_a-z~"
 """What may stand in a URI, as the inside of a character class, without the ampersand."""
 
-_usual_time = re.compile(TIME).fullmatch
 _usual_hash = re.compile(HASH).fullmatch
 _legal_uri = re.compile(f"[{URI_CHARACTERS}&]*").fullmatch
 usual_uri: Final = re.compile(rf"https?://[0-9A-Za-z\[][{URI_CHARACTERS}&]*").fullmatch
@@ -46,11 +45,6 @@ _CHANGES: Final = {change.value: change for change in ChangeKind}
 
 def moment(text: str, warnings: ReaderWarnings) -> dt.datetime | None:
     """A time (AMB-06); None and a warning when it cannot be read."""
-    try:
-        if _usual_time(text):
-            return dt.datetime.fromisoformat(text)
-    except ValueError:
-        pass  # a leap second, or no real time
     try:
         value, forgiven = parse_datetime(text)
     except ValueError:

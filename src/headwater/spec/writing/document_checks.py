@@ -64,6 +64,8 @@ def check_head(document: Document) -> None:
     for link in document.links:
         if link.path is not None:
             raise WriteRefused("path stands only in a manifest's entries", rule="RS-MD-10")
+    if document.absent and document.kind not in _MANIFESTS:
+        raise WriteRefused("only a manifest names what is absent from a package", rule="RS-DOC-18")
 
 
 def _check_time(name: str, time: dt.datetime | None, need: Need, rule: str, rules: Rules) -> None:

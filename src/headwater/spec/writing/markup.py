@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from headwater.spec.namespaces import RS, SITEMAP, XML
-from headwater.spec.records import ChangeKind, Document, Entry, Extra, Link
+from headwater.spec.namespaces import HEADWATER, RS, SITEMAP, XML
+from headwater.spec.records import AbsentResource, ChangeKind, Document, Entry, Extra, Link
+from headwater.spec.writing import fast_columns
 from headwater.spec.writing import value_checks as grammar
 from headwater.spec.writing.xml_text import WriteRefused, escape
 
@@ -34,12 +35,9 @@ def moment(time: dt.datetime) -> str:
 def moments(times: Sequence[dt.datetime | None]) -> list[str | None]:
     """Many times at once; None stays None."""
     stated = [time for time in times if time is not None]
-    try:
-        texts = msgspec.json.encode(stated).decode("ascii")[2:-2].split('","') if stated else []
-    except TypeError:
-        texts = []  # a subclass: written coarser than a second
-    if len(texts) != len(stated) or not all(text.endswith("Z") for text in texts):
-        texts = [moment(time) for time in stated]  # another zone, or none
+    texts = fast_columns.written_moments(stated)
+    if texts is None:
+        texts = [moment(time) for time in stated]
     if len(texts) == len(times):
         return list(texts)
     remaining = iter(texts)
@@ -124,6 +122,10 @@ class MarkupWriter:
                 known[text] = f' type="{grammar.media_type(text)}"'
         return ["" if text is None else known.get(text) or f' type="{grammar.media_type(text)}"' for text in column]
 
+    def _paths(self, column: Sequence[str | None]) -> list[str]:
+        texts = iter(grammar.paths([text for text in column if text is not None]))
+        return ["" if text is None else f' path="{next(texts)}"' for text in column]
+
     _attributes: ClassVar[dict[str, Callable[[MarkupWriter, Sequence[Any]], list[str]]]] = {
         "capability": lambda _, column: _texts("capability", escape, column),
         "change": _changes,
@@ -135,7 +137,7 @@ class MarkupWriter:
         "encoding": lambda _, column: _texts("encoding", grammar.token, column),
         "hash": _digests,
         "length": _lengths,
-        "path": lambda _, column: _texts("path", grammar.path, column),
+        "path": lambda self, column: self._paths(column),
         "type": _media_types,
         "extra": lambda _, column: [added(extra) for extra in column],
     }
@@ -167,8 +169,19 @@ class MarkupWriter:
         return (
             '<?xml version="1.0" encoding="UTF-8"?>\n'
             f'<{root} xmlns="{SITEMAP}" xmlns:rs="{RS}">\n{links}'
-            f'<rs:md capability="{capability}"{times(document)}{added(document.extra)}/>\n'
+            f'<rs:md capability="{capability}"{times(document)}{added(document.extra)}/>\n{_absent(document.absent)}'
         )
+
+
+def _absent(resources: Sequence[AbsentResource]) -> str:
+    """What a package made on demand lacks, in elements of our own namespace (docs/extensions.md)."""
+    texts = []
+    for one in resources:
+        if one.reason is None:
+            raise WriteRefused(f"an absent resource has a reason: {one.uri[:200]!r}")
+        uri = grammar.uri(one.uri, "uri")
+        texts.append(f'<hw:absent xmlns:hw="{HEADWATER}" uri="{uri}" reason="{one.reason.value}"/>\n')
+    return "".join(texts)
 
 
 def _texts(name: str, write: Callable[[str], str], column: Sequence[str | None]) -> list[str]:
@@ -200,7 +213,7 @@ def added(extra: Extra) -> str:
             raise WriteRefused(f"an added attribute occurs twice: {name[:200]!r}", rule="RS-DOC-13")
         names.add((namespace, local))
         if namespace not in prefixes:
-            prefixes[namespace] = f"x{len(prefixes)}"
+            prefixes[namespace] = "hw" if namespace == HEADWATER else f"x{len(prefixes)}"
             text += f' xmlns:{prefixes[namespace]}="{escape(namespace)}"'
         text += f' {prefixes[namespace]}:{local}="{escape(value)}"'
     return text

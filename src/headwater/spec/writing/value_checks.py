@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from headwater.spec.hashes import HEX_LENGTH
 from headwater.spec.namespaces import CHANGE_FREQUENCIES, RS, SITEMAP
 from headwater.spec.reading.text_values import HASH, URI_CHARACTERS
 from headwater.spec.uris import is_absolute, to_ascii
+from headwater.spec.writing import fast_columns
 from headwater.spec.writing.xml_text import WriteRefused, escape
 
 LONGEST_URI: Final = 8_192
@@ -19,20 +19,10 @@ LONG_URI: Final = 2_047
 """Longer URIs break RS-DOC-19, a fact of sitemaps.org; they are written and counted, for a lost resource is worse."""
 
 _PLAIN_URI = re.compile(f"https?://[0-9A-Za-z][{URI_CHARACTERS}]{{0,2000}}").fullmatch
-_PLAIN_URIS = re.compile(f"(?:https?://[0-9A-Za-z][{URI_CHARACTERS}]{{0,2000}}\n)*").fullmatch
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _RELATION = re.compile(r"[a-z][a-z0-9.\-]*").fullmatch
 _HASH = re.compile(HASH.replace("a-fA-F", "a-f")).fullmatch
 _HASH_ITEM = re.compile(r"([a-z0-9][a-z0-9.\-]*):([0-9a-f]+)").fullmatch
-_SHAPES: Final = {
-    sum(len(f"{name}:") + HEX_LENGTH[name] + 1 for name in names) - 1: (
-        re.compile("(?:" + " ".join(f"{name}:[^\n]{{{HEX_LENGTH[name]}}}" for name in names) + "\n)*").fullmatch,
-        len(re.sub("[0-9a-f]", "", " ".join(f"{name}:" for name in names) + "\n")),
-    )
-    for names in (("md5", "sha-256"), ("md5",), ("sha-256",), ("md5", "sha-1", "sha-256"))
-}
-"""By length of the text: an expression for many texts in lines, and what is left of one without its hex digits."""
-
 _MEDIA_TYPE = re.compile(r"[0-9a-z!#$&^_.+\-]+/[0-9a-z!#$&^_.+\-]+").fullmatch
 _TOKEN = re.compile(r"[0-9A-Za-z!#$%&'*+.^_`|~\-]+").fullmatch
 _EXTRA_NAME = re.compile(r"\{([^{}\s]+)\}([A-Za-z_][A-Za-z0-9_.\-]*)").fullmatch
@@ -59,7 +49,7 @@ def uri(text: str, what: str = "loc") -> str:
 
 def uris(texts: Sequence[str]) -> Sequence[str]:
     """Many `loc` at once."""
-    return texts if _PLAIN_URIS("\n".join((*texts, ""))) else [uri(text) for text in texts]
+    return texts if fast_columns.are_plain_uris(texts) else [uri(text) for text in texts]
 
 
 def relation(text: str) -> str:
@@ -91,18 +81,9 @@ def digests(text: str) -> str:
 def check_digests(texts: Iterable[str | None]) -> None:
     """Many `hash` at once; None is none."""
     stated = [text for text in texts if text is not None]
-    if stated and not _alike(stated):
+    if not fast_columns.are_right_digests(stated):
         for text in stated:
             digests(text)
-
-
-def _alike(texts: Sequence[str]) -> bool:
-    """Whether all are right and name the same algorithms: the names by an expression, the hex by what it leaves."""
-    shape = _SHAPES.get(len(texts[0]))
-    joined = "\n".join((*texts, ""))
-    if shape is None or shape[0](joined) is None:
-        return False
-    return len(joined.encode("ascii", "replace").translate(None, b"0123456789abcdef")) == shape[1] * len(texts)
 
 
 def media_type(text: str) -> str:
@@ -118,6 +99,11 @@ def path(text: str) -> str:
     if not text.startswith("/") or text.endswith("/") or "\\" in text or ".." in text.split("/"):
         raise WriteRefused(f"path must lead from / to a file: {text[:200]!r}", rule="RS-MD-10")
     return escape(text)
+
+
+def paths(texts: Sequence[str]) -> Sequence[str]:
+    """Many `path` at once."""
+    return texts if fast_columns.are_plain_paths(texts) else [path(text) for text in texts]
 
 
 def frequency(text: str) -> str:

@@ -22,10 +22,10 @@ _TABLE: Final = str.maketrans(_REFERENCES)
 
 
 class WriteRefused(UsageFault):
-    """What was to be written breaks a rule of the standard; nothing that breaks one is ever published."""
+    """What was to be written breaks a rule of the standard; Headwater never publishes that."""
 
     code = "HW-WRT-01"
-    advice = "Correct what is to be published; the rule is named."
+    advice = "Correct what is to be published; the message names the rule."
 
 
 def escape(text: str) -> str:

@@ -24,16 +24,24 @@ from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import scope_origins
+from headwater.sync.lists.entries import ListContext, scope_origins
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
-from headwater.sync.sets.list_comparison import compare_lists
-from headwater.sync.sets.moved_sets import Alike, another_source, is_of_another, match, may_be_moved, redirects_of
+from headwater.sync.sets.moved_sets import (
+    Alike,
+    another_source,
+    compare_lists,
+    is_of_another,
+    match,
+    may_be_moved,
+    redirects_of,
+)
 from headwater.sync.sets.selection import unknown_set, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.state.facts import fact
@@ -55,8 +63,9 @@ def audit(
 ) -> AuditReport:
     """Compare the copy in `destination` with what the source behind `url` lists; changes nothing anywhere.
 
-    Raises UsageFault when there is no such folder or the options cannot be, SourceFault when the source cannot be read
-    at all, StoreFault when the copy cannot, and Undetermined when there is no Resource List to compare with.
+    Raises UsageFault when there is no such folder or the options are invalid, SourceFault when the source cannot be
+    read at all, StoreFault when the copy cannot be read, and Undetermined when there is no Resource List to compare
+    with.
     """
     options = options or SyncOptions()
     began = time.monotonic()
@@ -74,7 +83,7 @@ def audit(
     with home.at_rest(), open_transport(url, options, transport) as wire, state_copy(home) as database:
         recall_public(wire, database)
         documents = Documents(wire, listener, now=now)
-        report = _Audit(url, root, options, listener, documents, database).go()
+        report = _Audit(url, root, options, listener, documents, database).run()
     report.seconds = round(time.monotonic() - began, 3)
     return report
 
@@ -98,7 +107,7 @@ class _Audit:
         self._report = AuditReport(source=url, destination=str(root))
         self._final = url
 
-    def go(self) -> AuditReport:
+    def run(self) -> AuditReport:
         with self._database.write() as t:
             t.run(TEMPORARY)
             for tables in (expectation.TABLES, inventory.TABLES, comparison.TABLES):
@@ -116,22 +125,14 @@ class _Audit:
         self._report.sets += [one for one in map(self._not_offered, self._gone) if one is not None]
         self._report.requests = self._documents.requests
         for where, what in found.detours:
-            self._documents.warn("DST-F4", f"{what}; gone around, which may not lead to all there is", where)
+            self._documents.warn("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
         judge_copy(self._report, whole=not found.faults and not found.detours)
         return self._report
 
     def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
         result = SetAudit(name=row.name, folder=row.folder)
-        expected = expectation.ExpectedFiles(
-            self._documents,
-            self._database,
-            self._listener,
-            row,
-            self._scope(row),
-            self._choice(row),
-            self._base,
-            result,
-        )
+        context = ListContext(DumpLists(self._documents), self._database, self._scope(row), self._listener)
+        expected = expectation.ExpectedFiles(context, row, self._choice(row), self._base, result)
         comparison.SetComparison(self._database, self._listener, row, expected, held, result).run(others)
         return result
 

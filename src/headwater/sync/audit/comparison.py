@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from headwater.errors import SourceFault, Undetermined
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Row
@@ -14,7 +16,9 @@ from headwater.sync.audit.findings import (
     EXTRA,
     MISSING,
     SAME,
+    ExpectedFile,
     Finding,
+    FoundFile,
     SetAudit,
     judge_file,
     judge_set,
@@ -30,6 +34,29 @@ _EXTRA = (
     "SELECT w.path FROM temp.walked w WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = w.path)"
     " AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = w.path)"
 )
+
+
+class _ComparedRow(msgspec.Struct, frozen=True, gc=False):
+    """One row of `temp.expected`, with what `temp.found` has of the file; nothing, where there is none."""
+
+    uri: str
+    length: int | None
+    hash: str | None
+    lastmod: int | None
+    newer: int | None
+    size: int | None
+    mtime_ns: int | None
+    digests: str | None
+
+    @property
+    def expected(self) -> ExpectedFile:
+        """What is listed."""
+        return ExpectedFile(self.length, self.hash, self.lastmod, bool(self.newer))
+
+    @property
+    def found(self) -> FoundFile | None:
+        """What is there."""
+        return None if self.size is None else FoundFile(self.size, self.mtime_ns or 0, self.digests or "")
 
 
 class SetComparison:
@@ -71,7 +98,7 @@ class SetComparison:
 
     def _compare(self) -> None:
         query = (
-            "SELECT e.uri, e.path, e.length, e.hash, e.lastmod, e.newer, f.size, f.mtime_ns, f.digests"
+            "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, f.size, f.mtime_ns, f.digests"
             " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
         )
         with self._database.write() as t:
@@ -80,14 +107,13 @@ class SetComparison:
             t.run("DELETE FROM temp.verdicts")
 
     def _verdicts(self, rows: Iterator[Row]) -> Iterator[Row]:
-        for uri, _, length, listed, lastmod, newer, size, mtime_ns, digests in rows:
-            verdict = judge_file(
-                length, listed, lastmod, newer=bool(newer), size=size, mtime_ns=mtime_ns or 0, own=digests or ""
-            )
+        for values in rows:
+            row = _ComparedRow(*values)
+            verdict = judge_file(row.expected, row.found)
             if verdict == SAME:
                 self.result.same += 1
             else:
-                yield verdict, uri
+                yield verdict, row.uri
 
     def _changed_meanwhile(self) -> None:
         """Look once more: what has changed since the audit began is no finding (DST-Q)."""

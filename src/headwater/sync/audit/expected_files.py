@@ -9,13 +9,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from headwater.progress import Listener
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Transaction
 from headwater.sync.audit.findings import SetAudit
 from headwater.sync.faults import NothingToCompare
-from headwater.sync.filters import Choice, Scope
+from headwater.sync.filters import Choice
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
-from headwater.sync.lists.documents import Documents
+from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_entries
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
@@ -41,20 +40,15 @@ class ExpectedFiles:
 
     def __init__(
         self,
-        documents: Documents,
-        database: Database,
-        listener: Listener,
+        context: ListContext,
         row: SetRow,
-        scope: Scope,
         choice: Choice,
         base: Callable[[Transaction, SetRow], str],
         result: SetAudit,
     ) -> None:
-        self._documents = documents
-        self._database = database
-        self._listener = listener
+        self._context = context
+        self._database = context.database
         self._row = row
-        self._scope = scope
         self._base = base
         self._result = result
         self._choice = choice
@@ -68,14 +62,13 @@ class ExpectedFiles:
     def read(self) -> None:
         """Read the Resource List and the changes since its `at`. Raises SourceFault and Undetermined."""
         offer = self._row.offer
-        if offer.resource_list is None:
+        if offer.baseline_document is None:
             raise NothingToCompare("the set has no Resource List", where=offer.identity, rule="DST-Q")
-        listing = ResourceListReader(
-            self._documents, self._database, self._scope, self._listener, sitemap=offer.is_sitemap
-        )
-        snapshot = listing.read(offer.resource_list)
+        snapshot = ResourceListReader(self._context, sitemap=offer.is_sitemap).read(offer.baseline_document)
         if not isinstance(snapshot, ResourceListRead):
-            raise NothingToCompare("there is no Resource List to compare with", where=offer.resource_list, rule="DST-Q")
+            raise NothingToCompare(
+                "there is no Resource List to compare with", where=offer.baseline_document, rule="DST-Q"
+            )
         self._take_along()
         self._result.at = format_micros(snapshot.at)
         if not snapshot.complete or not snapshot.settled:
@@ -91,7 +84,7 @@ class ExpectedFiles:
                 t, self._row.id, snapshot.at, self._paths.takes_refused, complete=True, skipped=snapshot.skipped
             )
         self._result.left_out = left_out
-        if offer.change_list is not None:
+        if offer.changes_document is not None:
             self._expect_changes(offer, snapshot.at)
         with self._database.read() as t:
             self.refused = refused_entries(t, self._row.id)
@@ -104,7 +97,7 @@ class ExpectedFiles:
             if taken:
                 self._row = msgspec.structs.replace(one_set(t, self._row.id), offer=self._row.offer)
         if self._row.move is not None and found is not None and not taken:
-            self.doubts.append(f"what is listed at {self._row.offer.identity} is not what is held")
+            self.doubts.append(f"the list at {self._row.offer.identity} does not match the copy")
 
     def _expect_changes(self, offer: Offer, since: int | None) -> None:
         reading = self._changes(offer, Position(time=since))
@@ -125,17 +118,14 @@ class ExpectedFiles:
     def _changes(self, offer: Offer, position: Position) -> ChangeListReading:
         with self._database.write() as t:
             t.run("DELETE FROM documents WHERE set_id = ?", (self._row.id,))
-        changes = ChangeListReader(
-            self._documents, self._database, self._scope, self._listener, self._row.id, offer, position
-        )
-        reading = changes.read()
+        reading = ChangeListReader(self._context, self._row.id, offer, position).read()
         self._position = reading.position
         return reading
 
     def read_later(self) -> bool:
         """Whether there are changes by now that have come after all that was read; they are pending in `changed`."""
         offer, before = self._row.offer, self._position
-        if offer.change_list is None:
+        if offer.changes_document is None:
             return False
         return self._changes(offer, before).outcome is ReadingOutcome.READ and self._position != before
 

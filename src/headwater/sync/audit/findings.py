@@ -16,7 +16,7 @@ IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One resource that is not the same, or one file too many."""
+    """One discrepancy: a resource whose file is missing or differs, or a file that no list has."""
 
     verdict: str
     uri: str | None
@@ -57,37 +57,55 @@ class AuditReport(msgspec.Struct, kw_only=True):
     exit_status: int = Exit.UNDETERMINED
 
 
-def judge_file(
-    length: int | None,
-    listed: str | None,
-    lastmod: int | None,
-    *,
-    newer: bool,
-    size: int | None,
-    mtime_ns: int,
-    own: str,
-) -> str:
+class ExpectedFile(msgspec.Struct, frozen=True, gc=False):
+    """What is listed of one file; `newer`: our copy was newer than that when it was fetched."""
+
+    length: int | None
+    hash: str | None
+    lastmod: int | None
+    newer: bool = False
+
+
+class FoundFile(msgspec.Struct, frozen=True, gc=False):
+    """One file as it lies on the disk, with its digests as `algorithm:hex`."""
+
+    size: int
+    mtime_ns: int
+    digests: str
+
+
+def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
     """The verdict on one expected file: by every listed digest that can be computed, else by length and time (DST-Q).
 
-    A copy that was newer than listed, and that no list has confirmed, is different (5.3).
+    A copy that was newer than listed, and that no list has confirmed, is different (DST-5.3).
     """
-    if size is None:
+    if found is None:
         return MISSING
-    wanted = digests_of(listed)
+    length, lastmod = expected.length, expected.lastmod
+    if states_all(found.digests, expected.hash):
+        return SAME if length is None or length == found.size else DIFFERENT
+    wanted = digests_of(expected.hash)
     if wanted:
-        held = {digest.algorithm: digest.hex for digest in digests_of(own)}
+        held = {digest.algorithm: digest.hex for digest in digests_of(found.digests)}
         if any(held.get(digest.algorithm) != digest.hex for digest in wanted):
             return DIFFERENT
-        return SAME if length is None or length == size else DIFFERENT
-    if newer:
+        return SAME if length is None or length == found.size else DIFFERENT
+    if expected.newer:
         return DIFFERENT
     if length is None and lastmod is None:
         return UNVERIFIABLE
-    if length is not None and length != size:
+    if length is not None and length != found.size:
         return DIFFERENT
-    if lastmod is not None and lastmod // SECOND != mtime_ns // 1_000_000_000:
+    if lastmod is not None and lastmod // SECOND != found.mtime_ns // 1_000_000_000:
         return DIFFERENT
     return SAME
+
+
+def states_all(digests: str, listed: str | None) -> bool:
+    """Whether all that is listed stands word for word among digests that were computed: the usual case, soon told."""
+    if not listed or listed.isspace():
+        return False
+    return listed == digests or set(listed.split()) <= set(digests.split())
 
 
 def judge_set(result: SetAudit, doubts: list[str]) -> None:
@@ -102,7 +120,7 @@ def judge_set(result: SetAudit, doubts: list[str]) -> None:
         result.verdict = NOT_IN_SYNC
     elif partial:
         told = [f"{n:,} {what}" for n, what in ((result.refused, "refused"), (result.skipped, "skipped")) if n]
-        result.verdict, result.reason = UNDETERMINED, f"of what the source lists {', '.join(told)}"
+        result.verdict, result.reason = UNDETERMINED, f"listed by the source: {', '.join(told)}"
     elif result.changed_during_audit:
         result.verdict, result.reason = UNDETERMINED, "the source changed during the audit"
     else:

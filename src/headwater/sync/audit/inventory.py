@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from headwater.processors import processors
+import msgspec
+
+from headwater.files import hashing
+from headwater.files.hash_pool import HashPool
+from headwater.files.hashing import HashRequest, HashResult
+from headwater.processes.processors import processors
 from headwater.progress import Listener, Progress
 from headwater.storage.database import Database, Row, Transaction
-from headwater.sync.audit.hash_pool import PARALLEL_FROM, HashRequest, HashResult, hash_all
+from headwater.sync.audit.findings import states_all
 from headwater.sync.state.schema import FOLDER
 from headwater.sync.transfer.verification import digests_of
+
+PARALLEL_FROM = 3_000
+"""With fewer files to hash, processes cost more than they save."""
 
 _CHUNK = 5_000
 
@@ -30,33 +39,50 @@ SELECT e.uri, e.path, e.hash, f.digests FROM temp.expected e LEFT JOIN temp.foun
 WHERE e.uri > ? ORDER BY e.uri LIMIT ?"""
 
 
+class WantedFile(msgspec.Struct, frozen=True, gc=False):
+    """A file to hash: its path relative to the copy, and the algorithms; with none, its state alone is asked for."""
+
+    path: bytes
+    algorithms: tuple[str, ...]
+    octets: int = 0
+
+
+class HashedFile(msgspec.Struct, frozen=True, gc=False):
+    """A file that was hashed; `size` None: there is no plain file to be read."""
+
+    path: bytes
+    size: int | None
+    mtime_ns: int = 0
+    digests: str = ""
+
+
 class Inventory:
     """Fills `found` and `walked`. What the state says is held is hashed from the beginning, while lists are fetched."""
 
     def __init__(self, root: bytes, database: Database, listener: Listener) -> None:
-        self._root = root
+        self._root = os.path.realpath(root)
         self._database = database
         self._listener = listener
-        self._ahead: Iterator[list[HashResult]] = iter(())
-        self._blocks: list[list[HashResult]] = []
+        self._blocks: list[list[HashedFile]] = []
         self._thread: threading.Thread | None = None
         with database.read() as t:
             count = int(t.value("SELECT count(*) FROM resources WHERE path IS NOT NULL"))
-        workers = _workers(count)
-        self._ahead = hash_all(root, self._held(), workers=workers)
-        if workers:
-            first = next(self._ahead, None)  # the processes are forked here, before there are threads
-            self._thread = threading.Thread(target=self._drain, args=(first, self._ahead), daemon=True)
+        self._ahead = self._hash(self._held(), count)
+        if _processes(count):
+            self._thread = threading.Thread(target=self._blocks.extend, args=(self._ahead,), daemon=True)
             self._thread.start()
 
-    def _held(self) -> Iterator[HashRequest]:
+    def _held(self) -> Iterator[WantedFile]:
         for _, path, listed in _by_pages(self._database.read, _HELD, 0):
-            yield HashRequest(path, tuple(digest.algorithm for digest in digests_of(listed)))
+            yield WantedFile(path, tuple(digest.algorithm for digest in digests_of(listed)))
 
-    def _drain(self, first: list[HashResult] | None, rest: Iterator[list[HashResult]]) -> None:
-        if first is not None:
-            self._blocks.append(first)
-        self._blocks.extend(rest)
+    def _hash(self, wanted: Iterator[WantedFile], count: int) -> Iterator[list[HashedFile]]:
+        """Hash these files, of which there are so many, and yield the results in blocks."""
+        for block, found in HashPool(processes=_processes(count)).read(wanted, self._request):
+            yield [_hashed(one.path, result) for one, result in zip(block, found, strict=True)]
+
+    def _request(self, wanted: WantedFile) -> HashRequest:
+        return self._root + b"/" + wanted.path, wanted.algorithms, None
 
     def wait(self) -> None:
         """Let what was begun ahead come to its end."""
@@ -77,15 +103,17 @@ class Inventory:
                     " (SELECT 1 FROM temp.found f WHERE f.path = e.path)"
                 )
             )
-        self._keep(hash_all(self._root, self._unhashed(), workers=_workers(count)))
+        self._keep(self._hash(self._unhashed(), count))
 
-    def _unhashed(self) -> Iterator[HashRequest]:
+    def _unhashed(self) -> Iterator[WantedFile]:
         for _, path, listed, digests in _by_pages(self._database.write, _EXPECTED, ""):
+            if digests is not None and states_all(digests, listed):
+                continue
             algorithms = tuple(digest.algorithm for digest in digests_of(listed))
             if digests is None or any(f"{name}:" not in digests for name in algorithms):
-                yield HashRequest(path, algorithms)
+                yield WantedFile(path, algorithms)
 
-    def _keep(self, blocks: Iterator[list[HashResult]]) -> None:
+    def _keep(self, blocks: Iterator[list[HashedFile]]) -> None:
         done = 0
         for block in blocks:
             with self._database.write() as t:
@@ -117,10 +145,18 @@ class Inventory:
             t.many("INSERT OR IGNORE INTO temp.walked(path) VALUES (?)", block)
 
 
-def _workers(count: int) -> int:
+def _processes(count: int) -> int:
     """How many processes hash so many files; 0: this one alone."""
-    workers = min(processors(), 8) if count >= PARALLEL_FROM else 0
-    return workers if workers > 1 else 0
+    found = min(processors(), 8) if count >= PARALLEL_FROM else 0
+    return found if found > 1 else 0
+
+
+def _hashed(path: bytes, result: HashResult) -> HashedFile:
+    outcome, error, (size, mtime_ns, _, _), _, _, digests, _ = result
+    if outcome == hashing.READ:
+        return HashedFile(path, size, mtime_ns, digests)
+    is_changing = outcome == hashing.CHANGED and error != errno.ELOOP
+    return HashedFile(path, -1 if is_changing else None)  # a file, but no content that could be the right one
 
 
 def _by_pages(begin: Callable[[], AbstractContextManager[Transaction]], query: str, last: int | str) -> Iterator[Row]:

@@ -25,19 +25,19 @@ _LONGEST_NAME = 255
 
 
 class BadBackup(UsageFault):
-    """The folder for what is replaced and deleted lies in the copy itself."""
+    """The backup folder is inside the copy itself."""
 
     code = "HW-SYN-22"
     advice = "Name a folder outside the copy with --backup-dir, on any file system."
 
 
 class Backup:
-    """Files of one run, below `folder/name`, which is made when the first one comes."""
+    """The backup of one run: files below `folder/name`, which is made with the first of them."""
 
     def __init__(self, folder: Path, name: str, copy: Path) -> None:
         inner, outer = os.path.realpath(folder), os.path.realpath(copy)
         if inner == outer or inner.startswith(outer.rstrip("/") + "/"):
-            raise BadBackup("the folder for what is replaced and deleted lies in the copy", where=str(folder))
+            raise BadBackup("the backup folder is inside the copy", where=str(folder))
         self.root = Path(os.path.abspath(folder)) / name
         self.count = 0
 
@@ -88,9 +88,9 @@ class Backup:
             os.close(here)
 
 
-def backup_of(folder: str | None, copy: Path, now: dt.datetime) -> Backup | None:
-    """What keeps the files of a run that begins now below `folder`, if they are to be kept. Raises BadBackup."""
-    return None if folder is None else Backup(Path(folder), f"{now:%Y-%m-%dT%H%M%SZ}", copy)
+def backup_of(folder: str, copy: Path, now: dt.datetime) -> Backup:
+    """What keeps the files of a run that begins now below `folder`. Raises BadBackup."""
+    return Backup(Path(folder), f"{now:%Y-%m-%dT%H%M%SZ}", copy)
 
 
 def _folder_below(here: int, part: bytes) -> int:

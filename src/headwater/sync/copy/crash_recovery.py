@@ -18,7 +18,7 @@ from headwater.sync.state.file_intents import intents
 
 
 class CrashRecovery:
-    """The runs of one copy: each begins and ends here."""
+    """Records the begin and the end of each run of one copy, and repairs what an interrupted one has left."""
 
     def __init__(self, database: Database, root: Path, now: Callable[[], dt.datetime]) -> None:
         self._database = database
@@ -100,23 +100,23 @@ def _is_claimed(t: Transaction, path: bytes) -> bool:
 
 def _recover_file(t: Transaction, tree: FileTree, set_id: int, uri: str, path: bytes) -> None:
     found, digest = tree.stat(path), digest_of_path(tree, path, "sha-256")
-    row = t.one("SELECT id, uri, digest, size, mtime_ns FROM resources WHERE path = ?", (path,))
+    recorded = t.one("SELECT digest, size, mtime_ns FROM resources WHERE path = ?", (path,))
     if found is None or digest is None:
         t.run(
             "UPDATE resources SET digest = NULL, listed_hash = NULL, size = -1, etag = NULL, last_modified = NULL"
             " WHERE path = ?",
             (path,),
         )
-    elif row is None:
+    elif recorded is None:
         t.run(
             "INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, run) VALUES (?, ?, ?, ?, ?, ?, 0)"
             " ON CONFLICT(set_id, uri) DO UPDATE SET path = excluded.path, size = excluded.size,"
             " mtime_ns = excluded.mtime_ns, digest = excluded.digest, listed_hash = NULL WHERE path IS NULL",
             (set_id, uri, path, found.st_size, found.st_mtime_ns, f"sha-256:{digest}"),
         )
-    elif (row[2], row[3], row[4]) != (f"sha-256:{digest}", found.st_size, found.st_mtime_ns):
+    elif recorded != (lies_there := (f"sha-256:{digest}", found.st_size, found.st_mtime_ns)):
         t.run(
-            "UPDATE resources SET size = ?, mtime_ns = ?, digest = ?, listed_hash = NULL, etag = NULL,"
-            " last_modified = NULL WHERE id = ?",
-            (found.st_size, found.st_mtime_ns, f"sha-256:{digest}", row[0]),
+            "UPDATE resources SET digest = ?, size = ?, mtime_ns = ?, listed_hash = NULL, etag = NULL,"
+            " last_modified = NULL WHERE path = ?",
+            (*lies_there, path),
         )

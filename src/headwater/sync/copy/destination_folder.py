@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.storage.database import Database
+from headwater.storage.database import Database, copy_database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared
@@ -76,6 +76,11 @@ class DestinationFolder:
     def open(self) -> Database:
         """The state, for a run that holds the lock."""
         return Database(self.folder / "state.sqlite", SCHEMA, durability=Durability.NORMAL)
+
+    @property
+    def lock(self) -> int | None:
+        """The open file by which the run holds the folder; None where it does not."""
+        return self._lock
 
     @property
     def is_new(self) -> bool:
@@ -178,16 +183,14 @@ def _is_current(path: Path) -> bool:
 @contextlib.contextmanager
 def state_copy(home: DestinationFolder) -> Iterator[Database]:
     """A private copy of the state, or an empty one: for those that may change nothing (`--dry-run`, audit)."""
-    from shutil import copyfile
     from tempfile import TemporaryDirectory
 
+    original = home.folder / "state.sqlite"
     with TemporaryDirectory(prefix="headwater-") as folder:
         copy = Path(folder) / "state.sqlite"
         try:
-            for suffix in ("", "-wal"):
-                original = home.folder / f"state.sqlite{suffix}"
-                if original.is_file():
-                    copyfile(original, f"{copy}{suffix}")
+            if original.is_file():
+                copy_database(original, copy)
         except OSError as cause:
             raise DestinationUnusable(
                 f"the state cannot be read: {cause.strerror}", where=str(cause.filename)
@@ -197,7 +200,7 @@ def state_copy(home: DestinationFolder) -> Iterator[Database]:
                 yield database
         except DatabaseFault as fault:
             if fault.where is not None and fault.where.startswith(folder):
-                fault.where = str(home.folder / "state.sqlite")  # the copy is nobody's business
+                fault.where = str(original)  # the copy is nobody's business
             raise
 
 

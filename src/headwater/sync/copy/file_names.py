@@ -5,7 +5,7 @@ that a served folder comes back under its own names. A URI elsewhere takes a fol
 What cannot be a file name, or would not be its own, takes the *escaped* name: the whole URI below `%uri/`.
 
 Pure functions over text and octets. What depends on other URIs (two that decode alike, a file where a folder must be)
-is decided in `paths`, which then takes the escaped name.
+is decided in `path_conflicts`, which then takes the escaped name.
 """
 
 from __future__ import annotations

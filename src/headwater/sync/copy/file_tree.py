@@ -30,7 +30,7 @@ _IN_THE_WAY = frozenset(
 
 
 class PathOccupied(Exception):
-    """One file cannot have its place: a folder, a link or a name that this file system does not allow."""
+    """A file cannot be placed: a folder or a link is in its way, or the file system does not allow its name."""
 
 
 class FileTree:
@@ -42,6 +42,11 @@ class FileTree:
         self._temp = os.open(temp, _FOLDER) if temp is not None else -1
         self._folders: OrderedDict[bytes, int] = OrderedDict()
         self._backup = backup
+
+    @property
+    def keeps_backup(self) -> bool:
+        """Whether what is replaced or removed is kept."""
+        return self._backup is not None
 
     def __enter__(self) -> FileTree:
         return self
@@ -79,7 +84,7 @@ class FileTree:
         return found.st_size, found.st_mtime_ns
 
     def place(self, temp: str, path: bytes) -> None:
-        """Rename a finished temporary file to its place. Raises InTheWay."""
+        """Rename a finished temporary file to its place. Raises PathOccupied."""
         folder, _, name = path.rpartition(b"/")
         try:
             target = self._folder(folder)
@@ -93,6 +98,13 @@ class FileTree:
         """Give a temporary file another name."""
         try:
             os.rename(temp, other, src_dir_fd=self._temp, dst_dir_fd=self._temp)
+        except OSError as cause:
+            raise _unusable(cause, os.fsencode(temp)) from cause
+
+    def create_temporary(self, temp: str) -> int:
+        """A descriptor to write a temporary file, which is made."""
+        try:
+            return os.open(temp, _NEW, 0o666, dir_fd=self._temp)
         except OSError as cause:
             raise _unusable(cause, os.fsencode(temp)) from cause
 

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
-from typing import Any
 
-from headwater.spec.hashes import HASHLIB
+from headwater.files.hashing import digests_of
 from headwater.storage.database import Database, Transaction
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.hash_worker import digests_of
-
-HASHERS: dict[str, Callable[..., Any]] = {name: getattr(hashlib, ours) for name, ours in HASHLIB.items()}
-
-
-def digest_of_descriptor(descriptor: int, algorithm: str) -> str:
-    """The hex digest of everything that can be read from an open file."""
-    return digests_of_descriptor(descriptor, (algorithm,))[1][0]
 
 
 def digest_of_file(open_it: Callable[[], int], algorithm: str) -> str | None:
@@ -27,20 +17,15 @@ def digest_of_file(open_it: Callable[[], int], algorithm: str) -> str | None:
     except OSError:
         return None
     try:
-        return digest_of_descriptor(descriptor, algorithm)
+        return digests_of(descriptor, (algorithm,))[1][0]
     except OSError:
         return None
     finally:
         os.close(descriptor)
 
 
-def digests_of_descriptor(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """The number of octets and the hex digests, from one reading."""
-    return digests_of(descriptor, [HASHERS[name] for name in algorithms])
-
-
 class LocalFiles:
-    """What the disk says of files that the state knows; without a folder, none of them is there."""
+    """Reads local files to compare them with the state; without a folder, none of them is there."""
 
     def __init__(self, tree: FileTree | None) -> None:
         self._tree = tree

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.spec.extensions import dump_offer
 from headwater.spec.kinds import Kind
 from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.state.set_rows import Offer
 from headwater.sync.state.validators import Validators
 
 CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
-NOTHING = "the Capability List offers no Resource List and no Change List"
+NOTHING = "the Capability List offers no Resource List, no Change List and no dump"
 
 
 class RememberedOffer(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ class CapabilityLists:
             raise found
         return found
 
-    def one(self, uri: str) -> Probe | None:
+    def peek(self, uri: str) -> Probe | None:
         """What is there, and stays for `take`; None when nothing answers."""
         try:
             self._found[uri] = self.take(uri)
@@ -81,7 +82,7 @@ class CapabilityLists:
     def offered(self, probe: Probe, description: str | None) -> Offer | None:
         """What a Capability List offers; None where that is nothing that can be copied."""
         offer = offer_of(probe, description, self._documents)
-        if offer.resource_list is None and offer.change_list is None:
+        if offer.baseline_document is None and offer.changes_document is None:
             return None
         self.read.append(validated(probe))
         return offer
@@ -131,4 +132,5 @@ def offer_of(probe: Probe, description: str | None, documents: Documents) -> Off
         capability_list=probe.uri,
         description=description,
         documents=first,
+        on_demand=dump_offer(probe.document) if probe.document is not None else None,
     )

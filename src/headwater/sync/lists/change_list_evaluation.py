@@ -1,9 +1,10 @@
-"""The evaluation of one Change List: which entries are still to be done, and the position after it (5.2)."""
+"""The evaluation of one Change List: which entries are still to be done, and the position after it (DST-5.2)."""
 
 from __future__ import annotations
 
 import msgspec
 
+from headwater.spec.records import Document
 from headwater.sync.lists.documents import DocumentRead
 from headwater.sync.lists.position import (
     ChangeListFingerprint,
@@ -20,6 +21,8 @@ from headwater.sync.lists.position import (
 )
 from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.source_times import last_micros, micros
+
+_FORGOTTEN = "the list no longer has changes that were applied: the source may have been restored from a backup"
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -43,42 +46,28 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     """
     document = answer.document
     from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
-    times = staged.times()
-    style = staged.style.style() if staged.style else Style.NONE
-    step = -1 if newest_first(times, style) else 1
-    intervals, odd = effective(times[::step], style, from_, until, clock)
-    intervals = intervals[::step]
-    remarks = []
-    if step < 0:
-        remarks.append(("RS-CL-05", "the changes are listed newest first: their times decide"))
-    if odd:
-        remarks.append(("DST-C9", f"{len(odd)} changes have a time that cannot be right"))
-    rewritten = staged.print.rewritten if times else ChangeListFingerprint(start, answer.uri, from_).rewritten
+    order = _order(staged, from_, until, clock)
+    intervals, remarks = order.intervals, list(order.remarks)
+    rewritten = staged.print.rewritten if intervals else ChangeListFingerprint(start, answer.uri, from_).rewritten
     if rewritten:
         remarks.append(("DST-C4", "the Change List was rewritten"))
-    if style is Style.NONE and times:
-        remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
     begins = None if document.from_ is None else last_micros(document.from_)
     again = told_again(start, answer.uri, from_, begins)
     pending = list(unprocessed(intervals, staged.marks, start, staged.print.done, again))
-    time, at_time, own = advance(reached, intervals, staged.marks)
-    newest = max((i.low for i in intervals if i.exact and i.low is not None), default=None)
-    if newest is not None and until is not None and document.until is not None:
-        newest = newest if newest > last_micros(document.until) else min(newest, until)  # a day, perhaps
-    close, remark = closedness(from_, until, newest, clock)
+    close, remark = closedness(from_, until, _newest(document, intervals, until), clock)
     if remark:
         remarks.append(("DST-C7", remark))
+    time, at_time, own = advance(reached, intervals, staged.marks)
     backwards = 0
     if close is Close.CLOSED and until is not None:
-        if start.time is not None and until < start.time and start.list_uri is not None:
-            backwards = start.backwards + (start.list_uri != answer.uri or start.list_from != from_)
+        backwards = _backwards(start, answer.uri, from_, until)
         if time is None or until > time:
             time, at_time, own = until, {}, {}
     if backwards:
         remarks.append(("DST-F12", "the source's times go backwards"))
     gone = rewritten and _are_forgotten(start, intervals, staged.marks)
     if gone:
-        remarks.append(("DST-F12", "changes that were done are told no more: the source may have been set back"))
+        remarks.append(("DST-F12", _FORGOTTEN))
     position = Position(
         time=time,
         at_time=at_time,
@@ -92,7 +81,48 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
         backwards=backwards,
         rewound=start.rewound or gone,
     )
-    return Evaluation(intervals, pending, position, remarks, step < 0, bool(odd))
+    return Evaluation(intervals, pending, position, remarks, order.newest_first, order.disordered)
+
+
+class _Order(msgspec.Struct, frozen=True):
+    """The times of all entries in the order of the list, what order that is, and what of it is odd."""
+
+    intervals: list[Interval]
+    remarks: list[tuple[str, str]]
+    newest_first: bool
+    disordered: bool
+
+
+def _order(staged: ChangeListStaging, from_: int | None, until: int | None, clock: int) -> _Order:
+    """Find out when each change was, and in which direction the list goes (RS-CL-05)."""
+    times = staged.times()
+    style = staged.style.style() if staged.style else Style.NONE
+    is_reversed = newest_first(times, style)
+    step = -1 if is_reversed else 1
+    intervals, odd = effective(times[::step], style, from_, until, clock)
+    remarks = []
+    if is_reversed:
+        remarks.append(("RS-CL-05", "the changes are listed newest first: their times decide"))
+    if odd:
+        remarks.append(("DST-C9", f"{len(odd)} changes have a time that cannot be right"))
+    if style is Style.NONE and times:
+        remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
+    return _Order(intervals[::step], remarks, is_reversed, bool(odd))
+
+
+def _newest(document: Document, intervals: list[Interval], until: int | None) -> int | None:
+    """The latest time of a change; no later than `until` where that names a period, perhaps a day, in which it lies."""
+    newest = max((i.low for i in intervals if i.exact and i.low is not None), default=None)
+    if newest is None or until is None or document.until is None:
+        return newest
+    return newest if newest > last_micros(document.until) else min(newest, until)
+
+
+def _backwards(start: Position, uri: str, from_: int | None, until: int) -> int:
+    """In how many polls a closed list has ended before the position; a poll of the same list does not count again."""
+    if start.time is None or until >= start.time or start.list_uri is None:
+        return 0
+    return start.backwards + (start.list_uri != uri or start.list_from != from_)
 
 
 def _are_forgotten(start: Position, intervals: list[Interval], marks: list[str]) -> bool:

@@ -13,17 +13,14 @@ from enum import Enum
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.progress import Listener
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Database
 from headwater.sync.faults import Unreachable, WrongDocument
-from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.change_list_evaluation import evaluate
-from headwater.sync.lists.documents import DocumentRead, Documents, MissingDocument, UnchangedDocument
-from headwater.sync.lists.entries import EntryFilter
+from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
+from headwater.sync.lists.entries import EntryFilter, ListContext
 from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, select
-from headwater.sync.lists.staging import ChangeListStaging, FailedChange, fold, set_apart
+from headwater.sync.lists.staging import ChangeListStaging, FailedChange, KnownChanges, fold, set_apart
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.source_times import micros
 from headwater.sync.state.set_rows import CHANGE_LIST, Offer
@@ -55,7 +52,7 @@ class ReadingOutcome(Enum):
 
 
 class ChangeListReading(msgspec.Struct, kw_only=True):
-    """What reading has brought: the outcome, the position once everything pending is done, and what to remember."""
+    """The result of reading Change Lists: outcome, the position once everything pending is done, what to remember."""
 
     outcome: ReadingOutcome
     position: Position
@@ -79,23 +76,14 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
 class ChangeListReader:
     """Reads one set's changes after a position into `temp.changed`."""
 
-    def __init__(
-        self,
-        documents: Documents,
-        database: Database,
-        scope: Scope,
-        listener: Listener,
-        set_id: int,
-        offer: Offer,
-        position: Position,
-    ) -> None:
-        self._documents = documents
-        self._database = database
-        self._scope = scope
-        self._listener = listener
+    def __init__(self, context: ListContext, set_id: int, offer: Offer, position: Position) -> None:
+        self._context = context
+        self._documents = context.documents
+        self._database = context.database
+        self._scope = context.scope
         self._set_id = set_id
         self._offer = offer
-        self._intake = EntryFilter(scope)
+        self._intake = EntryFilter(context.scope)
         self._visited: set[str] = set()
         self._indexes: set[str] = set()
         self._reading = ChangeListReading(outcome=ReadingOutcome.UNCHANGED, position=position)
@@ -104,15 +92,19 @@ class ChangeListReader:
         self._numbers: dict[str, int] = {}
         self._listed: list[str] = []
         self._pending = False
+        self._in_vain = False
+        """Whether rows may be there of a document that was read and does not count."""
+
         self._failing: dict[str, FailedChange] = {}
 
     def read(self) -> ChangeListReading:
         """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
         with self._database.write() as t:
             t.run("DELETE FROM temp.changed")
+            t.run("DELETE FROM temp.refused")
             t.run("DROP INDEX IF EXISTS temp.changed_uri")
-            self._failing = {row[0]: FailedChange(*row[1:]) for row in t.rows(_FAILING, (self._set_id,))}
-        top = self._offer.change_list
+            self._failing = {uri: FailedChange(*told) for uri, *told in t.rows(_FAILING, (self._set_id,))}
+        top = self._offer.changes_document
         position = self._start
         if position.open and position.list_uri:
             self._follow(position.list_uri, known=True)
@@ -126,6 +118,8 @@ class ChangeListReader:
 
     def _finish(self) -> ChangeListReading:
         reading = self._reading
+        if not self._pending:
+            return reading
         with self._database.write() as t:
             fold(t, [self._numbers[uri] for uri in self._listed if uri in self._numbers], self._lists)
             reading.refused_count = set_apart(t)
@@ -159,15 +153,16 @@ class ChangeListReader:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
         with self._database.read() as t:
             held = validators(t, self._set_id, uri)
-        staged = ChangeListStaging(
-            self._database, self._intake, self._listener, self._start, self._lists, uri, self._failing,
-            whole=self._pending,
-        )  # fmt: skip
+        known = KnownChanges(self._start, self._failing)
+        staged = ChangeListStaging(self._context, self._intake, known, self._lists, uri, whole=self._pending)
+        staged.may_have_rows = self._in_vain
         try:
             answer = self._documents.read(uri, staged, held, objection=self._scope.objection)
         except SourceFault as fault:
             self._broken(uri, fault)
             return None, staged
+        finally:
+            self._in_vain = staged.may_have_rows
         if isinstance(answer, DocumentRead):
             self._reading.skipped.append((uri, answer.skipped))
         if isinstance(answer, MissingDocument):
@@ -200,7 +195,7 @@ class ChangeListReader:
         index = answer.document.link("index")
         self._visited.discard(answer.uri)  # the index may name it too
         read = self._read_so_far()
-        for way in (index.href if index else None, self._offer.change_list if known else None):
+        for way in (index.href if index else None, self._offer.changes_document if known else None):
             if way and way not in {*self._visited, answer.uri} and self._scope.refusal(way) is None:
                 if self._follow(way, known=False) and self._read_so_far() != read:
                     return True
@@ -311,9 +306,9 @@ class ChangeListReader:
             self._broken(capability_list, Unreachable(why, where=capability_list, rule="DST-C2"))
             return None
         if probe.status == 304 or probe.document is None or probe.document.kind is not Kind.CAPABILITY_LIST:
-            return self._offer.change_list
+            return self._offer.changes_document
         self._reading.documents.append((capability_list, probe.etag, probe.last_modified))
-        named = next((entry.loc for entry in probe.entries if entry.capability == "changelist"), None)
+        named = next((entry.loc for entry in probe.entries if entry.capability == CHANGE_LIST), None)
         if named is not None:
             self._offer = self._offer.with_document(CHANGE_LIST, named)
         return named
@@ -321,7 +316,7 @@ class ChangeListReader:
     # one list
 
     def _list(self, answer: DocumentRead, staged: ChangeListStaging) -> None:
-        """Mark the entries of one list that are to be done, and move the provisional position over it (5.2)."""
+        """Mark the entries of one list that are to be done, and move the provisional position over it (DST-5.2)."""
         reading = self._reading
         passed = evaluate(answer, staged, self._start, reading.position)
         for rule, remark in passed.remarks:
@@ -333,6 +328,8 @@ class ChangeListReader:
         elif passed.disordered:
             self._doubt_deletions(staged)
         reading.position = passed.position
+        if answer.is_package:
+            reading.position = msgspec.structs.replace(passed.position, open=False)  # new changes come in new packages
         if passed.position.backwards >= _BACKWARDS_POLLS:
             reading.outcome, reading.reason = ReadingOutcome.GAP, "the source's times have gone backwards"
             return
@@ -342,6 +339,7 @@ class ChangeListReader:
         self._numbers[answer.uri] = self._lists
         reading.max_age = answer.max_age
         self._lists += 1
+        self._in_vain = False
 
     def _doubt_deletions(self, staged: ChangeListStaging) -> None:
         """Of changes out of order a deletion counts only if none after it by time says that the resource is there.
@@ -362,6 +360,8 @@ class ChangeListReader:
 
     def _mark(self, intervals: list[Interval], staged: ChangeListStaging, pending: set[int]) -> None:
         """Give the staged entries of a list their times, and say which of them are to be done."""
+        if not staged.rows:
+            return
         with self._database.write() as t:
             t.many(
                 "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ? WHERE list = ? AND ordinal = ?",

@@ -1,4 +1,7 @@
-"""The probe of an address: a document with its first entries, a page with links, or what went wrong (DST-A1)."""
+"""The probe of an address: a document with its first entries, a page with links, or what went wrong (DST-A1).
+
+`sign_in_refused` is the error for an answer 401 or 403 (DST-F2).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from headwater.errors import SourceFault
 from headwater.spec.faults import NotXml
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
+from headwater.spec.uris import origin
 from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, SignInRefused
-from headwater.sync.lists.sign_in_faults import sign_in_refused
+from headwater.sync.network.authentication import REFUSED, Presented, challenged
 from headwater.sync.network.transport import Fetched, StreamBroken, StreamedAnswer
 from headwater.sync.source_times import strong_last_modified
 
@@ -19,6 +23,10 @@ PAGE_OCTETS = 1 << 20
 """How much of a page that is no ResourceSync document is kept to look for links."""
 
 _NAMESPACE = b"http://www.sitemaps.org/schemas/sitemap/"
+
+_TOKEN = "a bearer token by --token or HEADWATER_TOKEN"  # noqa: S105
+_PASSWORD = "a name by --user or HEADWATER_USER, its password by HEADWATER_PASSWORD, or both in ~/.netrc"  # noqa: S105
+_ONLY = "It is sent to the origin of the address and nowhere else."
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,3 +142,50 @@ def _reasons(faults: list[SourceFault]) -> tuple[str, str]:
         return what[:1000], ", ".join(dict.fromkeys(filter(None, addresses)))[:1000]
     told = (f"{what} ({', '.join(dict.fromkeys(filter(None, found)))})" for what, found in causes.items())
     return "; ".join(told)[:1000] or "nothing there", ""
+
+
+def sign_in_refused(uri: str, answer: Fetched | StreamedAnswer) -> SignInRefused | None:
+    """The fault that an answer to `uri` is; None where it is none of this kind."""
+    if answer.status not in REFUSED:
+        return None
+    said = f"HTTP status {answer.status}"
+    schemes = challenged(answer.headers.get("www-authenticate"))
+    if answer.presented is Presented.WITHHELD:
+        what, advice = _withheld(uri, answer.uri)
+    elif answer.presented is Presented.NOTHING:
+        what = "the source requires authentication" if answer.status == 401 else "the source refuses anonymous access"
+        advice = _ways_in(schemes)
+    else:
+        accepted = "is" if answer.presented is Presented.TOKEN else "are"
+        told = "not accepted" if answer.status == 401 else "not enough to read this"
+        what = f"{answer.presented} {accepted} {told}"
+        others = _others(answer.presented, schemes)
+        advice = f"Check the credentials: they may be of another source, or have expired. {others}"
+    what = f"{what} ({said})"
+    return SignInRefused(what, where=uri, rule="DST-F2", advice=advice.strip(), cause=what)
+
+
+def _withheld(asked: str, final: str) -> tuple[str, str]:
+    if origin(asked) != origin(final):
+        what = f"this redirects to {final}, and credentials are sent to their own origin only"
+        return what, f"If you trust it, give that address in place of yours: {final}"
+    what = "no credentials are sent here, because this is not the origin of the address that was given"
+    return what, "Give the address of this origin, if the source is there; a second origin cannot have credentials."
+
+
+def _ways_in(schemes: tuple[str, ...]) -> str:
+    ways = [text for name, text in (("basic", _PASSWORD), ("bearer", _TOKEN)) if name in schemes]
+    if ways:
+        return f"Give {'; or '.join(ways)}. {_ONLY}"
+    if schemes:
+        asked = ", ".join(name[:40] for name in schemes[:5])
+        return (
+            f"The source asks for {asked}, which Headwater does not support: ask its operator for a token or a"
+            " password, or give the header that it wants by --header."
+        )
+    return f"Give {_TOKEN}; or {_PASSWORD}. {_ONLY}"
+
+
+def _others(presented: Presented, schemes: tuple[str, ...]) -> str:
+    own = {Presented.TOKEN: "bearer", Presented.PASSWORD: "basic"}.get(presented)
+    return "" if not schemes or own in schemes else f"This server asks for another way: {_ways_in(schemes)}"

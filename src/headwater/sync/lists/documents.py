@@ -17,14 +17,14 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
+from headwater.spec.kinds import RULES, Kind
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.spec.timestamps import from_optional
 from headwater.sync.faults import RedirectRefused, Unreachable, cause_of
 from headwater.sync.filters import Origin, origin_of
 from headwater.sync.lists.document_probe import Probe as Probe
-from headwater.sync.lists.document_probe import is_torn, may_pass, probe_document
-from headwater.sync.lists.sign_in_faults import sign_in_refused
+from headwater.sync.lists.document_probe import is_torn, may_pass, probe_document, sign_in_refused
 from headwater.sync.network.fetch import Objection
 from headwater.sync.network.throttling import backoff_seconds
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
@@ -86,6 +86,18 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
     """Tells these octets, as received, from any others."""
 
     max_age: int | None = None
+    own_kind: Kind | None = None
+    """What the document itself is, where it was read as a list that it stands for (DST-D)."""
+
+    @property
+    def title(self) -> str:
+        """What the document is, for a sentence."""
+        return RULES[self.own_kind or self.document.kind].title
+
+    @property
+    def is_package(self) -> bool:
+        """Whether it is the manifest of a package, which is never added to: new changes come in new packages."""
+        return self.own_kind in (Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP_MANIFEST)
 
 
 class UnchangedDocument(msgspec.Struct, frozen=True):
@@ -129,6 +141,11 @@ class Documents:
         self.requests = 0
         self.octets = 0
 
+    @property
+    def transport(self) -> Transport:
+        """What they are fetched by."""
+        return self._transport
+
     def warn(self, rule: str, message: str, where: str | None = None, *, fault: HeadwaterError | None = None) -> None:
         """Tell a person once; of a fault that holds for all of a host, only the first time, and what to do with it."""
         cause = fault.cause if isinstance(fault, Unreachable) else None
@@ -159,7 +176,7 @@ class Documents:
         `objection`: what the scope says of it and of every redirect (DST-S12).
         """
         if objection is not None and (refused := objection(uri)):
-            raise Unreachable(f"not asked for: {refused}", where=uri, rule="DST-S12")
+            raise Unreachable(f"not requested: {refused}", where=uri, rule="DST-S12")
         for attempt in count(1):
             consumer.begin()
             try:

@@ -1,22 +1,108 @@
-"""Staged rows from entries: the normalised URI, the metadata listed, and whether the scope lets it in."""
+"""Staged rows from entries: the normalised URI, the metadata listed, and whether the scope lets it in.
+
+Which links of an entry are kept is decided here alone (`KEPT_RELATIONS`). `ListContext` is what readers of lists share.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from headwater.spec.records import Entry
+from headwater.progress import Listener
+from headwater.spec.records import Entry, Link
 from headwater.spec.uris import normalise
+from headwater.storage.database import Database
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
+from headwater.sync.lists.document_probe import Probe
+from headwater.sync.lists.documents import (
+    MOST_ENTRIES,
+    DocumentRead,
+    EntryConsumer,
+    MissingDocument,
+    UnchangedDocument,
+)
+from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import micros
+from headwater.sync.state.validators import Validators
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
-_DUPLICATE = "duplicate"
-_MOST_MIRRORS = 20
+_LOWEST_PRIORITY = 999_999
 
-Staged = tuple[str, str | None, int | None, int | None, str | None, str | None, str | None, str | None, int]
-"""uri, loc (None: as uri), lastmod, length, hash, type, encoding, mirrors (JSON), refused (0: it is not)."""
+KEPT_RELATIONS = {"duplicate": 20}
+"""The relations whose links are kept with what is listed, and how many of each at most. A relation by which something
+is to be fetched needs a line here, and no column anywhere.
+"""
+
+
+def _as_text(value: object) -> str:
+    """A time that was written coarser than a second, which the encoder does not know."""
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    raise NotImplementedError
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_as_text)
+_DECODER = msgspec.json.Decoder(list[Link])
+
+
+class StagedEntry(NamedTuple):
+    """The staged row of one entry; the fields are columns of `temp.listed` and of `temp.changed`."""
+
+    uri: str
+    loc: str | None
+    """None: as `uri`."""
+
+    lastmod: int | None
+    length: int | None
+    hash: str | None
+    type: str | None
+    encoding: str | None
+    links: str | None
+    """The links that are kept, as JSON (`links_of`)."""
+
+    refused: int
+    """0: it is not; else which of `REFUSALS` it is, from 1 on."""
+
+
+STAGED_COLUMNS = ", ".join(StagedEntry._fields)
+STAGED_VALUES = ", ".join("?" * len(StagedEntry._fields))
+STAGE_LISTED = f"INSERT INTO temp.listed({STAGED_COLUMNS}) VALUES ({STAGED_VALUES})"  # noqa: S608  our own names
+
+
+class ListDocuments(Protocol):
+    """What readers of lists ask of the documents of a source (as `Documents` gives it)."""
+
+    def read(
+        self,
+        uri: str,
+        consumer: EntryConsumer,
+        validators: Validators | None = None,
+        *,
+        fresh: bool = False,
+        objection: Objection | None = None,
+    ) -> DocumentRead | UnchangedDocument | MissingDocument:
+        """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read."""
+        ...
+
+    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
+        """Fetch whatever is at an address and say what it is (DST-A1)."""
+        ...
+
+    def warn(self, rule: str, message: str, where: str | None = None) -> None:
+        """Tell a person once."""
+        ...
+
+
+class ListContext(msgspec.Struct, frozen=True):
+    """What the lists of one set are read with: from where, into which state, within which scope, and who is told."""
+
+    documents: ListDocuments
+    database: Database
+    scope: Scope
+    listener: Listener
 
 
 class EntryFilter:
@@ -24,15 +110,17 @@ class EntryFilter:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._prefix = "\0"
+        self._prefix = self._normal_prefix = "\0"
 
     def uri(self, loc: str) -> str:
-        """The form in which URIs are compared (AMB-08)."""
-        if loc.startswith(self._prefix) and _PLAIN.match(loc) and "/." not in loc:
+        """The form in which URIs are compared (AMB-08), whether they are in scope or not."""
+        if loc.startswith(self._normal_prefix) and _PLAIN.match(loc) and "/." not in loc:
             return loc
-        return normalise(loc)
+        uri = normalise(loc)
+        self._normal_prefix = _origin_prefix(uri) or self._normal_prefix
+        return uri
 
-    def row(self, entry: Entry) -> Staged:
+    def row(self, entry: Entry) -> StagedEntry:
         """The staged row of one entry."""
         loc = entry.loc
         if loc.startswith(self._prefix) and _PLAIN.match(loc) and "/." not in loc:
@@ -41,7 +129,7 @@ class EntryFilter:
             uri = normalise(loc)
             refused = self._judge(loc, uri)
         lastmod = entry.lastmod
-        return (
+        return StagedEntry(
             uri,
             None if loc == uri else loc,
             None if lastmod is None else micros(lastmod),
@@ -49,7 +137,7 @@ class EntryFilter:
             entry.hash,
             entry.type,
             entry.encoding,
-            mirrors_of(entry) if entry.links else None,
+            kept_links(entry) if entry.links else None,
             refused,
         )
 
@@ -61,19 +149,28 @@ class EntryFilter:
         return 1 + REFUSALS.index(refusal)
 
     def _learn(self, uri: str) -> None:
-        """The prefix of the usual entry: a normalised origin, up to and with the slash."""
-        end = uri.find("/", uri.find("://") + 3)
-        if end > 0:
-            self._prefix = uri[: end + 1]
+        """The prefix of the usual entry."""
+        self._prefix = _origin_prefix(uri) or self._prefix
 
 
-def mirrors_of(entry: Entry) -> str | None:
-    """The `duplicate` links of http(s), best first (RS-LN-03, DST-S2), as JSON."""
-    found = [link for link in entry.links if link.rel == _DUPLICATE and origin_of(link.href) is not None]
-    if not found:
-        return None
-    found.sort(key=lambda link: link.pri if link.pri is not None else 999_999)
-    return msgspec.json.encode([link.href for link in found[:_MOST_MIRRORS]]).decode()
+def _origin_prefix(uri: str) -> str:
+    """The origin of a normalised URI, up to and with the slash; empty where there is no slash."""
+    return uri[: uri.find("/", uri.find("://") + 3) + 1]
+
+
+def kept_links(entry: Entry) -> str | None:
+    """The links of an entry that are kept, whole, as JSON: those of http(s), best `pri` first (RS-LN-03)."""
+    kept: list[Link] = []
+    for relation, most in KEPT_RELATIONS.items():
+        found = [link for link in entry.links if link.rel == relation and origin_of(link.href) is not None]
+        found.sort(key=lambda link: link.pri if link.pri is not None else _LOWEST_PRIORITY)
+        kept += found[:most]
+    return _ENCODER.encode(kept).decode() if kept else None
+
+
+def links_of(kept: str | None, relation: str) -> list[Link]:
+    """The links of one relation among those that were kept, best `pri` first."""
+    return [link for link in _DECODER.decode(kept) if link.rel == relation] if kept else []
 
 
 def scope_origins(*uris: str | None) -> frozenset[Origin]:

@@ -8,7 +8,7 @@ import msgspec
 
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.sync.lists.entries import EntryFilter, Staged
+from headwater.sync.lists.entries import EntryFilter, StagedEntry
 
 _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _LINES = msgspec.json.Encoder()
@@ -41,7 +41,7 @@ def digest_of(*digests: str) -> str:
 
 
 class ListFingerprint:
-    """Tells one state of an index or a list from another by what it lists, however it came in pieces."""
+    """A running digest over the entries of a list or an index: another one means that it has changed."""
 
     def __init__(self) -> None:
         self._digest = blake2b(digest_size=16)
@@ -52,7 +52,7 @@ class ListFingerprint:
             line = f"{document.at} {document.completed} {entry.loc} {entry.at} {entry.lastmod}\n"
             self._digest.update(line.encode("utf-8", "surrogatepass"))
 
-    def take_rows(self, rows: list[Staged]) -> None:
+    def take_rows(self, rows: list[StagedEntry]) -> None:
         """Take the next resources of a list; not its `at`, which a source may make anew for each answer."""
         self._digest.update(_LINES.encode_lines(rows))
 
@@ -61,7 +61,7 @@ class ListFingerprint:
 
 
 class FingerprintReader:
-    """Reads a document only to see whether it is still what it was."""
+    """Reads a document only for its fingerprint, to see whether it has changed."""
 
     def __init__(self, intake: EntryFilter) -> None:
         self._intake = intake

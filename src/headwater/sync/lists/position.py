@@ -1,4 +1,4 @@
-"""The position: how far a destination has got with one set, and the arithmetic of times in Change Lists (DST-C, 5.2).
+"""The position: how far a destination has got with one set, and the arithmetic of times in Change Lists (DST-5.2).
 
 Pure rules over values. All times are source times (DST-C8) in whole microseconds (`source_times`). A *position* is a
 time T, the multiset of changes already applied exactly at T, and how much of which list has been processed.
@@ -53,7 +53,7 @@ class Times(msgspec.Struct, frozen=True, gc=False):
 
 
 class Interval(msgspec.Struct, frozen=True, gc=False):
-    """The effective time of an entry: known (`exact`), or somewhere between `low` and `high` (5.2)."""
+    """The effective time of an entry: known (`exact`), or somewhere between `low` and `high` (DST-5.2)."""
 
     low: int | None
     high: int | None
@@ -61,7 +61,7 @@ class Interval(msgspec.Struct, frozen=True, gc=False):
 
 
 class Style(Enum):
-    """What gives the entries of one document their effective times (5.2, AMB-18, AMB-21)."""
+    """What gives the entries of one document their effective times (DST-5.2, AMB-18, AMB-21)."""
 
     DATETIME = "datetime"
     LASTMOD = "lastmod"
@@ -69,7 +69,7 @@ class Style(Enum):
 
 
 class Style10:
-    """Watches a document go by and tells, at its end, whether `lastmod` is the change time (1.0 style)."""
+    """Detects, entry by entry, whether a document of ResourceSync 1.0 has the change time in `lastmod`."""
 
     def __init__(self, from_: int | None, until: int | None) -> None:
         self._from, self._until = from_, until
@@ -170,7 +170,7 @@ def is_past(moment: int, since: int) -> bool:
 
 
 def told_again(position: Position, uri: str, from_: int | None, begins: int | None) -> Mapping[str, int]:
-    """The multiset of changes at T that this list, not known by its fingerprint, tells again (5.2).
+    """The multiset of changes at T that this list, not known by its fingerprint, tells again (DST-5.2).
 
     `begins`: the last moment that its `from` may mean. A list that may begin amid T, and one that was rewritten, may
     tell other changes that are equal to those done. What the fingerprint of the last list accounts for is told again
@@ -186,7 +186,7 @@ def told_again(position: Position, uri: str, from_: int | None, begins: int | No
 def unprocessed(
     intervals: Sequence[Interval], marks: Sequence[str], position: Position, done: int, again: Mapping[str, int]
 ) -> Iterator[int]:
-    """The ordinals of the entries still to be done, in document order (5.2).
+    """The ordinals of the entries still to be done, in document order (DST-5.2).
 
     `done` entries at the front are known to be done because the stored fingerprint still matches; then everything
     behind them is not, whatever its time (DST-C9). With `done` 0 times decide: earlier than T is done, later is not,
@@ -288,14 +288,14 @@ class IndexedList(msgspec.Struct, frozen=True):
 
 
 class ListSelection(msgspec.Struct, frozen=True):
-    """Which lists of an index are to be read, in document order, and whether changes after T are missing (5.1)."""
+    """Which lists of an index are to be read, in document order, and whether changes after T are missing (DST-5.1)."""
 
     parts: tuple[IndexedList, ...]
     gap: bool
 
 
 def select(parts: Sequence[IndexedList], index_from: int | None, since: int | None) -> ListSelection:
-    """Pick every list whose interval can hold changes at or after T (5.1, AMB-11; never sorted: AMB H3)."""
+    """Pick every list whose interval can hold changes at or after T (DST-5.1, AMB-11), whatever their names."""
     if since is None:
         return ListSelection(tuple(parts), gap=False)
     chosen = tuple(part for part in parts if part.until is None or not is_past(part.until, since))
@@ -320,7 +320,7 @@ def is_gap(from_: int | None, since: int | None) -> bool:
 
 
 class Close(Enum):
-    """What the `until` of a list means (5.4)."""
+    """What the `until` of a list means (DST-5.4)."""
 
     OPEN = "open"
     CLOSED = "closed"

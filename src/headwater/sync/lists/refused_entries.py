@@ -23,6 +23,14 @@ Takes = Callable[[str], bool]
 """Whether the user's choice lets a resource in."""
 
 
+class RefusedGroup(msgspec.Struct, frozen=True):
+    """What is refused on one host, or for one reason: how many resources, and the URI of one of them."""
+
+    name: str
+    count: int
+    example: str
+
+
 class RefusedEntries(msgspec.Struct, frozen=True):
     """What is refused of one set by now: how many resources, of which hosts, and why else; and entries skipped.
 
@@ -31,11 +39,11 @@ class RefusedEntries(msgspec.Struct, frozen=True):
 
     refused: int = 0
     skipped: int = 0
-    hosts: tuple[tuple[str, int, str], ...] = ()
+    hosts: tuple[RefusedGroup, ...] = ()
     more_hosts: int = 0
     """How many resources are on further hosts."""
 
-    reasons: tuple[tuple[str, int, str], ...] = ()
+    reasons: tuple[RefusedGroup, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.refused or self.skipped)
@@ -43,21 +51,22 @@ class RefusedEntries(msgspec.Struct, frozen=True):
     def sentences(self) -> Iterator[tuple[str, str, str | None]]:
         """What a person is told: the rule, what is refused and what to do, and an example."""
         if self.hosts:
-            yield "DST-S12", self._of_hosts(), self.hosts[0][2]
-        for reason, count, example in self.reasons:
-            told = f"{_resources(count)} refused: {Refusal[reason].value}. --exclude leaves out what it matches"
-            yield "DST-S12", told, example
+            yield "DST-S12", self._of_hosts(), self.hosts[0].example
+        for group in self.reasons:
+            why = Refusal[group.name].value
+            told = f"{_resources(group.count)} refused: {why}. To leave them out, use --exclude"
+            yield "DST-S12", told, group.example
         if self.skipped:
             entries = f"{self.skipped:,} entries name" if self.skipped != 1 else "1 entry names"
-            yield "DST-F5", f"{entries} no resource: the list is not whole, and nothing is deleted by it", None
+            yield "DST-F5", f"{entries} no resource: the list is incomplete, and nothing is deleted by it", None
 
     def _of_hosts(self) -> str:
-        count = sum(number for _, number, _ in self.hosts) + self.more_hosts
-        names = [name for name, _, _ in self.hosts]
+        count = sum(host.count for host in self.hosts) + self.more_hosts
+        names = [host.name for host in self.hosts]
         where = ", ".join(names) + (" and other hosts" if self.more_hosts else "")
         allow, skip = (" ".join(f"--{verb}-host {name}" for name in names) for verb in ("allow", "skip"))
         return (
-            f"{_resources(count)} refused, being on {where}, where the source has no documents: {allow} fetches them,"
+            f"{_resources(count)} refused: on {where}, where the source has no documents; {allow} fetches them,"
             f" {skip} leaves them out; until then nothing is deleted for being absent from a list"
         )
 
@@ -82,15 +91,15 @@ def refused_entries(t: Transaction, set_id: int) -> RefusedEntries:
         f"SELECT reason, sum(count), {example}, count(host) FROM refusals WHERE set_id = ?"  # noqa: S608
         " GROUP BY reason ORDER BY reason"
     )
-    hosts = tuple((host, count, uri) for host, count, uri in t.rows(by_host, (set_id, _MOST_HOSTS)))
-    counts = list(t.rows(by_reason, (set_id,)))
-    skipped = sum(count for reason, count, _, _ in counts if reason == SKIPPED)
+    hosts = tuple(RefusedGroup(*row) for row in t.rows(by_host, (set_id, _MOST_HOSTS)))
+    counts = [(RefusedGroup(*group), on_hosts) for *group, on_hosts in t.rows(by_reason, (set_id,))]
+    skipped = sum(group.count for group, _ in counts if group.name == SKIPPED)
     return RefusedEntries(
-        refused=sum(count for _, count, _, _ in counts) - skipped,
+        refused=sum(group.count for group, _ in counts) - skipped,
         skipped=skipped,
         hosts=hosts,
-        more_hosts=sum(on_hosts for _, _, _, on_hosts in counts) - sum(count for _, count, _ in hosts),
-        reasons=tuple((r, count, uri) for r, count, uri, on_hosts in counts if r != SKIPPED and not on_hosts),
+        more_hosts=sum(on_hosts for _, on_hosts in counts) - sum(host.count for host in hosts),
+        reasons=tuple(group for group, on_hosts in counts if group.name != SKIPPED and not on_hosts),
     )
 
 

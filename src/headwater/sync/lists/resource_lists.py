@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,9 +19,8 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database, Transaction
 from headwater.sync.faults import Unreachable, WrongDocument
-from headwater.sync.filters import Scope
-from headwater.sync.lists.documents import DocumentRead, Documents, MissingDocument, UnchangedDocument
-from headwater.sync.lists.entries import EntryFilter
+from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
+from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, ListContext
 from headwater.sync.lists.fingerprints import (
     CompletedBaseline,
     Component,
@@ -38,10 +38,15 @@ _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 _READINGS = 3
 _PAUSE_SECONDS = 0.5
-_INSERT = (
-    "INSERT INTO temp.listed(uri, loc, lastmod, length, hash, type, encoding, mirrors, refused)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+
+
+class _IndexPart(NamedTuple):
+    """A row of `temp.parts`: one component of an index, and how deep that index lies in another."""
+
+    n: int
+    uri: str
+    at: int | None
+    depth: int
 
 
 class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +76,8 @@ class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
     components: tuple[Component, ...] = ()
     faults: tuple[str, ...] = ()
     document_count: int = 1
-    sitemap: bool = False
+    title: str = "Resource List"
+    """What the document is: a Resource Dump may stand for a Resource List."""
 
 
 class UnchangedList(msgspec.Struct, frozen=True):
@@ -114,10 +120,7 @@ class ResourceListReader:
 
     def __init__(
         self,
-        documents: Documents,
-        database: Database,
-        scope: Scope,
-        listener: Listener,
+        context: ListContext,
         *,
         sitemap: bool,
         doubt: Callable[[], bool] = lambda: True,
@@ -127,10 +130,10 @@ class ResourceListReader:
 
         What a conditional request can tell is asked in any case.
         """
-        self._documents = documents
-        self._database = database
-        self._scope = scope
-        self._listener = listener
+        self._documents = context.documents
+        self._database = context.database
+        self._scope = context.scope
+        self._listener = context.listener
         self._sitemap = sitemap
         self._doubt = doubt
         self._sleep = sleep
@@ -211,7 +214,7 @@ class ResourceListReader:
         """The document's `at`, unless it lies in the future by the source's own clock (AMB-27, DST-C8)."""
         at, clock = micros(answer.document.at), micros(answer.read_at) or 0
         if at is None:
-            self._documents.warn("RS-RL-01", "a Resource List without `at`", answer.final)
+            self._documents.warn("RS-RL-01", f"a {answer.title} without `at`", answer.final)
         elif at > clock + FUTURE:
             self._documents.warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
             return clock
@@ -227,13 +230,13 @@ class ResourceListReader:
         skipped = _skipped(index)
         count = done = 0
         indexes = {index.uri, index.final}
-        while row := self._next_part(done):
-            done, uri, stated, depth = row
+        while part := self._next_part(done):
+            done, uri = part.n, part.uri
             count += 1
             try:
                 if uri in indexes:
                     raise WrongDocument("an index lists itself", where=uri, rule="AMB-65")
-                component, print_ = self._component(uri, depth, intake)
+                component, print_ = self._component(uri, part.depth, intake)
             except SourceFault as fault:
                 faults.append(str(fault))
                 self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
@@ -244,9 +247,9 @@ class ResourceListReader:
             moments.append(self._believed(component))
             skipped += _skipped(component)
             own = micros(component.document.at)
-            if stated is not None and own is not None and own != stated:
+            if part.at is not None and own is not None and own != part.at:
                 misfits.append(uri)
-        if not count:
+        if not count and index.own_kind is not Kind.RESOURCE_DUMP:  # without packages it is an empty set (DST-B4)
             faults.append("an index without components")
         if count and self._changed(_ComponentRead(index.uri, _telling(index), fingerprint)):
             misfits.append(index.uri)
@@ -265,14 +268,15 @@ class ResourceListReader:
             components=tuple(one.known() for one in read),
             faults=tuple(faults[:20]) + tuple(f"{uri} does not fit its index" for uri in misfits[:20]),
             document_count=count + 1,
+            title=_title(index),
             skipped=skipped,
         )
         return self._finish(snapshot)
 
-    def _next_part(self, done: int) -> tuple[int, str, int | None, int] | None:
+    def _next_part(self, done: int) -> _IndexPart | None:
         with self._database.write() as t:
             row = t.one("SELECT n, uri, at, depth FROM temp.parts WHERE n > ? ORDER BY n LIMIT 1", (done,))
-        return None if row is None else (row[0], row[1], row[2], row[3])
+        return None if row is None else _IndexPart(*row)
 
     def _component(self, uri: str, depth: int, intake: EntryFilter) -> tuple[DocumentRead, str]:
         head = _ListHead(self._database, intake, self._listener, depth)
@@ -291,9 +295,9 @@ class ResourceListReader:
     def _changed_components(self, read: list[_ComponentRead]) -> list[str]:
         """Components that are others by now than when they were read (DST-F13); the last one needs no question."""
         asked = read[:-1]
-        if any(one.validators is None for one in asked) and not self._doubt():
-            asked = [one for one in asked if one.validators is not None]
-        return [one.uri for one in asked if self._changed(one)]
+        if any(component.validators is None for component in asked) and not self._doubt():
+            asked = [component for component in asked if component.validators is not None]
+        return [component.uri for component in asked if self._changed(component)]
 
     def _changed(self, before: _ComponentRead) -> bool:
         """Whether a document is another one by now: by its validators, else by what it lists."""
@@ -334,6 +338,10 @@ class ResourceListReader:
         return msgspec.structs.replace(snapshot, count=total - doubled, duplicates=doubled)
 
 
+def _title(answer: DocumentRead) -> str:
+    return "Resource List" if answer.own_kind is None else "Resource Dump"
+
+
 def _skipped(answer: DocumentRead) -> tuple[tuple[str, int], ...]:
     return ((answer.uri, answer.skipped),) if answer.skipped else ()
 
@@ -372,7 +380,7 @@ class _ListHead:
         if self._depth:
             self._print.take_rows(rows)
         with self._database.write() as t:
-            t.many(_INSERT, rows)
+            t.many(STAGE_LISTED, rows)
             count = _last(t, "listed")
         self._listener(Progress("listing", count))
 

@@ -1,4 +1,4 @@
-"""The staging of Change Lists: entries become rows, of which the last one of each resource stays (DST-C, 5.3)."""
+"""The staging of Change Lists: entries become rows, of which the last one of each resource stays (DST-C, DST-5.3)."""
 
 from __future__ import annotations
 
@@ -8,62 +8,63 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.progress import Listener, Progress
+from headwater.progress import Progress
 from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry
-from headwater.storage.database import Database, Row, Transaction
-from headwater.sync.lists.entries import EntryFilter
+from headwater.storage.database import Row, Transaction
+from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext
 from headwater.sync.lists.position import ChangeListFingerprint, IndexedList, Position, Style10, Times, is_past, mark_of
 from headwater.sync.source_times import last_micros, micros
 
 _INSERT = (
-    "INSERT INTO temp.changed(list, ordinal, uri, loc, lastmod, length, hash, type, encoding, mirrors, refused,"
-    " pending, change, at, exact) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, NULL, 0)"
+    f"INSERT INTO temp.changed(list, ordinal, {STAGED_COLUMNS}, change, pending, at, exact)"  # noqa: S608
+    f" VALUES (?, ?, {STAGED_VALUES}, ?, 0, NULL, 0)"
 )
 _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
 
 
 class FailedChange(msgspec.Struct, frozen=True):
-    """What a change that could not be done had told of its resource."""
+    """The metadata of a change whose transfer failed."""
 
     hash: str | None
     length: int | None
     changed_at: int
 
 
+class KnownChanges(msgspec.Struct, frozen=True):
+    """What is known of the changes before they are read: the position, and those that could not be done.
+
+    Where one of these is told otherwise by now, it is to be done so.
+    """
+
+    position: Position
+    failing: Mapping[str, FailedChange]
+
+
 class ChangeListStaging:
-    """Takes one document. Of a Change List every entry has its times and its mark here.
+    """Stages one document: of a Change List the times and the mark of every entry are kept here.
 
     From the first one on that may be new they have rows: with a change that is done again later ones of the same
     resource are too.
     """
 
     def __init__(
-        self,
-        database: Database,
-        intake: EntryFilter,
-        listener: Listener,
-        position: Position,
-        number: int,
-        uri: str,
-        failing: Mapping[str, FailedChange] | None = None,
-        *,
-        whole: bool = False,
+        self, context: ListContext, intake: EntryFilter, known: KnownChanges, number: int, uri: str, *, whole: bool
     ) -> None:
-        """`failing`: changes that could not be done; where one is told otherwise by now, it is to be done so.
-
-        `whole`: every entry gets its row, because a list before has changes that are to be done.
-        """
-        self._database = database
+        """`whole`: every entry gets its row, because a list before has changes that are to be done."""
+        self._database = context.database
+        self._listener = context.listener
         self._intake = intake
-        self._listener = listener
-        self._position = position
+        self._position = known.position
+        self._failing = known.failing
         self._number = number
         self._uri = uri
-        self._failing = failing or {}
         self._whole = whole
+        self.may_have_rows = False
+        """Whether there may be rows of this number: of an earlier try, or of a document that was read in vain."""
+
         self._clear()
 
     def _clear(self) -> None:
@@ -82,8 +83,10 @@ class ChangeListStaging:
 
     def begin(self) -> None:
         """Forget what an earlier try has brought."""
-        with self._database.write() as t:
-            t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
+        if self.may_have_rows:
+            with self._database.write() as t:
+                t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
+            self.may_have_rows = False
         self._clear()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
@@ -106,13 +109,15 @@ class ChangeListStaging:
             self.style = Style10(from_, until)
             self._from = from_
             self.print = ChangeListFingerprint(self._position, self._uri, from_)
-        rows = [self._change(entry) for entry in entries]
-        with self._database.write() as t:
-            t.many(_INSERT, [row for row in rows if row is not None])
+        rows = [row for row in map(self._change, entries) if row is not None]
+        if rows:
+            self.may_have_rows = True
+            with self._database.write() as t:
+                t.many(_INSERT, rows)
         self._listener(Progress("reading changes", len(self.marks)))
 
     def _change(self, entry: Entry) -> Row | None:
-        """The staged row of one entry; None for one that is certainly done (5.2)."""
+        """The staged row of one entry; None for one that is certainly done (DST-5.2)."""
         assert self.style is not None
         ordinal = len(self.marks)
         change = (entry.change or ChangeKind.UPDATED).value  # AMB-35: GET decides
@@ -133,7 +138,7 @@ class ChangeListStaging:
             return None
         self._any_open = True
         staged = self._intake.row(entry)
-        self.marks.append(mark_of(staged[0], change, entry.hash, entry.length))
+        self.marks.append(mark_of(staged.uri, change, entry.hash, entry.length))
         self.rows.append(ordinal)
         return self._number, ordinal, *staged, change
 
@@ -201,8 +206,7 @@ def fold(t: Transaction, listed: Sequence[int], count: int) -> None:
 
 
 def set_apart(t: Transaction) -> int:
-    """Move what the scope refuses out of the pending changes; how much it is."""
-    t.run("DELETE FROM temp.refused")
+    """Move what the scope refuses out of the pending changes, to `temp.refused`; how much it is."""
     t.run(
         "INSERT INTO temp.refused(uri, change, at, refused)"
         " SELECT uri, change, at, refused FROM temp.changed WHERE pending AND refused ORDER BY n"

@@ -19,12 +19,12 @@ _SCHEME = r"(?:^|,)\s*([A-Za-z][A-Za-z0-9._~+/-]*)(?=\s|,|\Z)(?!\s*=)"
 
 
 class Presented(StrEnum):
-    """What a request said of who asks."""
+    """Which credentials a request carried."""
 
     NOTHING = "nothing"
     TOKEN = "the token that was given"  # noqa: S105
     PASSWORD = "the name and password that were given"  # noqa: S105
-    OTHER = "what was given to sign in"
+    OTHER = "the credentials given"
     WITHHELD = "withheld"
     """There was something, but for another origin than that which was asked at last."""
 

@@ -50,5 +50,5 @@ def _joined(known: str | None, more: str) -> bytes:
             with open(known, "rb") as machine:
                 octets += b"\n" + machine.read(_MOST_OCTETS)
     except OSError as cause:
-        raise UsageFault(f"the certificate authorities cannot be read: {cause.strerror}", where=more) from cause
+        raise UsageFault(f"the CA certificates cannot be read: {cause.strerror}", where=more) from cause
     return octets

@@ -151,11 +151,15 @@ class EasyHandle:
             self.curl.setopt(pycurl.SSLKEY, credentials.key or credentials.certificate)
             self.curl.setopt(pycurl.SSLKEYPASSWD, "")  # else OpenSSL would ask the terminal for one
 
-    def use_method(self, method: str) -> None:
-        """HEAD or GET."""
-        if method == self.method:
+    def use_method(self, method: str, body: bytes | None = None) -> None:
+        """HEAD, GET, or POST with a body. Raises ValueError for any other, and for a body that does not fit it."""
+        if (body is not None) != (method == "POST"):
+            raise ValueError(f"method {method} {'without' if body is None else 'with'} a body")
+        if method == self.method and body is None:
             return
-        if method == "HEAD":
+        if body is not None:
+            self.curl.setopt(pycurl.POSTFIELDS, body)  # and makes it a POST
+        elif method == "HEAD":
             self.curl.setopt(pycurl.NOBODY, 1)
         elif method == "GET":
             self.curl.setopt(pycurl.HTTPGET, 1)
@@ -184,6 +188,10 @@ class EasyHandle:
         except pycurl.error:
             return False
         return True
+
+    def octets_per_second(self) -> float:
+        """How quickly the body of the transfer that has ended came, from its request on."""
+        return float(self.curl.getinfo(pycurl.SPEED_DOWNLOAD_T))
 
     def judge(self, code: int, text: str) -> FetchFailure | None:
         """What libcurl's result and the reception's own objections make of a transfer; None: it is complete."""

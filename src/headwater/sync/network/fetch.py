@@ -48,16 +48,18 @@ Objection = Callable[[str], str | None]
 class Fetch(msgspec.Struct, frozen=True):
     """One thing to fetch.
 
-    `uri` is sent as it is given. `into` names a file that is created (it must not exist) when the answer is a 2xx with
-    a whole body; without it the body is kept in memory, with `holds_small` a small one is so too. `algorithms` are
-    hashed while the body comes in. More than `max_octets`, declared or received, is a failure. With a `keeper` the
-    beginning of a long body outlives this fetch. `key` is the caller's own and comes back untouched. `objection` says
-    why a redirect to a URI is not followed; None: it is.
+    `uri` is sent as it is given. `body` is that of a POST, and of a POST alone: one that only reads, so that it may be
+    repeated like a GET, also where it is redirected to (but for a 303, which asks for a GET). `into` names a file that
+    is created (it must not exist) when the answer is a 2xx with a whole body; without it the body is kept in memory,
+    with `holds_small` a small one is so too. `algorithms` are hashed while the body comes in. More than `max_octets`,
+    declared or received, is a failure. With a `keeper` the beginning of a long body outlives this fetch. `key` is the
+    caller's own and comes back untouched. `objection` says why a redirect to a URI is not followed; None: it is.
     """
 
     uri: str
     headers: tuple[tuple[str, str], ...] = ()
     method: str = "GET"
+    body: bytes | None = None
     into: str | None = None
     holds_small: bool = False
     algorithms: tuple[str, ...] = ()

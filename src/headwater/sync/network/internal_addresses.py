@@ -26,7 +26,7 @@ _PROXIES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"
 
 
 class Level(IntEnum):
-    """How far inside an address lies."""
+    """The network that an address belongs to: public, private, link-local or this machine."""
 
     PUBLIC = 0
     PRIVATE = 1
@@ -116,8 +116,8 @@ class AddressGuard:
         if level is Level.PUBLIC or level <= self._bound(host):
             return None
         told = "an address of this machine or link" if level is Level.LOCAL else "a private address"
-        why = "was in public before" if self._is_named(host) else "the source is not"
-        return f"{host} is at {address}, {told}, and {why}: --allow-host {host} lets it in"
+        why = "had a public address before" if self._is_named(host) else "the source is not"
+        return f"{host} is at {address}, {told}, and {why}: --allow-host {host} allows it"
 
     def _is_named(self, host: str) -> bool:
         return host == self._source or host in self._allowed

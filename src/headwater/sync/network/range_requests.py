@@ -48,7 +48,7 @@ class StoredPart(msgspec.Struct, frozen=True):
 
 
 class PartStore(Protocol):
-    """Remembers beginnings of bodies over runs; what it does not want is kept for the time of one fetch only."""
+    """A store of partial bodies that outlasts a run; what it does not take is kept for one fetch only."""
 
     def kept(self, fetch: Fetch) -> StoredPart | None:
         """What there is of this body."""
@@ -167,7 +167,7 @@ def misfit(part: PartialBody, headers: Mapping[str, str], site: str) -> str | No
         return f"a part without a usable Content-Range: {headers.get('content-range', '')[:100]!r}"
     first, last, total = map(int, found.groups())
     if first != part.octets or not first <= last < total or (part.total is not None and total != part.total):
-        return f"another part than was asked for: {found[0][:100]!r}, not from {part.octets} of {part.total}"
+        return f"another part than requested: {found[0][:100]!r}, not from {part.octets} of {part.total}"
     sent = headers.get("etag") if part.validator.startswith('"') else headers.get("last-modified")
     if sent is None and part.site:
         return "a part that does not say of which state it is"

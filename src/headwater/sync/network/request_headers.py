@@ -18,7 +18,8 @@ class RequestHeaders:
 
     def are_plain(self, job: ScheduledFetch) -> bool:
         """Whether a request needs no other lines than all do."""
-        return not job.fetch.headers and job.site != self._trusted and job.part is None
+        plain = not job.fetch.headers and job.fetch.body is None
+        return plain and job.site != self._trusted and job.part is None
 
     def lines(self, job: ScheduledFetch) -> list[bytes]:
         """The lines. A header of the fetch that is a secret does not follow a redirect to another origin either.
@@ -34,6 +35,8 @@ class RequestHeaders:
         lines = [f"{name}: {value}".encode("latin-1") for name, value in fields]
         if "accept-encoding" not in names:
             lines.extend(PLAIN_HEADERS)
+        if job.fetch.body is not None:
+            lines.append(b"Expect:")  # none: libcurl would wait for a "100 Continue" before a long body
         own = self.credentials_for(job)
         return lines if own is None else lines + own.lines(names)
 

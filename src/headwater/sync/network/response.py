@@ -12,7 +12,6 @@ import os
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache, partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from headwater.spec.hashes import HASHLIB
@@ -51,9 +50,6 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
 
     Interim answers before it and trailers after it are left out.
     """
-    quick = _usual_head(lines)
-    if quick is not None:
-        return quick
     status, inside, last = 0, False, ""
     headers: dict[str, str] = {}
     for line in lines:
@@ -69,15 +65,6 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
             last, value = _known_field(line) if len(line) <= _SHORT_LINE else _field(line)
             headers[last] = f"{headers[last]}, {value}" if last in headers else value
     return status, headers
-
-
-def _usual_head(lines: deque[bytes]) -> tuple[int, dict[str, str]] | None:
-    """The same for one block of short lines, each with a name of its own; None for any other."""
-    if len(lines) < 3 or lines[-1] != b"\r\n" or max(map(len, lines)) > _SHORT_LINE:
-        return None
-    status = _known_status(lines[0])
-    headers = dict(map(_known_field, islice(lines, 1, len(lines) - 1)))
-    return (status, headers) if status and "" not in headers and len(headers) == len(lines) - 2 else None
 
 
 def _field(line: bytes) -> tuple[str, str]:

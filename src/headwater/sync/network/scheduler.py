@@ -18,6 +18,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import msgspec
+
 from headwater.spec.uris import comparable_host, is_wire_host, resolve
 from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.sync.network.throttling import (
@@ -33,12 +35,15 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+SEE_OTHER = 303
+"""A redirect that asks for a GET, whatever was asked before (RFC 9110, 15.4.4)."""
+
 PERMANENT_REDIRECTS = frozenset({301, 308})
 
 _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
 _SILENT_LOSSES = 16
 _SILENT_SECONDS = 20.0
-SILENT = FetchFailure(FailureKind.STALLED, "not asked for: the host answers nothing any more", passing=True)
+SILENT = FetchFailure(FailureKind.STALLED, "not requested: the host no longer answers", passing=True)
 _MANY_HOSTS = 1024  # beyond this, what is known of hosts that are not in use is forgotten
 _SITE = re.compile(r"(https?)://(\[[^\]/?#]*\]|[^/?#:@]+)(?::(\d{1,5})?)?(?=[/?#]|\Z)", re.IGNORECASE)
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
@@ -105,7 +110,7 @@ def redirect_target(base: str, location: str, hops: int) -> str | FetchFailure:
 
 
 class FetchBatch:
-    """Whoever asked: how many of its fetches are open, and the outcomes it has not taken yet."""
+    """The fetches of one caller: how many are open, and the results that it has not taken yet."""
 
     __slots__ = ("done", "open")
 
@@ -117,7 +122,7 @@ class FetchBatch:
 class HostQueue:
     """One origin: its limit, what is in flight to it, and what waits for its turn."""
 
-    __slots__ = ("active", "limit", "losses", "lost_at", "resume_at", "silent_since", "waiting")
+    __slots__ = ("active", "limit", "losses", "lost_at", "octets_per_second", "resume_at", "silent_since", "waiting")
 
     def __init__(self, most: int) -> None:
         self.limit = HostLimit(most)
@@ -125,12 +130,13 @@ class HostQueue:
         self.silent_since = 0.0  # when the first of them was sent
         self.lost_at = 0.0  # when the last of them was given up
         self.active = 0
+        self.octets_per_second = 0.0  # the most that a body of some size has come with
         self.resume_at = 0.0
         self.waiting: deque[ScheduledFetch] = deque()
 
 
 class ScheduledFetch:
-    """One fetch on its way: where it is now, and what it has been through."""
+    """A fetch in the scheduler: its present URI, and its redirects and tries so far."""
 
     __slots__ = (
         "apart",
@@ -161,6 +167,21 @@ class ScheduledFetch:
         self.sent_at = 0.0
         self.part: PartialBody | None = None  # what has come of the body; the next try asks for the rest
         self.whole = False  # its server did not send the rest that was asked for: it is asked for all of it
+
+    @property
+    def is_sent_anew(self) -> bool:
+        """Whether this is a stream that was under way before: it is not held back by the limit of its host.
+
+        A stream behind it may have its turn by now, and wait for the same reader, who reads this one first.
+        """
+        return self.apart and (self.tries > 1 or self.hops > 0)
+
+
+class HostMeasures(msgspec.Struct, frozen=True):
+    """How quickly a host has answered at best, and the octets a second of its quickest body; 0: not known."""
+
+    request_seconds: float = 0.0
+    octets_per_second: float = 0.0
 
 
 class RequestScheduler:
@@ -195,6 +216,13 @@ class RequestScheduler:
         if len(self._hosts) >= _MANY_HOSTS:
             self._hosts = {site: host for site, host in self._hosts.items() if host.active or host.waiting}
 
+    def measures(self, uri: str) -> HostMeasures:
+        """What has been measured of the host of a URI so far."""
+        host = self._hosts.get(site_of(uri) or "")
+        if host is None or not host.limit.usual_seconds:
+            return HostMeasures()
+        return HostMeasures(host.limit.best_seconds, host.octets_per_second)
+
     def next(self, now: float, *, room: bool) -> ScheduledFetch | None:
         """The next job that may start at `now`, counted as in flight from here; hosts take turns.
 
@@ -203,7 +231,10 @@ class RequestScheduler:
         while self._resting and self._resting[0][0] <= now:
             self.admit(heapq.heappop(self._resting)[2])
         for site, host in self._eager.items():
-            if host.active >= int(host.limit.limit) or now < host.resume_at or not (room or host.waiting[0].apart):
+            first = host.waiting[0]
+            if host.active >= int(host.limit.limit) and not first.is_sent_anew:
+                continue
+            if now < host.resume_at or not (room or first.apart):
                 continue
             if self._bucket is not None and (wait := self._bucket.take(now)) > 0:
                 self._bucket_ready_at = now + wait
@@ -294,6 +325,8 @@ class RequestScheduler:
         target = redirect_target(job.uri, location, job.hops)
         if isinstance(target, FetchFailure):
             return target
+        if status == SEE_OTHER and job.fetch.body is not None:
+            return FetchFailure(FailureKind.REDIRECT_REFUSED, f"a POST redirected to be a GET: {target[:200]}")
         if job.fetch.objection is not None and (objection := job.fetch.objection(target)):
             return FetchFailure(FailureKind.REDIRECT_REFUSED, f"redirected to {target[:200]}: {objection}")
         if status in PERMANENT_REDIRECTS and (job.hops == 0 or job.moved_to == job.uri):

@@ -18,7 +18,9 @@ class StreamBroken(SourceFault):
     """A streamed answer ended before its body was complete."""
 
     code = "HW-NET-01"
-    advice = "Try again; if it happens at the same place each time, the source or something before it cuts its answers."
+    advice = (
+        "Try again; if it happens at the same place each time, the source or a proxy in front of it cuts off answers."
+    )
     passing = True
     """Whether another try may succeed."""
 
@@ -65,6 +67,31 @@ class StreamReceiver(ResponseReceiver):
         chunk = self.ready.popleft()
         self.waiting_octets -= len(chunk)
         return chunk
+
+
+class OpenedStream:
+    """A stream that was asked for: its answer, as soon as the head is there. Close it."""
+
+    def __init__(
+        self,
+        job: ScheduledFetch,
+        reception: StreamReceiver,
+        turn: Callable[[StreamReceiver], None],
+        carry_on: Callable[[], None],
+        close: Callable[[], None],
+    ) -> None:
+        self._job = job
+        self._reception = reception
+        self._turn = turn
+        self._carry_on = carry_on
+        self.close = close
+        """Give up what has not come yet."""
+
+    def answer(self) -> StreamedAnswer:
+        """Wait until the head of the final answer is there, or the fetch has failed for good."""
+        while not self._job.run.done and not self._reception.delivering:
+            self._turn(self._reception)
+        return StreamedAnswer(self._job, self._reception, self._carry_on)
 
 
 class StreamedAnswer:

@@ -1,7 +1,7 @@
 """The HTTP client: many requests at a time over kept-alive connections, bounded, each answered once.
 
-libcurl (`handles`) does the waiting. What may start, be followed or be tried again is decided in `dispatch`, the bytes
-are taken in `reception`, and this module carries requests from the one to the other. A transport belongs to one thread.
+libcurl (`curl_handles`) does the waiting. `scheduler` decides what may start, be followed or be tried again, `response`
+takes the octets, and this module carries requests from the one to the other. A transport belongs to one thread.
 It speaks HTTP/1.1 only: over loopback HTTP/2 measured slower, and every bound here is one that we understand.
 """
 
@@ -22,8 +22,8 @@ from headwater.sync.network.internal_addresses import AddressGuard, proxy_places
 from headwater.sync.network.range_requests import PartialBody
 from headwater.sync.network.request_headers import RequestHeaders
 from headwater.sync.network.response import HASHERS, ResponseReceiver
-from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
-from headwater.sync.network.streaming import StreamBroken, StreamedAnswer, StreamReceiver
+from headwater.sync.network.scheduler import FetchBatch, HostMeasures, RequestScheduler, ScheduledFetch
+from headwater.sync.network.streaming import OpenedStream, StreamBroken, StreamedAnswer, StreamReceiver
 from headwater.sync.network.throttling import LEAST_OCTETS_PER_CONNECTION, BandwidthLimit, retry_after_seconds
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 MAX_CONCURRENCY = 256  # select(2) holds 1,024 descriptors; 256 connections hide 20 ms of latency altogether
+MEASURED_OCTETS = 256 << 10  # of a body by which the speed of its host is measured
 TURN_SECONDS = 0.25  # how long it may take until a wish to stop is seen
 
 
@@ -83,6 +84,10 @@ class Transport:
         self._idle.clear()
         self._multi.close()
 
+    def measures(self, uri: str) -> HostMeasures:
+        """What has been measured of the host of a URI so far."""
+        return self._queue.measures(uri)
+
     def one(self, fetch: Fetch) -> Fetched:
         """Fetch one thing and wait for it."""
         return next(self.many((fetch,)))
@@ -124,24 +129,34 @@ class Transport:
 
         Entered when the head of the final answer is there, or the fetch has failed for good.
         """
-        if fetch.into is not None:
-            raise UsageFault("a stream is not written to a file", where=fetch.uri)
-        run = FetchBatch()
-        reception = StreamReceiver(PAUSE)
-        handle = EasyHandle(reception, self.options, self.guard, self._throttle)
-        job = ScheduledFetch(fetch, run, apart=True)
-        self._streams[job] = handle
+        opened = self.open_stream(fetch)
         try:
-            self._admit(job)
-            while not run.done and not reception.delivering:
-                self._turn(reception)
-            answer = StreamedAnswer(job, reception, lambda: self._carry_on(handle, reception))
+            answer = opened.answer()
             self.heard(fetch.uri, answer)
             yield answer
         finally:
-            self._abandon(run)
-            del self._streams[job]
-            handle.close()
+            opened.close()
+
+    def open_stream(self, fetch: Fetch) -> OpenedStream:
+        """Begin to fetch one thing as a stream, without waiting for it; the caller closes it.
+
+        Several may be open at a time: while one is read, the others come in as far as they are buffered.
+        """
+        if fetch.into is not None:
+            raise UsageFault("a stream is not written to a file", where=fetch.uri)
+        reception = StreamReceiver(PAUSE)
+        handle = EasyHandle(reception, self.options, self.guard, self._throttle)
+        job = ScheduledFetch(fetch, FetchBatch(), apart=True)
+        self._streams[job] = handle
+        self._admit(job)
+        self._send()
+
+        def close() -> None:
+            self._abandon(job.run)
+            if self._streams.pop(job, None) is not None:
+                handle.close()
+
+        return OpenedStream(job, reception, self._turn, lambda: self._carry_on(handle, reception), close)
 
     def _admit(self, job: ScheduledFetch) -> None:
         job.run.open += 1
@@ -238,7 +253,7 @@ class Transport:
             if handle.certified or (self.options.credentials and self.options.credentials.certificate):
                 handle.identify(self._headers.credentials_for(job), self.options)
             handle.aim(dispatch.wire_uri(job.uri), proxied=self._proxied)
-            handle.use_method(job.fetch.method)
+            handle.use_method(job.fetch.method, job.fetch.body)
             if not handle.plain or not self._headers.are_plain(job):
                 handle.send_headers(self._headers.lines(job))
             if job.site.startswith("https:"):
@@ -286,6 +301,8 @@ class Transport:
         misfits = job.part is not None and (reception.misfit is not None or status == 416)
         job.whole = job.whole or reception.voided
         progressed = self._take_part(job, reception.what_is_left(failure))
+        if failure is None and reception.octets >= MEASURED_OCTETS:
+            job.host.octets_per_second = max(job.host.octets_per_second, handle.octets_per_second())
         self._ground(handle, lasting=reception.raised is not None)
         self._queue.landed(job, status, failure, now, progressed=progressed)
         if reception.raised is not None:

@@ -2,7 +2,7 @@
 
 What is at an address is decided by looking, not by what led there (DST-A7). Every way is bounded and remembered, so
 that no loop of links keeps a destination busy (DST-A4). The Capability Lists that a Source Description names are read
-many at a time; where the sets that are wanted can be told without (`choosing`), only theirs.
+many at a time; where the sets that are wanted can be told without (`selection`), only theirs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.spec.discovery import html_links, parse_link_header, robots_sitemaps
 from headwater.spec.kinds import Kind
+from headwater.spec.reading.discovery import html_links, parse_link_header, robots_sitemaps
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise
 from headwater.sync.connection import CUSTOMARY_NAMES, is_host, starting_uri
@@ -34,7 +34,7 @@ from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, select_sets
 from headwater.sync.sets.set_names import names_of
-from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Offer
+from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
 from headwater.sync.state.validators import Validators
 
 WELL_KNOWN = "/.well-known/resourcesync"
@@ -47,6 +47,15 @@ _SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
 _DESCRIPTIONS = (Kind.SOURCE_DESCRIPTION, Kind.SOURCE_DESCRIPTION_INDEX)
 _RESOURCE_LISTS = (Kind.RESOURCE_LIST, Kind.RESOURCE_LIST_INDEX)
 _CHANGE_LISTS = (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX)
+_RESOURCE_DUMPS = (Kind.RESOURCE_DUMP, Kind.RESOURCE_DUMP_INDEX)
+_CHANGE_DUMPS = (Kind.CHANGE_DUMP, Kind.CHANGE_DUMP_INDEX)
+_ALONE = {
+    **dict.fromkeys(_RESOURCE_LISTS, RESOURCE_LIST),
+    **dict.fromkeys(_CHANGE_LISTS, CHANGE_LIST),
+    **dict.fromkeys(_RESOURCE_DUMPS, RESOURCE_DUMP),
+    **dict.fromkeys(_CHANGE_DUMPS, CHANGE_DUMP),
+}
+"""Which capability a document has that stands for itself."""
 
 
 class DiscoveredSets(msgspec.Struct, frozen=True):
@@ -106,7 +115,7 @@ class Discovery:
         self._lists = CapabilityLists(documents, known or {})
         if description is not None:
             self._lists.put(description)
-        self._shortlist: SelectedSets | None = None
+        self._selected: SelectedSets | None = None
         self._most = min(most, MOST_SETS)
         self._count = self._left_out = self._pages = self._links = 0
         self._offered: set[str] = set()
@@ -126,10 +135,10 @@ class Discovery:
         for probe in self._ways(url):
             self._final = self._final or probe.final
             offers = list(self._from(probe, whole=is_host(url)))
-            if offers or self._shortlist or self._left_out:
+            if offers or self._selected or self._left_out:
                 self._go_around(*() if self._description or probe.uri == _well_known(url) else (_well_known(url),))
                 break
-        chosen, description = self._shortlist, self._description
+        chosen, description = self._selected, self._description
         if not offers and chosen is None and not self._left_out:
             raise nothing_found(url, self._faults, self._plain, self._description)
         return DiscoveredSets(
@@ -244,8 +253,9 @@ class Discovery:
                 yield from self._from(target, whole=whole, depth=depth + 1)
 
     def _from_description(self, probe: Probe) -> Iterator[Offer]:
-        self._shortlist = select_sets(probe, self._wanted, self._lists)
-        if self._shortlist is None:
+        if self._wanted.said:
+            self._selected = select_sets(probe, self._wanted, self._lists)
+        if self._selected is None:
             yield from self._listed_in(probe, 0)
 
     def _listed_in(self, probe: Probe, depth: int) -> Iterator[Offer]:
@@ -261,7 +271,7 @@ class Discovery:
             self._pages += len(entries)
             too_many = len(entries) < len(probe.entries)
         if too_many:
-            self._documents.warn("RS-SD-05", "more sets than are looked at", probe.final)
+            self._documents.warn("RS-SD-05", "more sets than the limit; the others are not read", probe.final)
         for start in range(0, len(entries), _TOGETHER):
             batch = entries[start : start + _TOGETHER]
             if probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION:
@@ -309,8 +319,9 @@ class Discovery:
                 if above.document is not None and above.document.kind in _DESCRIPTIONS:
                     self._remember(above)
                     self._lists.put(probe)
-                    self._shortlist = select_sets(above, self._wanted, self._lists)
-                    if self._shortlist is None:
+                    if self._wanted.said:
+                        self._selected = select_sets(above, self._wanted, self._lists)
+                    if self._selected is None:
                         yield from self._offer(probe, above.uri)
                         yield from self._listed_in(above, 0)
                     return
@@ -344,16 +355,15 @@ class Discovery:
                 break
             above = target.document
         if "up" not in {link.rel for link in document.links}:
-            self._documents.warn("RS-NAV-01", "no `up` link: the document stands for itself", probe.final)
+            self._documents.warn("RS-NAV-01", "no `up` link: the document is used alone", probe.final)
         yield from self._alone(probe, document)
 
     def _alone(self, probe: Probe, document: Document) -> Iterator[Offer]:
         index = document.link("index")
         uri = index.href if index is not None else probe.uri
-        if document.kind in _RESOURCE_LISTS:
-            yield Offer(identity=uri, name="", documents={RESOURCE_LIST: uri})
-        elif document.kind in _CHANGE_LISTS:
-            yield Offer(identity=uri, name="", documents={CHANGE_LIST: uri})
+        capability = _ALONE.get(document.kind)
+        if capability is not None:
+            yield Offer(identity=uri, name="", documents={capability: uri})
         else:
             self._faults.append(NothingToCopy(f"a {document.kind.value} alone cannot be copied yet", where=probe.uri))
 

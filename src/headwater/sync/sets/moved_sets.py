@@ -11,12 +11,15 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.spec.kinds import Kind
+from headwater.spec.records import Entry
 from headwater.spec.uris import normalise, origin
-from headwater.storage.database import Transaction
+from headwater.storage.database import Database, Transaction
 from headwater.sync.faults import AnotherSource
-from headwater.sync.filters import Origin, origin_of
+from headwater.sync.filters import Origin, Scope, origin_of
 from headwater.sync.lists.documents import Documents
-from headwater.sync.sets.relocation import is_move
+from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, StagedEntry, scope_origins
+from headwater.sync.sets.relocation import LISTED, agreement, is_move
 from headwater.sync.state.set_rows import Move, Offer, SetRow
 
 Moved = Callable[[str], str | None]
@@ -27,6 +30,7 @@ Alike = Callable[[SetRow, Offer], float]
 
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _MOST_TRIED = 1_000
+_MOST_LISTED = 2_000  # entries of a list that are compared with what is held
 _DEAD = 2  # an origin where so many requests in a row come to nothing is asked for nothing more
 
 
@@ -131,7 +135,7 @@ def another_source(url: str | None, known: Sequence[SetRow], given: str, root: P
         f"the folder is a copy of {held}",
         where=str(root),
         rule="DST-F10",
-        advice=f"If this is the same source at a new address, say so: {command} (what is held is kept, and compared by"
+        advice=f"If this is the same source at a new address, run: {command} (the files are kept, and compared by"
         " hash). Else name another folder.",
     )
 
@@ -190,7 +194,7 @@ def _by_redirect(left: dict[int, SetRow], moved: Moved) -> Callable[[Offer], Set
 
 
 def _lists(offer: Offer) -> set[str]:
-    return {normalise(uri) for uri in (offer.resource_list, offer.change_list) if uri is not None}
+    return {normalise(uri) for uri in (offer.baseline_document, offer.changes_document) if uri is not None}
 
 
 def redirects_of(documents: Documents) -> Moved:
@@ -220,3 +224,45 @@ def move_set(transaction: Transaction, row: SetRow, offer: Offer) -> SetRow:
         (offer.identity, msgspec.json.encode(row.offer).decode(), row.id),
     )
     return row
+
+
+def compare_lists(documents: Documents, database: Database, *given: str) -> Callable[[SetRow, Offer], float]:
+    """A function that says how much of what is listed first is held, with the same hash.
+
+    Only lists on the hosts of the source's documents are asked for: the addresses `given`, and the Capability List.
+    """
+    listed: dict[str, list[StagedEntry]] = {}
+
+    def alike(row: SetRow, offer: Offer) -> float:
+        if offer.identity not in listed:
+            listed.clear()
+            scope = Scope(scope_origins(*given, offer.capability_list))
+            everything = EntryFilter(Scope(frozenset(), any_host=True))
+            listed[offer.identity] = [everything.row(entry) for entry in _beginning(documents, offer, scope)]
+        rows = listed[offer.identity]
+        with database.write() as t:
+            t.run("DELETE FROM temp.listed")
+            t.many(STAGE_LISTED, rows)
+            found = agreement(t, row, offer, LISTED)
+            t.run("DELETE FROM temp.listed")
+        compared = min(found.held, len(rows))
+        return found.same / compared if compared else 0.0
+
+    return alike
+
+
+def _beginning(documents: Documents, offer: Offer, scope: Scope) -> list[Entry]:
+    """The first entries of what an offer's Resource List lists; nothing where it cannot be read."""
+    uri = offer.baseline_document
+    for _ in range(3):  # an index, and an index in it (AMB-65)
+        if uri is None or scope.refusal(uri) is not None:
+            break
+        try:
+            probe = documents.probe(uri, most_entries=_MOST_LISTED)
+        except SourceFault:
+            break
+        kind = probe.document.kind if probe.document is not None else None
+        if kind in (Kind.RESOURCE_LIST, Kind.SITEMAP):
+            return list(probe.entries[:_MOST_LISTED])
+        uri = probe.entries[0].loc if kind in (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX) and probe.entries else None
+    return []

@@ -12,7 +12,7 @@ from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.lists.documents import MOST_ENTRIES, Documents, Probe
 from headwater.sync.sets.relocation import is_move, known_as
-from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Move, Offer, SetRow, keep_offer
+from headwater.sync.state.set_rows import Move, Offer, SetRow, keep_offer
 from headwater.sync.state.validators import SOURCE, keep_validators, validators
 
 
@@ -25,7 +25,7 @@ class RefreshedOffer(msgspec.Struct, frozen=True):
 
 def place_of(offer: Offer) -> str | None:
     """Where the document of a set is that tells of all others: its Capability List, else its only list."""
-    return offer.capability_list or offer.resource_list or offer.change_list
+    return offer.capability_list or offer.baseline_document or offer.changes_document
 
 
 def refreshed_offer(documents: Documents, held: Offer, uri: str) -> RefreshedOffer | None:
@@ -42,7 +42,7 @@ def refreshed_offer(documents: Documents, held: Offer, uri: str) -> RefreshedOff
             known_as(offer_of(probe, held.description, documents), held, probe.moved_to), probe.moved_to
         )
     where = probe.moved_to or uri
-    capability = RESOURCE_LIST if held.resource_list is not None else CHANGE_LIST
+    capability = next(iter(held.documents))  # a document that stands for itself
     return RefreshedOffer(held.with_document(capability, where), probe.moved_to)
 
 
@@ -62,7 +62,7 @@ class OfferRefresh:
         self._unreadable = unreadable
 
     def of(self, row: SetRow) -> SetRow:
-        """Where there is no Change List to poll, the Capability List is polled: it may name one by now."""
+        """Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now."""
         if row.move is None and place_of(row.offer) not in (None, row.offer.identity):
             row = self._at_its_address(row)
         if row.move is not None:

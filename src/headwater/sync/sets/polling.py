@@ -24,7 +24,7 @@ def polled_by(row: SetRow) -> str | None:
     """The document of a set that says first that there is something new."""
     if row.position is not None and row.position.open and row.position.list_uri:
         return row.position.list_uri
-    return row.offer.change_list or row.offer.resource_list or row.offer.capability_list
+    return row.offer.changes_document or row.offer.baseline_document or row.offer.capability_list
 
 
 def asked_first(
@@ -50,7 +50,7 @@ def _documents(row: SetRow) -> Iterator[tuple[int, str]]:
     uri = polled_by(row)
     if row.offer.change_list is None and row.offer.capability_list is not None:
         yield SOURCE, row.offer.capability_list
-    if uri is not None and (row.offer.change_list is not None or row.baseline_done):
+    if uri is not None and (row.offer.changes_document is not None or row.baseline_done):
         yield row.id, uri
 
 

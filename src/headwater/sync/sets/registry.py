@@ -22,13 +22,13 @@ from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.options import SyncOptions
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
-from headwater.sync.sets.list_comparison import compare_lists
 from headwater.sync.sets.moved_sets import (
     Alike,
     SetMatches,
     address_at,
     another_source,
     at_offer,
+    compare_lists,
     is_of_another,
     match,
     may_be_moved,
@@ -173,7 +173,7 @@ class SetRegistry:
         discovery = Discovery(
             self._documents,
             sitemap=self._options.sitemap,
-            wanted=wanted_of(self._options, known),
+            wanted=wanted_of(self._options, known) if self._options.sets else None,
             known=self._known(known) if same else None,
             description=probe,
         )
@@ -184,14 +184,15 @@ class SetRegistry:
                 raise
             what = f"{fault.what}: what is remembered is used"
             self._make_do(known, fault, fault.rule or fault.code, what, fault.where or self._url)
-            self._tell_refused_sets(known, discovery.set_faults)
+            self._tell_refused_sets(discovery.set_faults)
             return None
         self.final = found.final
         for where, what in found.faults:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
         for where, what in found.detours:
-            self._unreadable("DST-F4", f"{what}; gone around, which may not lead to all there is", where)
-        self._tell_refused_sets(known, found.faults)
+            self._unreadable("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
+        if known:
+            self._tell_refused_sets(found.faults)
         return self._remember(known, found)
 
     def _make_do(self, known: list[SetRow], fault: SourceFault, rule: str, what: str, where: str) -> None:
@@ -217,21 +218,22 @@ class SetRegistry:
             self._documents.warn(rule, what, where, fault=fault)
             self.faults.append(f"{where}: {what}")
 
-    def _tell_refused_sets(self, known: list[SetRow], faults: Sequence[tuple[str, str]]) -> None:
-        for where, what in faults[:1] if known else ():
+    def _tell_refused_sets(self, faults: Sequence[tuple[str, str]]) -> None:
+        for where, what in faults[:1]:
             refused = any(f"HTTP status {status}" in what for status in _REFUSED)
             self._tell_refused(where, where, refused=refused)
 
     def _tell_refused(self, uri: str, final: str, *, refused: bool) -> None:
-        """Say what to do where the source of a copy is at another origin by now, and wants to know there who asks."""
+        """Say what to do where the source of a copy is at another origin by now, and requires authentication there."""
         command = moved_command(self._url, final, self._root) if refused else None
         if command is not None:
-            what = f"the source is at {final} by now and wants to know there who asks; what signs you in is sent to"
+            what = f"the source has moved to {final} and requires authentication there; credentials are sent to"
             what += f" {self._url} only. If you trust the new address: {command}"
             self._listener(Notice("DST-F10", what, uri))
             self.faults.append(f"{uri}: {what}")
 
     def _is_same_url(self) -> bool:
+        """Whether the copy was made from this very address."""
         with self._database.read() as t:
             return fact(t, "url") == self._url
 
@@ -242,26 +244,33 @@ class SetRegistry:
         they are remembered. Where only some were read, all that was remembered of the others stays.
         """
         some = found.listed is not None
-        own = {offer.identity for offer in found.offers} | self._unread
-        matches = match(
-            [row for row in known if not some or row.offer.identity in own],
-            found.offers,
-            redirects_of(self._documents),
-            self._alike(known, found),
-            said=self._options.moved,
-        )
+        matches = self._matches(known, found) if known else SetMatches({}, ())
         with self._database.write() as t:
-            listed = found.listed or tuple(offer.identity for offer in found.offers)
-            if is_of_another(known, listed, matches):
-                raise another_source(fact(t, "url"), known, self._url, self._root)
             before = self._offered_before(t, known) if some else []
             rows = self._rows(t, known, found, matches)
             rows += [row for row in matches.gone if self._is_unread(row.offer)]
             told = {row.id for row in rows}
             rows += [row for row in before if row.id not in told]
             self._keep(t, found, rows, some=some)
-        self._miss(known, rows, told=bool(found.description))
+        if known and found.description:
+            self._tell_missing(known, rows)
         return rows
+
+    def _matches(self, known: list[SetRow], found: DiscoveredSets) -> SetMatches:
+        """Which remembered set each of those found is. Raises AnotherSource where none is."""
+        own = {offer.identity for offer in found.offers} | self._unread
+        matches = match(
+            [row for row in known if found.listed is None or row.offer.identity in own],
+            found.offers,
+            redirects_of(self._documents),
+            self._alike(known, found),
+            said=self._options.moved,
+        )
+        if is_of_another(known, found.listed or [offer.identity for offer in found.offers], matches):
+            with self._database.read() as t:
+                before = fact(t, "url")
+            raise another_source(before, known, self._url, self._root)
+        return matches
 
     def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
         """How sets that are left over are told by what they list; None where the address alone tells another source."""
@@ -315,7 +324,7 @@ class SetRegistry:
             self._keep_source(t, self._found)
         address = address_at(self._url, place_of(self._moving[0].offer) or self._url)
         if address is not None:
-            told = f"the source is at {address} by now: name it like that, the old address may cease to lead there"
+            told = f"the source has moved to {address}: use this address, the old one may stop redirecting"
             self._listener(Notice("DST-F10", told, self._url))
 
     def _rows(self, t: Transaction, known: list[SetRow], found: DiscoveredSets, matches: SetMatches) -> list[SetRow]:
@@ -343,7 +352,8 @@ class SetRegistry:
             known = sets(t)
             told = bool(fact(t, _GONE))
             rows = self._offered_before(t, known)
-        self._miss(known, rows, told=told)
+        if told:
+            self._tell_missing(known, rows)
         return rows
 
     def _offered_before(self, t: Transaction, known: list[SetRow]) -> list[SetRow]:
@@ -351,10 +361,10 @@ class SetRegistry:
         numbers = None if kept is None else set(msgspec.json.decode(kept, type=list[int]))
         return [row for row in known if numbers is None or row.id in numbers]
 
-    def _miss(self, known: list[SetRow], rows: list[SetRow], *, told: bool) -> None:
+    def _tell_missing(self, known: list[SetRow], rows: list[SetRow]) -> None:
         """Say which sets the Source Description lists no longer: they are kept, and no longer brought up to date."""
         offered = {row.id for row in rows}
-        for row in known if told else ():
+        for row in known:
             if row.id not in offered:
                 where = row.offer.capability_list or row.offer.identity
                 self._listener(

@@ -1,4 +1,4 @@
-"""The relocation of a set: what is held goes along when its source has moved; same path, same bytes (DST-F10).
+"""The relocation of a set: what is held goes along when its source has moved; same path, same octets (DST-F10).
 
 Everything is done over what was listed at the new place and before anything is planned. URIs are renamed in one
 transaction, together with the base of the names and where the documents are; no file is touched. How much has to agree:
@@ -55,6 +55,7 @@ _PAIRS = (
 )
 """One pass over what is held, in which the few that were listed are looked up."""
 
+_LISTED_COLUMNS = 5
 _COUNTERPARTS = """
 SELECT l.hash, l.length, l.lastmod, l.type, l.encoding, r.digest, r.size, r.lastmod, r.listed_hash, r.newer
 FROM resources r JOIN temp.there l ON l.uri = coalesce(
@@ -102,9 +103,9 @@ class ListAgreement(msgspec.Struct, frozen=True):
 
 def is_move(old: Offer, new: Offer) -> bool:
     """Whether an offer that stands for a known set has its lists elsewhere: then everything may be elsewhere."""
-    if old.resource_list is not None or new.resource_list is not None:
-        return _where(old.resource_list) != _where(new.resource_list)
-    return _where(old.change_list) != _where(new.change_list)
+    if old.baseline_document is not None or new.baseline_document is not None:
+        return _where(old.baseline_document) != _where(new.baseline_document)
+    return _where(old.changes_document) != _where(new.changes_document)
 
 
 def known_as(fresh: Offer, held: Offer, moved_to: str | None) -> Offer:
@@ -148,12 +149,10 @@ def agreement(t: Transaction, row: SetRow, offer: Offer, listed: str) -> ListAgr
 def _agreement(t: Transaction, row: SetRow, held: int, prefixes: UriPrefixes | None, step: int = 1) -> ListAgreement:
     counts: Counter[CopyState] = Counter()
     old, new = (prefixes.old, prefixes.new) if prefixes else ("\0", "\0")
-    for hash_, length, lastmod, type_, coding, digest, size, held_lastmod, listed_hash, newer in t.rows(
-        _COUNTERPARTS, {"step": step, "set": row.id, "old": old, "new": new, "size": len(old)}
-    ):
-        listed = ListedResource(hash_, length, lastmod, type_, coding)
-        same = CopyState.YES if hash_ and hash_ == listed_hash and not newer else None
-        counts[same or compare(listed, LocalCopy(digest, size, held_lastmod, listed_hash, bool(newer)))] += 1
+    for values in t.rows(_COUNTERPARTS, {"step": step, "set": row.id, "old": old, "new": new, "size": len(old)}):
+        listed, local = ListedResource(*values[:_LISTED_COLUMNS]), LocalCopy(*values[_LISTED_COLUMNS:])
+        same = CopyState.YES if listed.hash and listed.hash == local.listed_hash and not local.newer else None
+        counts[same or compare(listed, local)] += 1
     return ListAgreement(held, counts[CopyState.YES], counts[CopyState.ASK], prefixes)
 
 
@@ -180,8 +179,8 @@ def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
                 votes[found] += 1
     documents = (
         (row.offer.capability_list, offer.capability_list),
-        (row.offer.resource_list, offer.resource_list),
-        (row.offer.change_list, offer.change_list),
+        (row.offer.baseline_document, offer.baseline_document),
+        (row.offer.changes_document, offer.changes_document),
     )
     suggested = [prefixes_of(normalise(old), normalise(new)) for old, new in documents if old and new]
     likely = [prefixes for prefixes, _ in votes.most_common(_CANDIDATES)]
@@ -285,14 +284,14 @@ def displaced(t: Transaction, row: SetRow) -> bool:
 
 def moved_elsewhere(offer: Offer, found: ListAgreement, source: str, destination: str, *, said: bool) -> MovedElsewhere:
     """The error where what is listed at the new place is not what is held."""
-    what = f"{found.same + found.open:,} of the {found.held:,} files that are held are listed at {offer.identity}"
+    what = f"{found.same + found.open:,} of the {found.held:,} files of the copy are listed at {offer.identity}"
     if said:
         return MovedElsewhere(f"{what}: this is another source", where=offer.identity, rule="DST-F10")
     command = shlex.join(["headwater", "sync", offer.identity, destination, "--moved"])
     return MovedElsewhere(
-        f"{source} leads to {offer.identity} by now, where other content is: {what}",
+        f"{source} now leads to {offer.identity}, which has other content: {what}",
         where=offer.identity,
         rule="DST-F10",
-        advice="Nothing was changed. Ask the source's operator; if it is the same source with other content, say so:"
+        advice="Nothing was changed. Ask the source's operator; if it is the same source with other content, run:"
         f" {command}",
     )

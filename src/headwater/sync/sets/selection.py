@@ -21,7 +21,7 @@ from headwater.sync.state.set_rows import Offer, SetRow
 
 
 class SetSelection(msgspec.Struct, frozen=True):
-    """What the user has said, and the identity of each set that is remembered, by its name."""
+    """The `--set` options, and the identity of each remembered set by its name."""
 
     said: tuple[str, ...] = ()
     remembered: Mapping[str, str] = {}
@@ -66,7 +66,7 @@ class SelectedSets(msgspec.Struct, frozen=True):
 
 def select_sets(description: Probe, wanted: SetSelection, lists: CapabilityLists) -> SelectedSets | None:
     """Read the Capability Lists of the wanted sets, and no other; None where only reading all of them can tell."""
-    listed = _addresses(description, lists) if wanted.said else None
+    listed = _addresses(description, lists)
     names = choose_sets(list(listed), wanted) if listed else None
     if listed is None or names is None:
         return None
@@ -92,7 +92,7 @@ def _addresses(description: Probe, lists: CapabilityLists) -> dict[str, str] | N
     if description.document is not None and description.document.kind is Kind.SOURCE_DESCRIPTION_INDEX:
         pages = []
         for entry in description.entries:
-            pages.append(lists.one(entry.loc))
+            pages.append(lists.peek(entry.loc))
             if sum(len(page.entries) for page in pages if page is not None) > MOST_SETS:
                 return None
     found: dict[str, str] = {}

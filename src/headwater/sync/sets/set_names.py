@@ -16,7 +16,7 @@ _LONGEST_NAME = 200  # a set's folder has its name, of which file systems take 2
 
 
 class SetNames:
-    """The names that are taken, whatever their case."""
+    """The set names in use, compared without regard to case."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = {name.lower() for name in taken}
@@ -55,7 +55,7 @@ def names_of(identities: Sequence[str]) -> list[str]:
 
 
 class NameCandidates:
-    """Who among these addresses could come by a name, whichever of the others turn out to be sets."""
+    """Which of these addresses could get a name, whichever of the others turn out to be sets."""
 
     def __init__(self, identities: Sequence[str]) -> None:
         self.names = dict(zip(names_of(identities), identities, strict=True))

@@ -21,7 +21,7 @@ def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]],
 
 
 class FileIntent(msgspec.Struct, frozen=True):
-    """A note of a run that did not come to say what became of these files."""
+    """A note that is left of an interrupted run: the files it was about to place or remove."""
 
     number: int
     set_id: int
@@ -33,6 +33,6 @@ def intents(transaction: Transaction) -> list[FileIntent]:
     """The notes that are left."""
     rows = transaction.rows("SELECT id, set_id, rows, removal FROM intents ORDER BY id")
     return [
-        FileIntent(row[0], row[1], msgspec.msgpack.decode(row[2], type=list[tuple[str, bytes]]), bool(row[3]))
-        for row in rows
+        FileIntent(number, set_id, msgspec.msgpack.decode(files, type=list[tuple[str, bytes]]), bool(removal))
+        for number, set_id, files, removal in rows
     ]

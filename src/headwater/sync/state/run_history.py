@@ -30,7 +30,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs have made of one set: when last, when last without any fault, since when not, and the last report."""
+    """The history of one set: when it was last polled, when last without fault, since when not, and the last report."""
 
     checked_at: int
     sound_at: int | None
@@ -91,8 +91,9 @@ def set_history(t: Transaction, set_id: int) -> SetHistory | None:
     row = t.one(query, (set_id,))
     if row is None:
         return None
-    report = msgspec.json.decode(row[3], type=SetReport)
-    return SetHistory(checked_at=row[0], sound_at=row[1], unsound_since_at=row[2], report=report)
+    checked_at, sound_at, unsound_since_at, encoded = row
+    report = msgspec.json.decode(encoded, type=SetReport)
+    return SetHistory(checked_at=checked_at, sound_at=sound_at, unsound_since_at=unsound_since_at, report=report)
 
 
 def _keep_run(t: Transaction, run: LastRun) -> None:

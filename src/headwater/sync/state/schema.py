@@ -95,31 +95,42 @@ _REMOVALS = "ALTER TABLE intents ADD COLUMN removal INTEGER NOT NULL DEFAULT 0;"
 
 _UNCONFIRMED = "CREATE INDEX resources_newer ON resources(set_id) WHERE newer"
 
-SCHEMA = Schema(0x48577331, (_FIRST, _REFUSALS, _HISTORY, _PARTS, _REMOVALS, _UNCONFIRMED))
+_KEPT_LINKS = """
+ALTER TABLE failures RENAME COLUMN mirrors TO links;
+UPDATE failures SET links = (
+  SELECT json_group_array(json_object('rel', 'duplicate', 'href', m.value)) FROM json_each(failures.links) AS m
+) WHERE links IS NOT NULL;
+"""
+"""What were the URIs of mirrors are links by now, as those of any other relation may be."""
+
+SCHEMA = Schema(0x48577331, (_FIRST, _REFUSALS, _HISTORY, _PARTS, _REMOVALS, _UNCONFIRMED, _KEPT_LINKS))
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""
 
-TEMPORARY = """
+_LISTED = "uri TEXT, loc TEXT, lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, links TEXT"
+"""What a list says of a resource, in each of the tables below."""
+
+TEMPORARY = f"""
 CREATE TEMP TABLE IF NOT EXISTS listed(
-  n INTEGER PRIMARY KEY, uri TEXT, loc TEXT, lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT,
-  mirrors TEXT, refused INTEGER
+  n INTEGER PRIMARY KEY, {_LISTED}, refused INTEGER
 );
 CREATE TEMP TABLE IF NOT EXISTS changed(
-  n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, uri TEXT, loc TEXT, change TEXT, at INTEGER, latest INTEGER,
-  exact INTEGER, lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, mirrors TEXT, refused INTEGER,
-  pending INTEGER
+  n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, {_LISTED}, change TEXT, at INTEGER, latest INTEGER,
+  exact INTEGER, refused INTEGER, pending INTEGER
 );
 CREATE TEMP TABLE IF NOT EXISTS refused(n INTEGER PRIMARY KEY, uri TEXT, change TEXT, at INTEGER, refused INTEGER);
 CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);
 CREATE TEMP TABLE IF NOT EXISTS work(
-  n INTEGER PRIMARY KEY, uri TEXT UNIQUE, loc TEXT, path BLOB, held INTEGER, lastmod INTEGER, length INTEGER, hash TEXT,
-  type TEXT, encoding TEXT, mirrors TEXT, changed_at INTEGER, known_at INTEGER, etag TEXT, last_modified TEXT,
-  tries INTEGER, attempt_json TEXT, round INTEGER NOT NULL DEFAULT 0, reason TEXT
+  n INTEGER PRIMARY KEY, {_LISTED}, path BLOB, held INTEGER, changed_at INTEGER, known_at INTEGER, etag TEXT,
+  last_modified TEXT, tries INTEGER, attempt_json TEXT, round INTEGER NOT NULL DEFAULT 0, reason TEXT, UNIQUE(uri)
 );
 CREATE INDEX IF NOT EXISTS temp.work_path ON work(path);
 CREATE INDEX IF NOT EXISTS temp.work_round ON work(round) WHERE round > 0;
 CREATE TEMP TABLE IF NOT EXISTS aside(uri TEXT PRIMARY KEY, kept BLOB, work BLOB) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS tried(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS folders(path BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS doomed(id INTEGER PRIMARY KEY, at INTEGER);
+CREATE TEMP TABLE IF NOT EXISTS deletions(id INTEGER PRIMARY KEY, at INTEGER);
+CREATE TEMP TABLE IF NOT EXISTS packed(
+  place INTEGER PRIMARY KEY, name TEXT, uri TEXT, hash TEXT, length INTEGER, lastmod INTEGER, at INTEGER
+);
 CREATE TEMP TABLE IF NOT EXISTS parts(n INTEGER PRIMARY KEY, uri TEXT UNIQUE, at INTEGER, depth INTEGER);
 """

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
+from headwater.spec.extensions import DumpOffer
 from headwater.storage.database import Row, Transaction
 from headwater.sync.lists.position import Position
 
 RESOURCE_LIST, CHANGE_LIST = "resourcelist", "changelist"
+RESOURCE_DUMP, CHANGE_DUMP = "resourcedump", "changedump"
 """The capabilities that a copy is made from, as a Capability List names them."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the documents of one set are."""
+    """What a source offers of one set: the URI of the document of each capability."""
 
     identity: str
     """The Capability List's URI; where there is none, the URI of the list itself."""
@@ -24,6 +26,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """The URI of the document of each capability, by the capability as a Capability List names it."""
 
     is_sitemap: bool = False
+    on_demand: DumpOffer | None = None
+    """Where packages are made on demand, and within which limits."""
 
     @property
     def resource_list(self) -> str | None:
@@ -35,6 +39,16 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         """Its Change List, or the index of one."""
         return self.documents.get(CHANGE_LIST)
 
+    @property
+    def baseline_document(self) -> str | None:
+        """What a baseline goes by: the Resource List, else the Resource Dump, whose manifests list the same."""
+        return self.documents.get(RESOURCE_LIST) or self.documents.get(RESOURCE_DUMP)
+
+    @property
+    def changes_document(self) -> str | None:
+        """What is followed: the Change List, else the Change Dump, whose manifests list the same (DST-D)."""
+        return self.documents.get(CHANGE_LIST) or self.documents.get(CHANGE_DUMP)
+
     def with_document(self, capability: str, uri: str | None) -> Offer:
         """The same with another document of this capability, or with none."""
         documents = {name: where for name, where in self.documents.items() if name != capability}
@@ -44,7 +58,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _EarlierOffer(msgspec.Struct):
-    """What an offer was written down as before there were capabilities other than two."""
+    """An offer as earlier versions have stored it."""
 
     resource_list: str | None = None
     change_list: str | None = None
@@ -89,24 +103,17 @@ class SetRow(msgspec.Struct, frozen=True, kw_only=True):
     move: Move | None = None
 
 
-_SET_COLUMNS = "id, name, folder, offer, base, scope, baseline_at, baseline_uri, baseline_done, hole_until, position"
+_SET_COLUMNS = ", ".join(name for name in SetRow.__struct_fields__ if name != "move")
 
 
 def set_of(row: Row) -> SetRow:
     """One row of `sets` as a value."""
-    return SetRow(
-        id=row[0],
-        name=row[1],
-        folder=row[2],
-        offer=decode_offer(row[3]),
-        base=row[4],
-        scope=row[5],
-        baseline_at=row[6],
-        baseline_uri=row[7],
-        baseline_done=bool(row[8]),
-        hole_until=row[9],
-        position=msgspec.json.decode(row[10], type=Position) if row[10] else None,
-    )
+    values = dict(zip(SetRow.__struct_fields__, row, strict=False))
+    position = values["position"]
+    values["offer"] = decode_offer(values["offer"])
+    values["baseline_done"] = bool(values["baseline_done"])
+    values["position"] = msgspec.json.decode(position, type=Position) if position else None
+    return SetRow(**values)
 
 
 def sets(transaction: Transaction) -> list[SetRow]:

@@ -11,7 +11,7 @@ SOURCE = 0
 
 
 class Validators(msgspec.Struct, frozen=True):
-    """What a conditional request for a document says (DST-C1)."""
+    """The validators of a document (`ETag`, `Last-Modified`) for a conditional request (DST-C1)."""
 
     etag: str | None = None
     last_modified: str | None = None
@@ -28,13 +28,13 @@ class Validators(msgspec.Struct, frozen=True):
 def validators(transaction: Transaction, set_id: int, uri: str) -> Validators | None:
     """The validators of a document whose content has been dealt with entirely; None when there are none."""
     row = transaction.one("SELECT etag, last_modified FROM documents WHERE set_id = ? AND uri = ?", (set_id, uri))
-    return Validators(row[0], row[1]) if row and (row[0] or row[1]) else None
+    return Validators(*row) if row and any(row) else None
 
 
 def all_validators(transaction: Transaction, set_id: int) -> dict[str, Validators]:
     """The validators of all documents that have been dealt with, by URI."""
     rows = transaction.rows("SELECT uri, etag, last_modified FROM documents WHERE set_id = ?", (set_id,))
-    return {row[0]: Validators(row[1], row[2]) for row in rows if row[1] or row[2]}
+    return {uri: Validators(etag, modified) for uri, etag, modified in rows if etag or modified}
 
 
 def keep_validators(
@@ -67,7 +67,7 @@ def keep_moved(transaction: Transaction, set_id: int, uri: str, moved_to: str | 
 def moved_documents(transaction: Transaction) -> dict[str, str]:
     """Where documents of the source as a whole are permanently redirected to (DST-F10)."""
     query = "SELECT uri, moved_to FROM documents WHERE set_id = ? AND moved_to IS NOT NULL"
-    return {row[0]: row[1] for row in transaction.rows(query, (SOURCE,))}
+    return dict(transaction.rows(query, (SOURCE,)))
 
 
 def forget_documents(transaction: Transaction, set_id: int) -> None:

@@ -7,13 +7,13 @@ import os
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import digest_of_path
 from headwater.sync.source_times import SECOND
-from headwater.sync.transfer.attempts import mtime_ns
+from headwater.sync.transfer.result_log import PlacedFile
 from headwater.sync.transfer.verification import digests_of
-from headwater.sync.transfer.work_queue import Work
+from headwater.sync.transfer.work_queue import Work, mtime_ns
 
 
-def adopt_existing(tree: FileTree, work: Work) -> tuple[tuple[int, int], str] | None:
-    """Size, modification time (ns) and digest of the file at the resource's place; None: it has to be fetched."""
+def adopt_existing(tree: FileTree, work: Work) -> PlacedFile | None:
+    """The file at the resource's place, if it is what is listed; None: it has to be fetched."""
     found = _right(tree, work.path, work.hash, work.length, work.lastmod)
     if found is None:
         return None
@@ -23,7 +23,7 @@ def adopt_existing(tree: FileTree, work: Work) -> tuple[tuple[int, int], str] | 
         tree.touch(work.path, kept)
         again = tree.stat(work.path)
         kept = again.st_mtime_ns if again else kept
-    return (there.st_size, kept or there.st_mtime_ns), digest
+    return PlacedFile(work.path, there.st_size, kept or there.st_mtime_ns, digest)
 
 
 def is_listed(tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None) -> bool:

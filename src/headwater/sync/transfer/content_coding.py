@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-from headwater.sync.copy.local_files import HASHERS
+from headwater.files.hashing import HASHERS
 
 _CHUNK = 1 << 17
 _RATIO = 250
@@ -13,14 +13,14 @@ _RATIO_OCTETS = 64 << 20
 
 
 class CannotDecode(Exception):
-    """The coding is unknown, damaged, or grows beyond all measure."""
+    """A body cannot be decoded: its content coding is unknown or damaged, or it grows beyond the bounds."""
 
 
 def decode_file(source: str, target: str, coding: str, algorithm: str, most: int) -> tuple[int, str]:
     """Decode `source` into the new file `target`; returns its octets and hex digest. Raises CannotDecode."""
     if coding not in ("gzip", "x-gzip", "deflate"):
         raise CannotDecode("unknown")
-    hasher = HASHERS[algorithm]()
+    hasher = HASHERS[algorithm](usedforsecurity=False)
     octets = 0
     with open(source, "rb") as coded, open(target, "xb") as decoded:
         for piece in _decoded(iter(lambda: coded.read(_CHUNK), b""), coding):

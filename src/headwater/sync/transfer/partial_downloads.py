@@ -1,8 +1,8 @@
 """Partial downloads kept over runs: `tmp/part-…`, listed in the state, bounded in number, size and age.
 
-What is kept is trusted for nothing: the whole is hashed when the rest has come (`network/partial`). It is used only
-where the list still says what it said when the body began; where it gives no hash, only by a strong entity tag, and
-only as long as the machine has not gone down since, because these files are not flushed to disk.
+They are not trusted: the whole is hashed when the rest has come (`network/range_requests`). One is used only where the
+list still says what it said when the body began; where it gives no hash, only by a strong entity tag, and only as long
+as the machine has not gone down since, because these files are not flushed to disk.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ LONGEST_SECONDS = 14 * 86_400
 """So many are kept, of so many octets together, and for so long after they last grew."""
 
 _MAY_COME_LATER = RETRIED_STATUSES | {401, 403}  # a token may have run out
-_COLUMNS = "name, set_id, uri, href, hash, validator, total, began_at, boot"
 
 
 class _Row(msgspec.Struct, frozen=True):
+    """A row of `partials`; the fields are its columns."""
+
     name: str
     set_id: int
     uri: str
@@ -46,8 +47,12 @@ class _Row(msgspec.Struct, frozen=True):
     boot: str
 
 
+_COLUMNS = ", ".join(_Row.__struct_fields__)
+_KEEP = f"INSERT OR REPLACE INTO partials({_COLUMNS}) VALUES ({', '.join('?' * len(_Row.__struct_fields__))})"  # noqa: S608
+
+
 class PartialDownloads:
-    """The parts of one set: the transport asks it what there is, and tells it what begins (a `Keeper`)."""
+    """The partial downloads of one set, for the transport, which reads and adds to them (a `PartStore`)."""
 
     def __init__(self, database: Database, temp: str, set_id: int, now: Callable[[], int]) -> None:
         self._database = database
@@ -103,10 +108,7 @@ class PartialDownloads:
         path = f"{self._temp}/{name}"
         _remove(path)
         with self._database.write() as t:
-            t.run(
-                f"INSERT OR REPLACE INTO partials({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-                msgspec.structs.astuple(row),
-            )
+            t.run(_KEEP, msgspec.structs.astuple(row))
         self._rows[fetch.uri] = row
         self._taken[name] = work.n
         self._earlier.discard(name)
@@ -164,9 +166,13 @@ class PartialDownloads:
 
 def sweep(database: Database, temp: str, now: int) -> None:
     """At the beginning of a run: forget parts that are gone, too old or of no set, and remove what is not listed."""
+    names = [name for name in os.listdir(temp) if name.startswith(PARTIAL_PREFIX)]
+    with database.read() as t:
+        if not names and t.one("SELECT 1 FROM partials LIMIT 1") is None:
+            return
     with database.write() as t:
         listed = {row[0] for row in t.rows("SELECT name FROM partials WHERE set_id IN (SELECT id FROM sets)")}
-        for name in [name for name in os.listdir(temp) if name.startswith(PARTIAL_PREFIX)]:
+        for name in names:
             if name not in listed or now // SECOND - _grown_at(f"{temp}/{name}") > LONGEST_SECONDS:
                 _remove(f"{temp}/{name}")
         lost = [(name,) for name in listed if not _size(f"{temp}/{name}")]

@@ -1,14 +1,14 @@
 """The transfer of resources: fetch, verify, place, record; every failure is remembered and stops nothing else.
 
 Rounds. The first asks every `loc`; what came differently is asked again past all caches, then at the mirrors by their
-`pri` (5.3, DST-S2).
+`pri` (DST-5.3, DST-S2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import cast
+from typing import NamedTuple, cast
 
 from headwater.progress import Done, Progress
 from headwater.spec.hashes import Digest
@@ -22,10 +22,9 @@ from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import SECOND, http_date_micros, strong_last_modified
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.adopt_existing import adopt_existing
-from headwater.sync.transfer.attempts import mirror_base, mtime_ns, next_attempt, octet_limit
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file
 from headwater.sync.transfer.partial_downloads import PartialDownloads
-from headwater.sync.transfer.result_log import ResultLog
+from headwater.sync.transfer.result_log import PlacedFile, ResultLog
 from headwater.sync.transfer.unconfirmed_content import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile
 from headwater.sync.transfer.verification import (
     GOOD,
@@ -37,14 +36,23 @@ from headwater.sync.transfer.verification import (
     judge,
     strongest_of,
 )
-from headwater.sync.transfer.work_queue import PlanCounts, Work
+from headwater.sync.transfer.work_queue import PlanCounts, Work, mirror_base, mtime_ns, next_attempt, octet_limit
 
 _GOOD = (200, 203)
 _PAST_CACHES = (("Cache-Control", "no-cache"), ("Pragma", "no-cache"))
 
 
+class _Content(NamedTuple):
+    """The received content of a resource: `body`, or the temporary file `name` when that is None."""
+
+    name: str
+    octets: int
+    digest: str
+    body: bytes | None = None
+
+
 class ResourceTransfer:
-    """Works `temp.work` off for one set. Raises StoreFault when the copy itself cannot be written."""
+    """Fetches everything in `temp.work` for one set. Raises StoreFault when the copy itself cannot be written."""
 
     def __init__(
         self,
@@ -83,7 +91,7 @@ class ResourceTransfer:
         """Fetch everything that is planned; returns when each row is placed or remembered as failed."""
         results = self._results
         try:
-            while results.total and results.has_round(self._round):
+            while results.has_round(self._round):
                 for fetched in self._transport.many(self._fetches()):
                     self._settle(fetched)
                 results.flush()
@@ -102,7 +110,7 @@ class ResourceTransfer:
             for work in chunk:
                 if self._adopt and work.is_first and work.held is None and self._adopted(work):
                     continue
-                if work.is_first and self._from_aside(work):
+                if self._unconfirmed.count and work.is_first and self._from_aside(work):
                     continue
                 fetch = self._fetch(work)
                 if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
@@ -115,12 +123,12 @@ class ResourceTransfer:
         if found is None:
             return False
         self._counts.adopted += 1
-        self._results.placed(work, work.path, *found)
+        self._results.placed(work, found)
         self._each(Done("adopted", work.uri, printable_path(work.path)))
         return True
 
     def _from_aside(self, work: Work) -> bool:
-        """Place what came before it was listed, where it is what is listed by now (5.3)."""
+        """Place what came before it was listed, where it is what is listed by now (DST-5.3)."""
         kept = self._unconfirmed.take(work.uri)
         if kept is None:
             return False
@@ -129,7 +137,7 @@ class ResourceTransfer:
             self._tree.discard(kept.name)
             return False
         came = Fetched(self._fetch(work), status=200, headers=kept.headers)
-        self._place(work, came, kept.name, None, f"{wanted.algorithm}:{wanted.hex}", kept.octets, GOOD)
+        self._place(work, came, _Content(kept.name, kept.octets, f"{wanted.algorithm}:{wanted.hex}"))
         return True
 
     def _fetch(self, work: Work) -> Fetch:
@@ -168,7 +176,7 @@ class ResourceTransfer:
                 self._tree.discard(work.name)
             reason = failure.text if failure is not None else f"HTTP status {fetched.status}"
             if fetched.status in REFUSED and fetched.presented is Presented.WITHHELD:
-                reason += "; what was given to sign in is sent to the origin of the source's address only"
+                reason += "; credentials are sent to the origin of the source's address only"
             self._next(work, reason, fetched, mismatch=False)
 
     def _touched(self, work: Work) -> int | None:
@@ -206,7 +214,8 @@ class ResourceTransfer:
         self._advise(work, fetched.headers.get("content-type", ""), modified)
         digest = f"{algorithm}:{found}"
         if verdict.judgement is Judgement.GOOD or self._may_stand(work, before, digest, modified):
-            self._place(work, fetched, name, body, digest, octets, verdict)
+            newer = verdict.judgement is Judgement.NEWER
+            self._place(work, fetched, _Content(name, octets, digest, body), newer=newer)
             return
         if before is None:
             if body is not None:
@@ -288,13 +297,10 @@ class ResourceTransfer:
             self._warn(rule, message if count == 1 else f"{message}, of {count:,} resources", first)
         self._noted.clear()
 
-    def _place(
-        self, work: Work, fetched: Fetched, name: str, body: bytes | None, digest: str, octets: int, verdict: Verdict
-    ) -> None:
-        """Give the octets their place: `body`, or the temporary file `name` when that is None."""
-        headers, tree, path = fetched.headers, self._tree, work.path
+    def _place(self, work: Work, fetched: Fetched, content: _Content, *, newer: bool = False) -> None:
+        """Give content its place; `newer`: it is newer than what is listed."""
+        headers, tree, path, name, body = fetched.headers, self._tree, work.path, content.name, content.body
         modified = headers.get("last-modified")
-        newer = verdict.judgement is Judgement.NEWER
         mtime = mtime_ns(None if newer else work.lastmod, modified)
         found = tree.stamp(name, mtime) if body is None else tree.write(name, body, mtime)
         try:
@@ -310,10 +316,10 @@ class ResourceTransfer:
             tree.discard(name)
             self._fail(work, str(cause), fetched)
             return
-        self._counts.octets += octets - (self._parts.brought_along(work) if fetched.resumed_at else 0)
+        self._counts.octets += content.octets - (self._parts.brought_along(work) if fetched.resumed_at else 0)
         told = strong_last_modified(headers)
-        self._results.placed(work, path, found, digest, etag=headers.get("etag"), modified=told, newer=newer)
-        self._each(Done("created" if work.held is None else "updated", work.uri, printable_path(path), octets))
+        self._results.placed(work, PlacedFile(path, *found, content.digest, headers.get("etag"), told, newer))
+        self._each(Done("created" if work.held is None else "updated", work.uri, printable_path(path), content.octets))
 
     # what did not come
 
@@ -346,7 +352,7 @@ def _headers(work: Work) -> tuple[tuple[str, str], ...]:
 
 
 def _own_time(work: Work, fetched: Fetched) -> str | None:
-    """The `Last-Modified` that says when the resource changed: that of its own origin, and no mirror's (5.3)."""
+    """The `Last-Modified` that says when the resource changed: that of its own origin, and no mirror's (DST-5.3)."""
     if not work.attempt.of_source or origin_of(fetched.uri) != origin_of(work.loc):
         return None
     return fetched.headers.get("last-modified")

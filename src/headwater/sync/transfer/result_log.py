@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.source_times import SECOND
@@ -19,23 +20,82 @@ _LONGEST_BACKOFF_SECONDS = 86_400
 
 _N, _URI, _PATH = (COLUMNS.index(name) for name in ("n", "uri", "path"))
 _NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
-_PLACED = """
-INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, listed_hash, listed_length, lastmod, etag,
-  last_modified, changed_at, newer, run)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT(set_id, uri) DO UPDATE SET path = excluded.path, size = excluded.size, mtime_ns = excluded.mtime_ns,
-  digest = excluded.digest, listed_hash = excluded.listed_hash, listed_length = excluded.listed_length,
-  lastmod = excluded.lastmod, etag = excluded.etag, last_modified = excluded.last_modified,
-  changed_at = coalesce(excluded.changed_at, changed_at), newer = excluded.newer, doomed_at = NULL,
-  run = excluded.run"""
-_FAILED = """
-INSERT INTO failures(set_id, uri, loc, reason, status, tries, first_at, last_at, next_at, wait_until, lastmod, length,
-  hash, type, encoding, mirrors, changed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT(set_id, uri) DO UPDATE SET loc = excluded.loc, reason = excluded.reason, status = excluded.status,
-  tries = excluded.tries, last_at = excluded.last_at, next_at = excluded.next_at, wait_until = excluded.wait_until,
-  lastmod = excluded.lastmod, length = excluded.length, hash = excluded.hash, type = excluded.type,
-  encoding = excluded.encoding, mirrors = excluded.mirrors, changed_at = excluded.changed_at"""
+
+
+class PlacedFile(NamedTuple):
+    """A file in its place: size and modification time there, its digest, and the validators it came with."""
+
+    path: bytes
+    size: int
+    mtime_ns: int
+    digest: str
+    etag: str | None = None
+    last_modified: str | None = None
+    newer: bool = False
+    """Whether it is newer than what is listed."""
+
+
+class _ResourceRow(NamedTuple):
+    """A row for `resources`; the fields are its columns."""
+
+    set_id: int
+    uri: str
+    path: bytes
+    size: int
+    mtime_ns: int
+    digest: str
+    listed_hash: str | None
+    listed_length: int | None
+    lastmod: int | None
+    etag: str | None
+    last_modified: str | None
+    changed_at: int | None
+    newer: int
+    run: int
+
+
+class _FailureRow(NamedTuple):
+    """A row for `failures`; the fields are its columns."""
+
+    set_id: int
+    uri: str
+    loc: str
+    reason: str
+    status: int
+    tries: int
+    first_at: int
+    last_at: int
+    next_at: int
+    wait_until: int | None
+    lastmod: int | None
+    length: int | None
+    hash: str | None
+    type: str | None
+    encoding: str | None
+    links: str | None
+    changed_at: int | None
+
+
+def _upsert(table: str, columns: tuple[str, ...], kept: str, also: str = "") -> str:
+    """Insert a row, or replace all of it but `kept` where there is one of this resource; `also`: further columns."""
+    new = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in ("set_id", "uri", kept))
+    return (
+        f"INSERT INTO {table}({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
+        f" ON CONFLICT(set_id, uri) DO UPDATE SET {new}{also}"
+    )
+
+
+_PLACED = _upsert(
+    "resources",
+    _ResourceRow._fields,
+    kept="changed_at",
+    also=", changed_at = coalesce(excluded.changed_at, changed_at), doomed_at = NULL",
+)
+_FAILED = _upsert("failures", _FailureRow._fields, kept="first_at")
+_SETTLED_ROUND = -1
+_SETTLE = f"UPDATE temp.work SET round = {_SETTLED_ROUND} WHERE n = ?"  # noqa: S608
+"""What a way other than requests has settled is in no round any more."""
+
 _CONFIRMED = (
     "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
     " changed_at = coalesce(?, changed_at), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?"
@@ -43,63 +103,99 @@ _CONFIRMED = (
 
 
 class ResultLog:
-    """The work of one set, taken in order, and what came of it. `told` hears after each batch how much is done."""
+    """The work of one set, taken in order, and what came of it. `told` hears after each batch how much is done.
+
+    Work is taken in rounds of requests (`next_chunk`), or as a way beside them selects it (`take`). What such a way has
+    placed (`placed`) is in no round; what it leaves (`left`) is in the same one as before.
+    """
 
     def __init__(self, database: Database, row: SetRow, run: int, told: Callable[[int], None]) -> None:
         self._database = database
         self._set = row.id
         self._run = run
         self._told = told
-        self._placed: list[Row] = []
-        self._failed: list[Row] = []
+        self._placed: list[_ResourceRow] = []
+        self._failed: list[_FailureRow] = []
         self._confirmed: list[Row] = []
         self._again: list[Row] = []
         self._cleared: list[Row] = []
+        self._settled: list[Row] = []
         self._open: dict[int, int] = {}
-        self._done = 0
         self._waiting = 0
         self._flushed_at = time.monotonic()
-        self._last_n = 0
+        self._last_n, self._at_end = 0, False
         with database.write() as t:
             self.total = int(t.value("SELECT count(*) FROM temp.work"))
+            self._done = int(t.value(f"SELECT count(*) FROM temp.work WHERE round = {_SETTLED_ROUND}"))  # noqa: S608
+            self._last_round = 0 if self.total > self._done else -1
             self._any_failures = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set,)) is not None
 
     def has_round(self, number: int) -> bool:
         """Whether there is anything to be done in this round; it begins at its first row."""
-        self._last_n = 0
-        with self._database.write() as t:
-            return t.one("SELECT 1 FROM temp.work WHERE round = ? LIMIT 1", (number,)) is not None
+        self._last_n, self._at_end = 0, False
+        return number <= self._last_round
 
     def next_chunk(self, number: int) -> list[Work]:
         """The next rows of the round, noted as about to be placed; empty at its end."""
+        if self._at_end:
+            return []
         with self._database.write(durable=True) as t:
             rows = list(t.rows(_NEXT, (self._last_n, number)))
             if not rows:
                 return []
             intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows])
         self._open[intent] = len(rows)
-        self._last_n = rows[-1][_N]
+        self._last_n, self._at_end = rows[-1][_N], len(rows) < _CHUNK
         return [Work(*(*row, intent)) for row in rows]
 
-    def placed(
-        self,
-        work: Work,
-        path: bytes,
-        found: tuple[int, int],
-        digest: str,
-        *,
-        etag: str | None = None,
-        modified: str | None = None,
-        newer: bool = False,
-    ) -> None:
-        """A file has its place; `found`: its size and modification time (ns) there."""
+    def take(self, select: Callable[[Transaction], list[Row]]) -> list[Work]:
+        """Rows of the work that `select` finds by `COLUMNS`, noted as about to be placed, for a way beside requests.
+
+        What has happened since the last time is recorded with it. Of each one either `placed` or `left` is told.
+        """
+        with self._database.write(durable=True) as t:
+            self._write(t)
+            rows = select(t)
+            intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows]) if rows else 0
+        self._written()
+        if rows:
+            self._open[intent] = len(rows)
+        return [Work(*(*row, intent)) for row in rows]
+
+    def left(self, work: Work) -> None:
+        """Nothing has come of what was taken: it waits for requests."""
+        self._open[work.intent] -= 1
+        self._waiting += 1
+
+    def placed(self, work: Work, file: PlacedFile, *, settled: bool = False) -> None:
+        """A file has its place. `settled`: no round is to meet it again, and it is recorded when more is taken."""
         self._placed.append(
-            (self._set, work.uri, path, *found, digest, work.hash, work.length, work.lastmod, etag, modified,
-             work.changed_at, int(newer), self._run)
-        )  # fmt: skip
+            _ResourceRow(
+                set_id=self._set,
+                uri=work.uri,
+                path=file.path,
+                size=file.size,
+                mtime_ns=file.mtime_ns,
+                digest=file.digest,
+                listed_hash=work.hash,
+                listed_length=work.length,
+                lastmod=work.lastmod,
+                etag=file.etag,
+                last_modified=file.last_modified,
+                changed_at=work.changed_at,
+                newer=int(file.newer),
+                run=self._run,
+            )
+        )
         if self._any_failures:  # also of a resource that was planned for another reason than its failure
             self._cleared.append((self._set, work.uri))
-        self._count(work)
+        if settled:
+            self._settled.append((work.n,))
+            self._open[work.intent] -= 1
+            self._done += 1
+            self._waiting += 1
+        else:
+            self._count(work)
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
@@ -109,6 +205,7 @@ class ResultLog:
 
     def again(self, work: Work, attempt: Attempt, number: int, reason: str) -> None:
         """Another attempt is to be made, in round `number`."""
+        self._last_round = number
         self._again.append((encode_attempt(attempt), number, reason, work.n))
         self._count(work, done=0)
 
@@ -118,9 +215,26 @@ class ResultLog:
         next_at = now + backoff_seconds(tries) * SECOND
         wait_until = None if wait_seconds is None else now + int(wait_seconds * SECOND)
         self._failed.append(
-            (self._set, work.uri, work.loc, reason[:500], status, tries, now, now, next_at, wait_until, work.lastmod,
-             work.length, work.hash, work.type, work.encoding, work.mirrors, work.changed_at)
-        )  # fmt: skip
+            _FailureRow(
+                set_id=self._set,
+                uri=work.uri,
+                loc=work.loc,
+                reason=reason[:500],
+                status=status,
+                tries=tries,
+                first_at=now,
+                last_at=now,
+                next_at=next_at,
+                wait_until=wait_until,
+                lastmod=work.lastmod,
+                length=work.length,
+                hash=work.hash,
+                type=work.type,
+                encoding=work.encoding,
+                links=work.links,
+                changed_at=work.changed_at,
+            )
+        )
         self._count(work)
 
     def _count(self, work: Work, done: int = 1) -> None:
@@ -136,9 +250,12 @@ class ResultLog:
         if self._waiting:
             with self._database.write() as t:
                 self._write(t)
-            for rows in (self._placed, self._failed, self._confirmed, self._again, self._cleared):
-                rows.clear()
-            self._waiting = 0
+        self._written()
+
+    def _written(self) -> None:
+        for rows in (self._placed, self._failed, self._confirmed, self._again, self._cleared, self._settled):
+            rows.clear()
+        self._waiting = 0
         self._told(self._done)
 
     def _write(self, t: Transaction) -> None:
@@ -150,6 +267,7 @@ class ResultLog:
         t.many("DELETE FROM intents WHERE id = ?", over)
         for (intent,) in over:
             del self._open[intent]
+        t.many(_SETTLE, self._settled)
         t.many("UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?", self._again)
 
 

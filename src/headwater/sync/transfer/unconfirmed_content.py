@@ -1,4 +1,4 @@
-"""Unconfirmed content: bytes newer than listed, kept until a list of the same run confirms them (5.3).
+"""Unconfirmed content: octets newer than listed, kept until a list of the same run confirms them (DST-5.3).
 
 Nobody can tell from one answer whether a resource has changed since it was listed or its octets are wrong. So they get
 no place among the copies yet: a later entry whose hash fits places them without another transfer, and what no entry
@@ -33,15 +33,13 @@ class UnconfirmedFile(msgspec.Struct, frozen=True):
 
 
 class UnconfirmedContent:
-    """What is kept aside of one set, in the folder of temporary files; `count` says how much."""
+    """The unconfirmed files of one set, kept among the temporary files; `count` is how many."""
 
     def __init__(self, database: Database, tree: FileTree | None) -> None:
         self._database = database
         self._tree = tree
         self._made = 0
         self.count = 0
-        with database.write() as t:
-            t.run("DELETE FROM temp.aside")
 
     def put(self, work: Work, name: str, octets: int, digest: str, headers: Mapping[str, str]) -> None:
         """Keep a finished temporary file."""

@@ -1,4 +1,4 @@
-"""Verification: whether the bytes received are what the source lists, by hash, length and time (DST-V, 5.3, AMB-16).
+"""Verification: whether the octets received are as listed, by hash, length and time (DST-V, DST-5.3, AMB-16).
 
 Pure rules over values; nothing is read here. A check is never silently weakened: the strongest digest that was listed
 and can be computed decides; only where none was listed do length and time stand in.
@@ -6,7 +6,6 @@ and can be computed decides; only where none was listed do length and time stand
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import Enum
 
@@ -66,16 +65,8 @@ def digests_of(text: str | None) -> tuple[Digest, ...]:
     return tuple(sorted((d for d in found if d.algorithm in STRONGEST), key=lambda d: STRONGEST.index(d.algorithm)))
 
 
-_USUAL = re.compile(r"(?:md5:[0-9a-f]{32} )?sha-256:([0-9a-f]{64})\Z")
-
-
 def strongest_of(text: str | None) -> Digest | None:
-    """The strongest digest of a `hash` attribute that can be computed; quick for the usual text."""
-    if text is None:
-        return None
-    usual = _USUAL.match(text)
-    if usual is not None:
-        return Digest("sha-256", usual[1])
+    """The strongest digest of a `hash` attribute that can be computed."""
     return next(iter(digests_of(text)), None)
 
 
@@ -114,7 +105,7 @@ def _objection(listed: ListedResource, digest: Digest | None, octets: int, found
 
 
 def is_newer(listed: ListedResource, last_modified: str | None) -> bool:
-    """Whether the answer's `Last-Modified` says that the resource changed after the list spoke of it (5.3)."""
+    """Whether the answer's `Last-Modified` says that the resource changed after the list spoke of it (DST-5.3)."""
     modified = http_date_micros(last_modified)
     moments = [m for m in (listed.known_at, listed.lastmod) if m is not None]
     if modified is None or not moments:
@@ -123,7 +114,7 @@ def is_newer(listed: ListedResource, last_modified: str | None) -> bool:
 
 
 class CopyState(Enum):
-    """Whether a held copy is what a list describes (4.3)."""
+    """Whether a held copy is what a list describes (DST-4.3)."""
 
     YES = "yes"
     NO = "no"

@@ -1,4 +1,4 @@
-"""The work queue of one set (`temp.work`): resources that are to be fetched, each with the attempt that is next.
+"""The work queue of one set (`temp.work`): resources that are to be fetched, and which attempt comes next for each.
 
 Whoever plans adds a `PlannedFetch`; who fetches takes a `Work`. Both have the columns of a listed resource in common
 (`ListedColumns`), in the same order as every query that reads them.
@@ -12,7 +12,12 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from headwater.storage.database import Transaction
+from headwater.sync.lists.entries import links_of
+from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.state.validators import Validators
+from headwater.sync.transfer.verification import digests_of
+
+_ROOM_FOR_GROWTH = 64 << 20
 
 
 class LocAttempt(msgspec.Struct, frozen=True, tag="loc"):
@@ -32,7 +37,7 @@ class LocAttempt(msgspec.Struct, frozen=True, tag="loc"):
 
 
 class LocPastCachesAttempt(msgspec.Struct, frozen=True, tag="loc past caches"):
-    """Asks `loc` past all caches: what came before was not what is listed (5.3)."""
+    """Asks `loc` past all caches: what came before was not what is listed (DST-5.3)."""
 
     of_source: ClassVar[bool] = True
     keeps_parts: ClassVar[bool] = False
@@ -93,7 +98,7 @@ class PlannedFetch(NamedTuple):
     hash: str | None = None
     type: str | None = None
     encoding: str | None = None
-    mirrors: str | None = None
+    links: str | None = None
     changed_at: int | None = None
     known_at: int | None = None
     """The moment that the list or the change speaks of."""
@@ -120,7 +125,8 @@ class ListedColumns(msgspec.Struct, frozen=True, gc=False):
     hash: str | None
     type: str | None
     encoding: str | None
-    mirrors: str | None
+    links: str | None
+    """Those that are kept (`kept_links`)."""
 
     def planned(
         self,
@@ -135,7 +141,7 @@ class ListedColumns(msgspec.Struct, frozen=True, gc=False):
         """The row of `temp.work` for this resource."""
         return PlannedFetch(
             self.uri, self.loc, path, held, self.lastmod, self.length, self.hash, self.type, self.encoding,
-            self.mirrors, changed_at, known_at, validators.etag, validators.last_modified, tries,
+            self.links, changed_at, known_at, validators.etag, validators.last_modified, tries,
         )  # fmt: skip
 
 
@@ -186,12 +192,52 @@ def listed_columns(alias: str) -> str:
 
 
 def mirrors_of(work: Work) -> list[str]:
-    """The mirrors of a resource, best first."""
-    return msgspec.json.decode(work.mirrors, type=list[str]) if work.mirrors else []
+    """The URIs of the mirrors of a resource, best first (DST-S2)."""
+    return [link.href for link in links_of(work.links, "duplicate")]
+
+
+def next_attempt(work: Work, distrusted: set[str], *, mismatch: bool) -> Attempt | None:
+    """The attempt after `work.attempt`: `loc`, `loc` past all caches, then the mirrors; None when there is none left.
+
+    A mirror is trusted only where the entry has a hash or a length to check it by (DST-S2), and no longer in this run
+    once it has sent something else (DST-F11).
+    """
+    if work.is_first and mismatch:
+        return PAST_CACHES
+    if not digests_of(work.hash) and work.length is None:
+        return None
+    mirrors, tried = mirrors_of(work), work.attempt
+    for number in range(tried.number + 1 if isinstance(tried, MirrorAttempt) else 0, len(mirrors)):
+        if mirror_base(work.loc, mirrors[number]) not in distrusted:
+            return MirrorAttempt(number)
+    return None
+
+
+def mirror_base(loc: str, href: str) -> str:
+    """Which mirror a link leads to: its URI without the names at the end that it has in common with `loc`.
+
+    One host may hold several mirrors, and only the one that sent something else is distrusted (DST-F11).
+    """
+    own, theirs = loc.split("/"), href.split("/")
+    while len(theirs) > 3 and own and theirs[-1] == own[-1]:
+        own.pop()
+        theirs.pop()
+    return "/".join(theirs)
+
+
+def octet_limit(length: int | None, largest: int) -> int:
+    """How many octets of a resource are taken: a listed length leaves room for growth, not for an endless answer."""
+    return largest if length is None else min(largest, max(_ROOM_FOR_GROWTH, 4 * length))
+
+
+def mtime_ns(lastmod: int | None, last_modified: str | None) -> int | None:
+    """The file's modification time: as listed, else as sent, else none."""
+    at = lastmod if lastmod is not None else http_date_micros(last_modified)
+    return at * 1000 if at is not None and 0 <= at < 8_000_000_000 * SECOND else None
 
 
 class PlanCounts(msgspec.Struct):
-    """What a plan, and then a run, amounts to for one set."""
+    """The counts of one set's plan, and then of its run."""
 
     created: int = 0
     updated: int = 0
@@ -208,5 +254,5 @@ class PlanCounts(msgspec.Struct):
 
 def clear_plan(t: Transaction) -> None:
     """Empty what an earlier plan of this run has left."""
-    for table in ("work", "doomed", "folders"):
+    for table in ("work", "deletions", "folders"):
         t.run(f"DELETE FROM temp.{table}")  # noqa: S608

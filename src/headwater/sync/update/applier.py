@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
+from typing import NamedTuple
 
+from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit
 from headwater.progress import Done, Progress
 from headwater.storage.database import Transaction
@@ -23,20 +25,34 @@ from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.work_queue import PlanCounts, clear_plan
 from headwater.sync.update.base_detection import fitting_base
-from headwater.sync.update.deletion_guard import consent_for, guard
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.retry_queue import RetryQueue
 from headwater.sync.update.set_context import SetContext
 
 _MOST_ACTIONS = 10_000
-_DELETIONS = 500
+_BATCH = 500
+
+_NEXT_DELETIONS = (
+    "SELECT d.id, r.uri, r.path, d.at FROM temp.deletions d JOIN resources r ON r.id = d.id"
+    " WHERE d.id > ? AND r.path IS NOT NULL ORDER BY d.id LIMIT ?"
+)
+
+
+class _Deletion(NamedTuple):
+    """A file to be deleted: its row of `resources`, and when the source deleted it, where that is known."""
+
+    id: int
+    uri: str
+    path: bytes
+    at: int | None
+
 
 PlanStep = Callable[[Transaction, Difference], None]
 
 
 class Applier:
-    """Plans and carries out, as often as a run needs it."""
+    """Plans and carries out changes of the copy, as often as a run needs it."""
 
     def __init__(self, context: SetContext) -> None:
         self._set = context
@@ -61,7 +77,7 @@ class Applier:
         return base
 
     def confirm(self) -> None:
-        """Ask once more for what no list has confirmed: what comes equal twice may have its place (5.3)."""
+        """Ask once more for what no list has confirmed: what comes equal twice may have its place (DST-5.3)."""
         if self.unconfirmed.count:
             self.carry_out(lambda t, difference: difference.again(t, self.unconfirmed), retry_queue=False)
 
@@ -76,35 +92,55 @@ class Applier:
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table))
             counts = PlanCounts()
             step(t, Difference(self._set.row, paths, counts, self._files))
-            if retry_queue:
+            if retry_queue and self._has_left(t):
                 left = RetryQueue(self._set.row, paths, counts)
                 left.failures(t, now, patient=context.options.patient)
                 left.skip_waiting(t, now, patient=context.options.patient)
                 left.held_back(t)
-            doomed = int(t.value("SELECT count(*) FROM temp.doomed"))
-            allowed = context.options.delete and guard(doomed, self._measure(t), context.options.max_delete)
-            if allowed or not doomed:
+            deletions = int(t.value("SELECT count(*) FROM temp.deletions"))
+            allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
+            if allowed:
                 forget_measure(t, self._set.row.id)
-            early = allowed and paths.doomed_in_the_way(t)
+            early = deletions and allowed and paths.deletions_in_the_way(t)
+            if not (early or context.options.dry_run):
+                paths.settle(t)
         if context.options.dry_run:
-            self._show_plan(counts, doomed, allowed=allowed)
+            self._show_plan(counts, deletions, allowed=allowed)
             return
         assert context.tree is not None
         if early:
             self._delete(context.tree, counts)
-        with context.database.write() as t:
-            paths.settle(t)
+            with context.database.write() as t:
+                paths.settle(t)
         try:
+            self._by_packages(counts)
             ResourceTransfer(
                 context, self._set.row, counts, self.unconfirmed, self._set.warn, self._set.scope.objection
             ).run()
-            self._note_failures()
-            if allowed:
+            if counts.failed:
+                self._note_failures()
+            if deletions and allowed:
                 self._delete(context.tree, counts)
-            elif doomed:
-                self._hold_back(doomed)
+            elif deletions:
+                self._hold_back(deletions)
         finally:
             self._add(counts)
+
+    def _by_packages(self, counts: PlanCounts) -> None:
+        """Have packages bring what they can, or tell in a dry run what they would.
+
+        Their modules are loaded only where something is to be fetched: most runs find nothing.
+        """
+        context, held = self._run, self._set
+        with context.database.write() as t:
+            is_wanted = t.one("SELECT 1 FROM temp.work LIMIT 1") is not None
+        if not is_wanted or context.options.prefer == "lists":
+            return
+        from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
+
+        packages = PackageTransfer(context, held.row, held.offer, counts, held.scope, held.warn)
+        ways = packages.preview() if context.options.dry_run else packages.run()
+        held.report.ways = merged_ways(held.report.ways, ways)
 
     def _note_failures(self) -> None:
         """What has just failed is not tried again in this run, unless a list or a change says something new of it."""
@@ -118,12 +154,17 @@ class Applier:
     def left_over(self) -> None:
         """Do what earlier runs have left undone, where there is any."""
         with self._run.database.read() as t:
-            due = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set.row.id,))
-            doomed = t.one(
-                "SELECT 1 FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL LIMIT 1", (self._set.row.id,)
-            )
-        if due or doomed:
+            left = self._has_left(t)
+        if left:
             self.carry_out(lambda _t, _difference: None)
+
+    def _has_left(self, t: Transaction) -> bool:
+        """Whether failures or deletions held back are remembered."""
+        left = (
+            "SELECT 1 FROM failures WHERE set_id = ?1"
+            " UNION ALL SELECT 1 FROM resources WHERE set_id = ?1 AND doomed_at IS NOT NULL LIMIT 1"
+        )
+        return t.one(left, (self._set.row.id,)) is not None
 
     def _base(self, t: Transaction, table: str | None) -> str:
         row, base = self._set.row, self.wanted_base(t)
@@ -147,17 +188,17 @@ class Applier:
             return base
         if not fit.fits:
             if not prefix and t.one("SELECT 1 FROM resources LIMIT 1") is None:
-                told = "there are files here, and none of them has the name of what is listed: none is adopted"
+                told = "no file here has the name of a listed resource: none is adopted"
                 self._set.warn("DST-B5", told, where)
             return base
         if fit.below:
             folder = shlex.quote(os.fsdecode(tree.root + b"/" + fit.below))
-            told = f"nothing is adopted: files that are listed lie in a folder of it; to adopt them copy into {folder}"
+            told = f"nothing is adopted: listed files are in a subfolder; to adopt them copy into {folder}"
             self._set.warn("DST-B5", told, where)
             return base
         if fit.base != base:
-            told = f"files of {fit.fits} of {fit.tried} resources that were looked at have their names under the base"
-            told += f" {fit.base or '(none: names begin with the host)'}: it is used, and what is right is adopted"
+            told = f"the names of files of {fit.fits} of {fit.tried} sampled resources fit the base"
+            told += f" {fit.base or '(none: names begin with the host)'}: it is used, and the right files are adopted"
             self._set.warn("DST-B5", told, where)
         return fit.base
 
@@ -169,6 +210,12 @@ class Applier:
         sql = "SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL"
         self._held_before = max(self._held_before, int(t.value(sql, (self._set.row.id,))))
         return self._held_before
+
+    def _may_delete(self, t: Transaction, deletions: int) -> bool:
+        """Whether so many may be deleted (DST-B4, DST-F9). Where the user names a share, it counts for few as well."""
+        share = self._run.options.max_delete
+        held = self._measure(t)
+        return not (needs_consent(deletions, held) if share is None else needs_consent(deletions, held, share, floor=0))
 
     def _measure(self, t: Transaction) -> int:
         """What the guard measures deletions by: without consent, what was held when some were first held back.
@@ -187,53 +234,44 @@ class Applier:
         notes: list[int] = []
         while True:
             with database.write() as t:
-                rows = list(
-                    t.rows(
-                        "SELECT d.id, r.path, d.at, r.uri FROM temp.doomed d JOIN resources r ON r.id = d.id"
-                        " WHERE d.id > ? AND r.path IS NOT NULL ORDER BY d.id LIMIT ?",
-                        (last, _DELETIONS),
-                    )
-                )
-                if not rows:
+                batch = [_Deletion(*row) for row in t.rows(_NEXT_DELETIONS, (last, _BATCH))]
+                if not batch:
                     break
-                notes.append(intend(t, self._set.row.id, [(uri, path) for _, path, _, uri in rows], removal=True))
-            for _, path, _, uri in rows:
-                tree.remove(path)
-                self._run.each(Done("deleted", uri, printable_path(path)))
-            last = rows[-1][0]
+                notes.append(intend(t, self._set.row.id, [(row.uri, row.path) for row in batch], removal=True))
+            for row in batch:
+                tree.remove(row.path)
+                self._run.each(Done("deleted", row.uri, printable_path(row.path)))
+            last = batch[-1].id
             with database.write() as t:
                 t.many(
                     "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"
                     " doomed_at = NULL, changed_at = coalesce(?, changed_at, 0) WHERE id = ?",
-                    [(at, key) for key, _, at, _ in rows],
+                    [(row.at, row.id) for row in batch],
                 )
-            counts.deleted += len(rows)
+            counts.deleted += len(batch)
             self._run.listener(Progress("deleting", counts.deleted))
         if notes:
             flush(tree.root)
             with database.write() as t:
                 t.many("DELETE FROM intents WHERE id = ?", [(number,) for number in notes])
 
-    def _hold_back(self, doomed: int) -> None:
+    def _hold_back(self, deletions: int) -> None:
         with self._run.database.write() as t:
             t.run(
-                "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.doomed d"
-                " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.doomed)"
+                "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.deletions d"
+                " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.deletions)"
             )
             refused = any_refused(t, self._set.row.id)
             if self._run.options.delete and measure(t, self._set.row.id) is None:
                 keep_measure(t, self._set.row.id, self._held_before)
         if self._run.options.delete and refused:
-            told = f"{_deletions(doomed)} held back: other entries are refused, and may be what was deleted"
+            told = f"{_deletions_are(deletions)} held back: entries are refused, and may name what seems deleted"
             self._set.warn("DST-B4", told, self._set.row.name)
         elif self._run.options.delete:
-            share = doomed / max(self._held_before, 1)
-            consent = consent_for(doomed, self._held_before)
-            self._set.warn(
-                "DST-B4",
-                f"{_deletions(doomed)} held back, {share:.0%} of what is held: --max-delete {consent} allows them",
-                self._set.row.name,
-            )
+            share, consent = deletions / max(self._held_before, 1), consent_for(deletions, self._held_before)
+            told = f"{_deletions_are(deletions)} held back, {share:.0%} of what is held:"
+            told += f" --max-delete {consent} allows them"
+            self._set.warn("DST-B4", told, self._set.row.name)
 
     def _add(self, counts: PlanCounts) -> None:
         report = self._set.report
@@ -245,12 +283,13 @@ class Applier:
         report.adopted += counts.adopted
         report.octets += counts.octets
 
-    def _show_plan(self, counts: PlanCounts, doomed: int, *, allowed: bool) -> None:
+    def _show_plan(self, counts: PlanCounts, deletions: int, *, allowed: bool) -> None:
         report = self._set.report
         self._add(counts)
-        report.deleted = doomed if allowed else 0
-        report.held_back = 0 if allowed else doomed
-        if doomed and not allowed and self._run.options.delete:
+        self._by_packages(counts)
+        report.deleted = deletions if allowed else 0
+        report.held_back = 0 if allowed else deletions
+        if deletions and not allowed and self._run.options.delete:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
         with self._run.database.write() as t:
             for held, uri, path, *listed in t.rows(
@@ -265,7 +304,7 @@ class Applier:
                 if len(report.plan) <= _MOST_ACTIONS:
                     report.plan.append(PlannedAction(action, uri, printable_path(path)))
             gone = t.rows(
-                "SELECT r.uri, r.path FROM temp.doomed d JOIN resources r ON r.id = d.id ORDER BY r.path LIMIT ?",
+                "SELECT r.uri, r.path FROM temp.deletions d JOIN resources r ON r.id = d.id ORDER BY r.path LIMIT ?",
                 (_MOST_ACTIONS + 1,),
             )
             for uri, path in gone:
@@ -278,5 +317,5 @@ class Applier:
         return self._run.adopt and tree is not None and is_listed(tree, path, hash_, length, lastmod)
 
 
-def _deletions(count: int) -> str:
+def _deletions_are(count: int) -> str:
     return f"{count:,} deletions are" if count != 1 else "1 deletion is"

@@ -16,7 +16,7 @@ from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead,
 from headwater.sync.sets.relocation import LISTED
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.facts import fact, keep_fact
-from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, SetRow, keep_position
+from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, SetRow, keep_position
 from headwater.sync.state.validators import Validators, forget_documents, keep_validators, validators
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
@@ -40,11 +40,11 @@ class Baseline:
         """A baseline from the Resource List; False when its position cannot be relied on."""
         self.tried = True
         offer = self._set.offer
-        uri = offer.resource_list
+        uri = offer.baseline_document
         assert uri is not None
         found = self._read_list(uri, force=force)
         if isinstance(found, MissingDocument):
-            if self._set.refresh_offer() and self._set.offer.resource_list not in (None, uri):
+            if self._set.refresh_offer() and self._set.offer.baseline_document not in (None, uri):
                 return self.carry_out(force=force)
             raise Unreachable(f"the Resource List is missing: HTTP status {found.status}", where=uri, rule="DST-F4")
         if isinstance(found, OtherDocument):
@@ -60,7 +60,7 @@ class Baseline:
         `corrected`: or one with the same `at` that says something else by now. What stands in the way is only told:
         everything that is due was done before.
         """
-        row, uri = self._set.row, self._set.offer.resource_list
+        row, uri = self._set.row, self._set.offer.baseline_document
         if uri is None or self._set.scope.refusal(uri):
             return
         with self._run.database.read() as t:
@@ -86,12 +86,9 @@ class Baseline:
 
     def _listing(self) -> ResourceListReader:
         return ResourceListReader(
-            self._run.documents,
-            self._run.database,
-            self._set.scope,
-            self._run.listener,
+            self._set.lists,
             sitemap=self._set.offer.is_sitemap,
-            doubt=lambda: self._set.offer.change_list is None or self._would_remove(),
+            doubt=lambda: self._set.offer.changes_document is None or self._would_remove(),
         )
 
     def _would_remove(self) -> bool:
@@ -108,10 +105,11 @@ class Baseline:
         """The Capability List called it a Resource List; the document decides (DST-A7)."""
         self._set.warn("DST-A7", f"listed as a Resource List, but it is a {kind.value}", uri)
         if kind in (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX):
-            change_list = self._set.offer.change_list or uri
+            change_list = self._set.offer.changes_document or uri
             if self._set.rescoped:
                 self._set.start_over()
-            self._set.offer = self._set.offer.with_document(RESOURCE_LIST, None).with_document(CHANGE_LIST, change_list)
+            offer = self._set.offer.with_document(RESOURCE_LIST, None).with_document(RESOURCE_DUMP, None)
+            self._set.offer = offer.with_document(CHANGE_LIST, change_list)
             return True
         raise WrongDocument(f"this is a {kind.value}, not a Resource List", where=uri, rule="DST-A7")
 
@@ -131,7 +129,7 @@ class Baseline:
 
     def _keep_newer(self, snapshot: ResourceListRead) -> bool:
         """A stale list: what is held is newer than all it says, so nothing of it is done (DST-B2, DST-F12)."""
-        message = f"the Resource List of {format_micros(snapshot.stated_at)} is older than that of the last baseline"
+        message = f"the {snapshot.title} of {format_micros(snapshot.stated_at)} is older than that of the last baseline"
         self._set.warn("DST-F12", message, snapshot.uri)
         self._applier.left_over()
         if self._run.options.baseline or self._set.rescoped:
@@ -142,7 +140,7 @@ class Baseline:
                 advice="Run the same command again when there is a newer list; where the source was really set back,"
                 " copy into a new folder.",
             )
-            self._set.say(stale)
+            self._set.report_fault(stale)
         return True
 
     def _apply(self, snapshot: ResourceListRead) -> bool:
@@ -156,7 +154,8 @@ class Baseline:
         if self._is_stale(snapshot):
             return self._keep_newer(snapshot)
         self.applied = True
-        self._set.note("baseline")
+        self._set.report_process("baseline")
+        self._set.report.baseline_by = snapshot.title
         self._set.report.at = format_micros(snapshot.at)
         may_remove = snapshot.complete and snapshot.settled
         again = (
@@ -175,17 +174,17 @@ class Baseline:
             return True
         if not snapshot.complete:
             raise _incomplete(snapshot)
-        if not snapshot.settled and self._set.offer.change_list is None:
-            raise Moving("the Resource List changed each time it was read", where=snapshot.uri, rule="DST-F13")
+        if not snapshot.settled and self._set.offer.changes_document is None:
+            raise Moving(f"the {snapshot.title} changed each time it was read", where=snapshot.uri, rule="DST-F13")
         self._keep_baseline(snapshot)
         return True
 
     def _keep_baseline(self, snapshot: ResourceListRead) -> None:
-        """The position after a baseline: T is the snapshot's `at` (4.5), and goes back only for another choice.
+        """The position after a baseline: T is the snapshot's `at` (DST-4.5), and goes back only for another choice.
 
         What was passed over under the choice before may be in changes that were read long ago. For a baseline or a
         repair that was asked for they are read again too, but what is remembered stays where it was. To do changes
-        again does no harm (5.3, DST-B2).
+        again does no harm (DST-5.3, DST-B2).
         """
         row, rescoped = self._set.row, self._set.rescoped
         before = row.position.time if row.position else None
@@ -235,5 +234,5 @@ def _held(t: Transaction, row: SetRow, uri: str) -> Validators | None:
 
 
 def _incomplete(snapshot: ResourceListRead) -> Unreachable:
-    what = f"the Resource List is incomplete: {'; '.join(snapshot.faults[:3])}"
+    what = f"the {snapshot.title} is incomplete: {'; '.join(snapshot.faults[:3])}"
     return Unreachable(what, where=snapshot.uri, rule="DST-B2")

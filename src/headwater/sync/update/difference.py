@@ -1,7 +1,7 @@
 """The difference between a copy and its staged list or changes, as queries: new, different, gone.
 
-The rules for single resources are in `verify`. What is to be transferred goes to `work`, what is to be deleted to
-`doomed`; what turns out to be the same is confirmed in place.
+The rules for single resources are in `verification`. What is to be transferred goes to `work`, what is to be deleted to
+`deletions`; what turns out to be the same is confirmed in place.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class HeldFiles(Protocol):
 
 
 class Difference:
-    """Fills `work` and `doomed` for one set from a staging table, and counts."""
+    """Fills `work` and `deletions` for one set from a staging table, and counts."""
 
     def __init__(self, row: SetRow, paths: PathConflicts, counts: PlanCounts, files: HeldFiles) -> None:
         self._set = row
@@ -224,7 +224,7 @@ class Difference:
         return compare_with_file(row.listed(at), row.local, row.path, self._files.digest_of)
 
     def gone(self, t: Transaction, at: int | None, *, again: bool = False) -> None:
-        """Mark for deletion what a complete snapshot no longer lists (4.4), and forget such failures (DST-B2).
+        """Mark for deletion what a complete snapshot no longer lists (DST-4.4), and forget such failures (DST-B2).
 
         What a change later than `at` brought, or failed to bring, is not the snapshot's to judge. A change without a
         time may be as late as the position. `again`: the list is that of the last baseline, which has removed what
@@ -237,7 +237,7 @@ class Difference:
             WHERE r.set_id = ? AND r.path IS NOT NULL AND {_NOT_LATER}
               AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri)"""  # noqa: S608
         t.many(
-            "INSERT OR IGNORE INTO temp.doomed(id, at) VALUES (?, ?)",
+            "INSERT OR IGNORE INTO temp.deletions(id, at) VALUES (?, ?)",
             (
                 (key, at)
                 for key, uri, path in t.rows(query, (self._set.id, at, int(again and beyond)))
@@ -251,20 +251,20 @@ class Difference:
         )
 
     def again(self, t: Transaction, unconfirmed: UnconfirmedContent) -> None:
-        """Plan another transfer of what was newer than listed, and confirmed by nothing (5.3)."""
+        """Plan another transfer of what was newer than listed, and confirmed by nothing (DST-5.3)."""
         unconfirmed.plan_again(t, self._set.id, self._counts)
 
     # an increment
 
     def increment(self, t: Transaction) -> None:
-        """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (5.3)."""
+        """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (DST-5.3)."""
         confirmed = _BatchedStatement(t, _CONFIRM)
         settled = _BatchedStatement(t, _SETTLED)
         t.many(ADD_WORK, self._changed(t, confirmed, settled))
         confirmed.flush()
         settled.flush()
         t.many(
-            "INSERT OR REPLACE INTO temp.doomed(id, at) VALUES (?, ?)",
+            "INSERT OR REPLACE INTO temp.deletions(id, at) VALUES (?, ?)",
             (
                 (key, at)
                 for key, uri, path, at in t.rows(

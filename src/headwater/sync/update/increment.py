@@ -8,6 +8,7 @@ from headwater.storage.database import Transaction
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused
+from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.sets.relocation import CHANGED
 from headwater.sync.state.set_rows import keep_position
 from headwater.sync.state.validators import keep_validators
@@ -19,7 +20,7 @@ _RACE_SECONDS = 0.5
 
 
 class Increment:
-    """Carries out increments, as many as it takes to come to the source's present."""
+    """Carries out increments, until there are no further changes."""
 
     def __init__(self, context: SetContext, applier: Applier) -> None:
         self._set = context
@@ -32,18 +33,18 @@ class Increment:
         `once_more`: only to see whether there is more by now; what earlier runs have left was done before.
         """
         reading = self._read_changes()
-        if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING):
-            time.sleep(_RACE_SECONDS)  # a list named before it exists is an ordinary race (AMB-63)
+        if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING) or isinstance(reading.fault, OtherPackage):
+            time.sleep(_RACE_SECONDS)  # a list before it exists, a dump that is rewritten: ordinary races (AMB-63)
             reading = self._read_changes()
         self._set.look_for_move()
         if self._set.move is not None and reading.outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
             self._set.take_along(CHANGED)
         if reading.pending_count or self._is_refused(reading):
-            self._set.note("increment")
+            self._set.report_process("increment")
             self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
         else:
             if reading.outcome is ReadingOutcome.READ:
-                self._set.note("increment")
+                self._set.report_process("increment")
             if not once_more and reading.outcome not in (
                 ReadingOutcome.GAP,
                 ReadingOutcome.MISSING,
@@ -64,8 +65,8 @@ class Increment:
         with self._run.database.read() as t:
             return bool(reading.skipped) and any_refused(t, self._set.row.id)
 
-    def over_the_hole(self, reading: ChangeListReading) -> ChangeListReading:
-        """No newer Resource List bridges the gap: do what is known, remember the hole, and say so (5.1)."""
+    def pass_over_gap(self, reading: ChangeListReading) -> ChangeListReading:
+        """No newer Resource List bridges the gap: do what is known, remember the gap, and say so (DST-5.1)."""
         if reading.earliest is None or self._set.row.position is None:
             return reading
         position = self._set.row.position
@@ -78,17 +79,7 @@ class Increment:
 
     def _read_changes(self) -> ChangeListReading:
         position = self._set.since or self._set.row.position or Position()
-        context = self._run
-        changes = ChangeListReader(
-            context.documents,
-            context.database,
-            self._set.scope,
-            context.listener,
-            self._set.row.id,
-            self._set.offer,
-            position,
-        )
-        return changes.read()
+        return ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, position).read()
 
     def _is_kept(self, reading: ChangeListReading) -> bool:
         """Whether nothing new was read: of thousands of sets that are what they were nothing is to be written."""
@@ -107,7 +98,7 @@ class Increment:
             if whole:
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, self._set.row.id, uri, etag, modified)
-                if self._set.row.scope is None or self._set.offer.resource_list is None:
+                if self._set.row.scope is None or self._set.offer.baseline_document is None:
                     t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, self._set.row.id))
         self._set.reload()
 

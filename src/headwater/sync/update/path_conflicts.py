@@ -1,6 +1,6 @@
 """Path conflicts: which path each resource gets where several, or a file that is held, claim it.
 
-The rule for a single URI is in `naming`; here `work`, `doomed` and what is held are weighed against each other.
+The rule for a single URI is in `file_names`; here `work`, `deletions` and what is held are weighed against each other.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS (
   SELECT 1 FROM resources r
   WHERE r.path > CAST(w.path || x'2f' AS BLOB) AND r.path < CAST(w.path || x'30' AS BLOB))"""
 
-_DOOMED_IN_THE_WAY = (
-    "SELECT 1 FROM temp.work w JOIN resources r ON r.path = w.path JOIN temp.doomed d ON d.id = r.id"
+_DELETIONS_IN_THE_WAY = (
+    "SELECT 1 FROM temp.work w JOIN resources r ON r.path = w.path JOIN temp.deletions d ON d.id = r.id"
     " WHERE w.held IS NULL LIMIT 1",
     "SELECT 1 FROM temp.work w JOIN resources r ON r.path > CAST(w.path || x'2f' AS BLOB)"
-    " AND r.path < CAST(w.path || x'30' AS BLOB) JOIN temp.doomed d ON d.id = r.id WHERE w.held IS NULL LIMIT 1",
-    "SELECT 1 FROM temp.folders f JOIN resources r ON r.path = f.path JOIN temp.doomed d ON d.id = r.id LIMIT 1",
+    " AND r.path < CAST(w.path || x'30' AS BLOB) JOIN temp.deletions d ON d.id = r.id WHERE w.held IS NULL LIMIT 1",
+    "SELECT 1 FROM temp.folders f JOIN resources r ON r.path = f.path JOIN temp.deletions d ON d.id = r.id LIMIT 1",
 )
 
 
@@ -55,7 +55,7 @@ def first_base(t: Transaction, table: str, capability_list: str | None) -> str |
 
 
 class PathConflicts:
-    """The names of one set, as its base, its folder and the user's choice make them."""
+    """Assigns paths to the resources of one set, by its base, its folder and the user's choice."""
 
     def __init__(self, row: SetRow, choice: Choice, base: str) -> None:
         self._set = row
@@ -86,13 +86,11 @@ class PathConflicts:
             path = self._prefix + escaped_path(uri)
         return self.takes(uri, path)
 
-    def doomed_in_the_way(self, t: Transaction) -> bool:
+    def deletions_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""
-        if t.one("SELECT 1 FROM temp.doomed LIMIT 1") is None:
-            return False
         t.run("DELETE FROM temp.folders")
         _fill_folders(t, (path for (path,) in t.rows("SELECT path FROM temp.work WHERE held IS NULL")))
-        return any(t.one(query) is not None for query in _DOOMED_IN_THE_WAY)
+        return any(t.one(query) is not None for query in _DELETIONS_IN_THE_WAY)
 
     def settle(self, t: Transaction) -> None:
         """Give the escaped name to whatever cannot have its natural one beside the others.

@@ -132,4 +132,4 @@ def _held_back(t: Transaction, uri: str) -> list[bytes]:
 def _all_known(uris: Sequence[str], known: Container[str]) -> None:
     for uri in uris:
         if uri not in known:
-            raise NotRemembered("no failure and no deletion held back is remembered of it", where=uri)
+            raise NotRemembered("the copy remembers no failure and no deletion held back for this URI", where=uri)

@@ -11,9 +11,10 @@ from headwater.sync.update.path_conflicts import PathConflicts
 _WAITS = """f.set_id = ?1 AND f.uri = w.uri AND (f.wait_until > ?2 OR (?3 AND f.next_at > ?2
   AND f.hash IS w.hash AND f.length IS w.length AND f.lastmod IS w.lastmod AND f.changed_at IS w.changed_at))"""
 _WAITING = f"SELECT w.n, w.held FROM temp.work w JOIN failures f ON {_WAITS}"  # noqa: S608
+_LISTED = (name for name in (*ListedColumns.__struct_fields__, "changed_at") if name != "uri")
 _NEWS = f"""
-UPDATE failures AS f SET loc = w.loc, lastmod = w.lastmod, length = w.length, hash = w.hash, type = w.type,
-  encoding = w.encoding, mirrors = w.mirrors, changed_at = w.changed_at FROM temp.work w WHERE {_WAITS}"""  # noqa: S608
+UPDATE failures AS f SET {", ".join(f"{name} = w.{name}" for name in _LISTED)}
+FROM temp.work w WHERE {_WAITS}"""  # noqa: S608
 
 
 class _FailureRow(ListedColumns, frozen=True, gc=False):
@@ -26,7 +27,7 @@ class _FailureRow(ListedColumns, frozen=True, gc=False):
 
 
 class RetryQueue:
-    """Adds to `work` and `doomed` of one set, after whatever a list has put there."""
+    """Adds to `work` and `deletions` of one set, after whatever a list has put there."""
 
     def __init__(self, row: SetRow, paths: PathConflicts, counts: PlanCounts) -> None:
         self._set = row
@@ -48,7 +49,9 @@ class RetryQueue:
         for row in [_FailureRow(*row) for row in t.rows(query, (self._set.id, now, int(patient)))]:
             path = row.path if row.path is not None else self._paths.path(row.uri)
             if self._paths.takes(row.uri, path):
-                known_at = row.changed_at if row.changed_at is not None else self._set.baseline_at  # 5.3, as at first
+                known_at = (
+                    row.changed_at if row.changed_at is not None else self._set.baseline_at
+                )  # DST-5.3, as at first
                 fetch = row.planned(path, row.key, changed_at=row.changed_at, known_at=known_at, tries=row.tries)
                 t.run(ADD_WORK, fetch)
                 self._counts.created += row.path is None
@@ -74,7 +77,7 @@ class RetryQueue:
         if any_refused(t, self._set.id):
             return
         t.run(
-            "INSERT OR IGNORE INTO temp.doomed(id, at) SELECT id, doomed_at FROM resources"
+            "INSERT OR IGNORE INTO temp.deletions(id, at) SELECT id, doomed_at FROM resources"
             " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
             " AND uri NOT IN (SELECT uri FROM temp.work)",
             (self._set.id,),

@@ -6,9 +6,10 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.spec.kinds import Kind
+from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.capability_lists import offer_of
-from headwater.sync.lists.entries import scope_origins
+from headwater.sync.lists.entries import ListContext, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.options import SetReport, signature_of
 from headwater.sync.run_context import RunContext
@@ -23,7 +24,7 @@ class SetRelocated(Exception):
 
 
 class SetContext:
-    """One set in a run; `row` is what is remembered, `offer` what is worked with, `report` what is told at the end."""
+    """The state of one set in a run: `row` is what is remembered, `offer` what is worked with, `report` the result."""
 
     def __init__(self, context: RunContext, row: SetRow, scope: Scope) -> None:
         self.run = context
@@ -43,11 +44,17 @@ class SetContext:
         self._refreshed = self._probed = False
 
     @property
+    def lists(self) -> ListContext:
+        """What the lists of the set are read with."""
+        documents = DumpLists(self.run.documents, None if self.run.options.dry_run else self.run.temp)
+        return ListContext(documents, self.run.database, self.scope, self.run.listener)
+
+    @property
     def rescoped(self) -> bool:
         """Whether another choice of resources holds than for all that was done so far."""
         return self.row.scope not in (None, self.signature)
 
-    def say(self, fault: HeadwaterError) -> None:
+    def report_fault(self, fault: HeadwaterError) -> None:
         """Put a fault into the report: the set is not complete."""
         self.statuses.append(fault.exit_status)
         self.report.complete = False
@@ -59,7 +66,7 @@ class SetContext:
         """Tell a person, once."""
         self.run.documents.warn(rule, message, where)
 
-    def note(self, process: str) -> None:
+    def report_process(self, process: str) -> None:
         """Put a process that was carried out into the report."""
         known = self.report.process
         if process not in known:
@@ -89,7 +96,7 @@ class SetContext:
             raise moved_elsewhere(self.offer, found, self.run.source, self.run.destination, said=self.move.said)
         if found is not None and taken:
             now = found.prefixes.new if found.prefixes else self.offer.identity
-            told = f"of {found.held:,} files that are held {found.same:,} are the same there, and all keep their names"
+            told = f"{found.same:,} of {found.held:,} files of the copy are the same there, and all keep their names"
             self.warn("DST-F10", f"the set {self.row.name} has moved to {now}: {told}", self.offer.identity)
             self.move = None
             self.reload()
@@ -97,10 +104,10 @@ class SetContext:
     def look_for_move(self) -> None:
         """Where a list of the set is permanently redirected the Capability List may name others by now.
 
-        Raises Relocated, once, if it does: what was just read is to be read anew as that of a set that has moved.
+        Raises SetRelocated, once, if it does: what was just read is to be read anew as that of a set that has moved.
         """
         position = self.row.position
-        lists = {self.offer.resource_list, self.offer.change_list, position.list_uri if position else None}
+        lists = {self.offer.baseline_document, self.offer.changes_document, position.list_uri if position else None}
         if not self._probed and not self.run.documents.redirected.isdisjoint(lists) and self.has_moved():
             raise SetRelocated
 
@@ -137,8 +144,11 @@ class SetContext:
             return False
         fresh = offer_of(probe, self.offer.description, self.run.documents)
         fresh = msgspec.structs.replace(fresh, name=self.offer.name, identity=self.offer.identity)
-        changed = (fresh.resource_list, fresh.change_list) != (self.offer.resource_list, self.offer.change_list)
-        if changed and (fresh.resource_list or fresh.change_list):
+        changed = (fresh.baseline_document, fresh.changes_document) != (
+            self.offer.baseline_document,
+            self.offer.changes_document,
+        )
+        if changed and (fresh.baseline_document or fresh.changes_document):
             self.offer = fresh
             if self.move is not None:
                 return changed

@@ -14,11 +14,12 @@ from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.faults import Moving, NothingToCopy, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
+from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import refused_entries
 from headwater.sync.options import FailedTransfer, SetReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, SetRow
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import Baseline
 from headwater.sync.update.increment import Increment
@@ -41,7 +42,7 @@ _GAPS = (ReadingOutcome.GAP, ReadingOutcome.MISSING)
 
 
 class SyncState(Enum):
-    """Where the sync of one set is; every state but the last has a method of `SetSync` that returns the next."""
+    """The states of a set's sync; for every state but the last a method of `SetSync` returns the next."""
 
     BEGIN = "begin"
     BASELINE = "baseline"
@@ -54,7 +55,7 @@ class SyncState(Enum):
 
 
 class SetSync:
-    """The sync of one set, as a machine of states. Call `run` once.
+    """The sync of one set, as a state machine. Call `run` once.
 
     | state | what is done | next |
     |---|---|---|
@@ -74,7 +75,7 @@ class SetSync:
         self._baseline = Baseline(self._set, self._applier)
         self._increment = Increment(self._set, self._applier)
         self._began = context.now()
-        self._reading: ChangeListReading | None = None
+        self._reading = ChangeListReading(outcome=ReadingOutcome.UNCHANGED, position=row.position or Position())
         """How far the changes were read."""
 
     def run(self) -> SetReport:
@@ -88,7 +89,7 @@ class SetSync:
         except HeadwaterError as fault:
             if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED):
                 raise
-            self._set.say(fault)
+            self._set.report_fault(fault)
         finally:
             self._applier.unconfirmed.clear()
         self._summarise()
@@ -122,16 +123,16 @@ class SetSync:
 
     def _begin(self) -> SyncState:
         offer = self._set.offer
-        if offer.resource_list is None and offer.change_list is None:
-            raise NothingToCopy("the source offers no Resource List and no Change List", where=offer.identity)
+        if offer.baseline_document is None and offer.changes_document is None:
+            raise NothingToCopy("the source offers no Resource List, no Change List and no dump", where=offer.identity)
         anew = self._set.rescoped or self._set.move is not None
-        if offer.resource_list is None:
+        if offer.baseline_document is None:
             if anew:
                 self._set.start_over()
             return SyncState.CHANGES
         if self._set.row.position is None or self._is_baseline_wanted():
             return SyncState.BASELINE
-        return SyncState.LIST_ALONE if offer.change_list is None else SyncState.CHANGES
+        return SyncState.LIST_ALONE if offer.changes_document is None else SyncState.CHANGES
 
     def _is_baseline_wanted(self) -> bool:
         """Whether there is to be a baseline whatever is remembered."""
@@ -148,12 +149,12 @@ class SetSync:
                 raise
             if self._set.rescoped:
                 raise
-            self._set.say(fault)
+            self._set.report_fault(fault)
             self._applier.left_over()
             reliable = True
         if not reliable or self._run.options.dry_run:
             return SyncState.DONE
-        return SyncState.SETTLE if self._set.offer.change_list is None else SyncState.CHANGES
+        return SyncState.SETTLE if self._set.offer.changes_document is None else SyncState.CHANGES
 
     def _list_alone(self) -> SyncState:
         """No Change List is offered: the Resource List alone tells what is new."""
@@ -161,9 +162,9 @@ class SetSync:
         return SyncState.SETTLE
 
     def _changes(self) -> SyncState:
-        """Changes from the position on (5.1); a list may be missing because the Capability List names another."""
-        hole = self._set.row.hole_until
-        if hole is not None and not self._baseline.tried and self._set.offer.resource_list is not None:
+        """Changes from the position on (DST-5.1); a list may be missing because the Capability List names another."""
+        gap_until = self._set.row.hole_until
+        if gap_until is not None and not self._baseline.tried and self._set.offer.baseline_document is not None:
             self._baseline.carry_out(force=False)
         reading = self._increment.carry_out()
         if reading.outcome is ReadingOutcome.GAP and self._set.since is not None:
@@ -175,10 +176,14 @@ class SetSync:
         return SyncState.BRIDGE if reading.outcome in _GAPS else SyncState.CHANGES_READ
 
     def _bridge(self) -> SyncState:
-        """A baseline over a gap, once (DST-C4, DST-C5); what is remembered is done in any case (DST-F6)."""
-        assert self._reading is not None
-        self._set.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", self._set.offer.change_list)
-        if self._set.offer.resource_list is None or self._baseline.tried:
+        """A baseline over a gap, once (DST-C4, DST-C5); what is remembered is done in any case (DST-F6).
+
+        A Change Dump may reach further back than the Change List: then it closes the gap (DST-5.1).
+        """
+        if self._reading.outcome is ReadingOutcome.GAP and self._is_bridged_by_dump():
+            return SyncState.DONE if self._run.options.dry_run else SyncState.CHANGES_READ
+        self._set.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", self._set.offer.changes_document)
+        if self._set.offer.baseline_document is None or self._baseline.tried:
             return SyncState.CHANGES_READ
         try:
             self._baseline.carry_out(force=False)
@@ -190,34 +195,50 @@ class SetSync:
         self._reading = self._increment.carry_out()
         return SyncState.CHANGES_READ
 
+    def _is_bridged_by_dump(self) -> bool:
+        """Whether the Change Dump that is offered beside the Change List has the changes that the list has no more."""
+        offer = self._set.offer
+        dump = offer.documents.get(CHANGE_DUMP)
+        if dump is None or offer.change_list is None or self._run.options.prefer == "lists":
+            return False
+        self._set.warn("DST-C4", f"{self._reading.reason}: the Change Dump is read", dump)
+        self._set.offer = offer.with_document(CHANGE_LIST, None)
+        try:
+            reading = self._increment.carry_out()
+        finally:
+            self._set.offer = offer
+        if reading.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
+            return False
+        self._reading = reading if self._run.options.dry_run else self._increment.carry_out()
+        return self._reading.outcome not in _GAPS
+
     def _conclude_changes(self) -> SyncState:
         """Judge how far the changes have led: what no document tells of any more is a fault of the source."""
         reading = self._reading
-        assert reading is not None
         if reading.outcome is ReadingOutcome.GAP:
-            reading = self._increment.over_the_hole(reading)
+            reading = self._increment.pass_over_gap(reading)
         if reading.outcome is ReadingOutcome.BROKEN and reading.fault is not None:
             raise reading.fault
         if reading.outcome in _GAPS:
             self._applier.left_over()
         if reading.outcome is ReadingOutcome.MISSING:
-            raise Unreachable(reading.reason, where=self._set.offer.change_list, rule="DST-C5")
+            raise Unreachable(reading.reason, where=self._set.offer.changes_document, rule="DST-C5")
         if self._set.row.hole_until is not None:
             raise Moving(
                 f"changes before {format_micros(self._set.row.hole_until)} are in no document of the source",
-                where=self._set.offer.change_list,
+                where=self._set.offer.changes_document,
                 rule="DST-C4",
                 advice="The next Resource List closes the gap: run the same command again when there is one.",
             )
         return SyncState.SETTLE
 
     def _settle(self) -> SyncState:
-        """Settle what this run has received and could not place, by lists that are read once more (5.3, DST-F6)."""
+        """Settle what this run has received and could not place, by lists that are read once more (DST-5.3, DST-F6)."""
         if self._run.options.dry_run:
             return SyncState.DONE
         with self._run.database.read() as t:
             news = t.one(_NEW_FAILURE, (self._set.row.id, self._began)) is not None
-        if (news or self._applier.unconfirmed.count) and self._set.offer.change_list is not None:
+        if (news or self._applier.unconfirmed.count) and self._set.offer.changes_document is not None:
             time.sleep(_ANNOUNCED_SECONDS if news else 0)
             self._increment.carry_out(once_more=True)
         self._applier.confirm()
@@ -227,7 +248,7 @@ class SetSync:
 
     def _reconsider(self) -> None:
         """Let the Resource List settle what the changes do not: failures, what is unconfirmed, changes told no more."""
-        if self._run.options.dry_run or self._set.offer.resource_list is None or self._baseline.applied:
+        if self._run.options.dry_run or self._set.offer.baseline_document is None or self._baseline.applied:
             return
         position = self._set.row.position
         with self._run.database.read() as t:

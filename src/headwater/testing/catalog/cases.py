@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.catalog.interface import (
-    Catalog,
-    Delete,
-    Event,
-    Limits,
-    Metadata,
-    Rendered,
-    Upsert,
-)
+from headwater.catalog.interface import Catalog, Delete, Event, Limits, Metadata, Rendered, Upsert
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind, Link
 
@@ -54,7 +46,7 @@ RECORDED: list[tuple[str, list[Event], list[Event], list[tuple[str, ChangeKind]]
     ("a known one is updated", [up("a")], [up("a")], [("a", U)], []),
     ("one that is given again as it was is an event like any other", [up("a", BIG)], [up("a", BIG)], [("a", U)], []),
     ("a known one is deleted", [up("a")], [Delete("a")], [("a", D)], []),
-    ("the deletion of nothing is no event (5.3)", [], [Delete("a")], [], ["a"]),
+    ("the deletion of nothing is no event (DST-5.3)", [], [Delete("a")], [], ["a"]),
     ("one deletion is enough", [up("a")], [Delete("a"), Delete("a")], [("a", D)], ["a"]),
     ("what the caller says stands: created though known", [up("a")], [up("a", change=C)], [("a", C)], []),
     ("what the caller says stands: updated though unknown", [], [up("a", change=U)], [("a", U)], []),

@@ -6,15 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.catalog.interface import (
-    Catalog,
-    Delete,
-    Event,
-    Limits,
-    Unacceptable,
-    UnknownSet,
-    WrongPhase,
-)
+from headwater.catalog.faults import Unacceptable, UnknownSet, WrongPhase
+from headwater.catalog.interface import Catalog, Delete, Event, Limits
 from headwater.catalog.verify import verify
 from headwater.testing.catalog.cases import (
     BIG,

@@ -9,9 +9,9 @@ from typing import Protocol
 import pytest
 from msgspec.structs import replace
 
+from headwater.catalog.faults import Contradiction, SetExists, SetMoved, Unacceptable, UnknownSet
 from headwater.catalog.interface import (
     Change,
-    Contradiction,
     Delete,
     Event,
     Limits,
@@ -20,11 +20,7 @@ from headwater.catalog.interface import (
     Portable,
     Rendered,
     Resource,
-    SetExists,
-    SetMoved,
     SetSnapshot,
-    Unacceptable,
-    UnknownSet,
     Upsert,
 )
 from headwater.catalog.state import StateRow, StateUpdate

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.catalog.interface import (
-    Catalog,
-    Delete,
-    Limits,
-    Rendered,
-    Unacceptable,
-)
+from headwater.catalog.faults import Unacceptable
+from headwater.catalog.interface import Catalog, Delete, Limits, Rendered
 from headwater.catalog.verify import verify
 from headwater.testing.catalog.cases import (
     BARE,

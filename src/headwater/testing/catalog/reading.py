@@ -7,12 +7,7 @@ import threading
 import msgspec
 import pytest
 
-from headwater.catalog.interface import (
-    Accepted,
-    Catalog,
-    Delete,
-    Upsert,
-)
+from headwater.catalog.interface import Accepted, Catalog, Delete, Upsert
 from headwater.catalog.verify import verify
 from headwater.testing.catalog.cases import (
     BARE,

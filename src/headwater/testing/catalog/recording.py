@@ -10,17 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog.entry_size import weight
-from headwater.catalog.interface import (
-    Accepted,
-    Catalog,
-    Delete,
-    Event,
-    Metadata,
-    Moved,
-    Rendered,
-    Unacceptable,
-    Upsert,
-)
+from headwater.catalog.faults import Moved, Unacceptable
+from headwater.catalog.interface import Accepted, Catalog, Delete, Event, Metadata, Rendered, Upsert
 from headwater.catalog.verify import verify
 from headwater.spec.datetimes import Coarse, parse_datetime
 from headwater.spec.records import ChangeKind, Link

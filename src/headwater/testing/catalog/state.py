@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from headwater.catalog.interface import Catalog, Moved, SetState, Unacceptable, WrongPhase
+from headwater.catalog.faults import Moved, Unacceptable, WrongPhase
+from headwater.catalog.interface import Catalog, SetState
 from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.testing.catalog.cases import at, opened, table, up

@@ -13,14 +13,12 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.cluster.head import SetHead, Tail
+from headwater.catalog.lease import Version
 
 ROOM: Final = 150_000
 """Pages, segments and the like that are kept in mind: about 200 octets each."""
 _OWN: Final = 16
 """What a head takes without any."""
-
-Version = tuple[int, int]
-"""Sequence number and primary term of a document, as compare-and-set wants them."""
 
 
 class CachedHead(msgspec.Struct, frozen=True):

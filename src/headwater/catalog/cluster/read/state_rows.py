@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from headwater.catalog.batch_planning import is_row_key
 from headwater.catalog.cluster.head import SetHead
 from headwater.catalog.cluster.indices import WINDOW, Indices
 from headwater.catalog.cluster.rows import RowWrite
 from headwater.catalog.cluster.write.set_writer import SetWriter
-from headwater.catalog.ledger import is_row_key
 from headwater.catalog.state import RowKey, StateRow
 
 _ATTEMPTS = 4

@@ -1,1 +1,1 @@
-"""Writing to a cluster catalog: the lease of a set, its batches, claims on roles."""
+"""Writing to a cluster catalog: the lease of a set, its batches, leases of roles."""

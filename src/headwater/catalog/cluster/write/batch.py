@@ -1,8 +1,8 @@
 """One batch on a search cluster: documents ahead, one compare-and-set of the head, then the resources.
 
-A few changes go into the head itself: one compare-and-set says and commits them, and no lease is needed. New resources
-of a load go straight to their place: nobody sees them before the head counts their revisions. Whatever replaces a
-document that readers see is written beside it first (the log, or the journal), committed, then applied.
+New resources of a load go straight to their place: nobody sees them before the head counts their revisions. Whatever
+replaces a document that readers see is written beside it first (the log, or the journal), committed, then applied. For
+a few changes there is a shorter way (`fast_record`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog import ledger
+from headwater.catalog import batch_planning
+from headwater.catalog.batch_planning import Log, Places, check_after
 from headwater.catalog.cluster.documents import (
     JournalDocument,
     after_change,
@@ -24,7 +25,6 @@ from headwater.catalog.cluster.documents import (
     journal_operations,
     redone_operation,
     resource_operation,
-    to_json,
 )
 from headwater.catalog.cluster.head import (
     SetHead,
@@ -38,17 +38,13 @@ from headwater.catalog.cluster.head import (
     with_rows,
 )
 from headwater.catalog.cluster.rows import RowWrite
-from headwater.catalog.cluster.write.bulk_bodies import resource_bodies
+from headwater.catalog.cluster.write.fast_bodies import resource_bodies
 from headwater.catalog.cluster.write.set_writer import Overtaken, SetWriter
-from headwater.catalog.interface import Accepted, Event, Limits, SetState, WrongPhase
-from headwater.catalog.ledger import Log, Places, check_after
+from headwater.catalog.faults import WrongPhase
+from headwater.catalog.first_load import fast_load
+from headwater.catalog.interface import Accepted, Event, Limits, SetState
 from headwater.progress import Notice
 from headwater.storage.cluster_faults import ClusterFault
-
-AT_ONCE = 24
-"""A batch of so many events at most is written with the head that commits it …"""
-AT_ONCE_OCTETS = 32_768
-"""… unless it is larger than this: until it is in its places, every head carries it."""
 
 
 class Extents:
@@ -92,9 +88,9 @@ def load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
     check_after(state_of(before), batch.seen)
     if before.opened_us is not None:
         raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
-    uris = ledger.uris_of(events)
-    places = _places(turn, extents, uris, batch.limits)
-    arrivals = ledger.arrivals(places, events)
+    uris = batch_planning.uris_of(events)
+    places = places_of(turn, extents, uris, batch.limits)
+    arrivals = fast_load.arrivals(places, events)
     if arrivals is None:
         after = _replaced(turn, places, batch)
     else:
@@ -110,10 +106,10 @@ def load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
 def _commit_load(turn: SetWriter, after: SetHead) -> None:
     """Commit, give the lease back, and put rows into their places, which the head itself says until then."""
     if turn.commit(replace(after, lease=None)):
-        _apply(turn)
+        apply_or_leave(turn)
 
 
-def _apply(turn: SetWriter) -> None:
+def apply_or_leave(turn: SetWriter) -> None:
     """Put what the head says into its places; what fails here is left to whoever writes next."""
     try:
         turn.apply()
@@ -126,7 +122,7 @@ def _apply(turn: SetWriter) -> None:
 def _replaced(turn: SetWriter, places: Places, batch: Batch) -> SetHead:
     """Load what also replaces or deletes; the head that was committed."""
     before, name = turn.head, turn.name
-    ledger.load(places, batch.events)
+    batch_planning.load(places, batch.events)
     outcome = places.outcome()
     moved = {uri for uri, _ in outcome.gone}
     fresh = [put for put in outcome.fresh if put.event.uri not in moved]
@@ -146,9 +142,9 @@ def record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
     before = turn.head
     check_after(state_of(before), batch.seen)
     log = log_of(before, batch.limits)
-    uris = ledger.uris_of(batch.events)
-    places = _places(turn, extents, uris, batch.limits)
-    ignored = tuple(ledger.record(places, log, batch.events, batch.now_us))
+    uris = batch_planning.uris_of(batch.events)
+    places = places_of(turn, extents, uris, batch.limits)
+    ignored = tuple(batch_planning.record(places, log, batch.events, batch.now_us))
     if not log.changes and not batch.rows:
         turn.release()
         return Accepted(0, 0, ignored)
@@ -163,46 +159,11 @@ def record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
         redone = (redone_operation(document) for document in documents if document is not None)
         turn.finish(chain(redone, _row_operations(turn, after)))
     extents.grown(before, after, uris)
-    return _accepted(log, ignored)
+    return accepted_of(log, ignored)
 
 
-def record_at_once(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | None:
-    """Log a few events by one replacement of the head, which says them itself, then put them into their places.
-
-    None, and nothing done, when that takes a lease: too much, or nothing to write. Raises as `record` does.
-    """
-    accepted = Accepted(0, 0)
-    before = after = None
-
-    def change(head: SetHead) -> SetHead:
-        nonlocal accepted, before, after
-        before = after = None
-        check_after(state_of(head), batch.seen)
-        turn.apply()
-        head = turn.head
-        log = log_of(head, batch.limits)
-        places = _places(turn, extents, uris, batch.limits)
-        ignored = tuple(ledger.record(places, log, batch.events, batch.now_us))
-        changes = tuple(change_documents(turn.name, log.changes, places.outcome(), head.rev + 1))
-        count, written = len(changes), (*changes, *batch.rows)
-        if not written or sum(len(to_json(part)) for part in written) > AT_ONCE_OCTETS:
-            return head
-        tail = Tail(head.rev + 1, count, log.last_seq + 1 - count, journal=False, changes=changes)
-        snapshot = with_log(with_places(head, places), log)
-        before, after = head, with_rows(replace(snapshot, rev=head.rev + count, tail=tail), batch.rows)
-        accepted = _accepted(log, ignored)
-        return after
-
-    uris = ledger.uris_of(batch.events)
-    turn.edit(change)
-    if before is None or after is None:
-        return None
-    _apply(turn)
-    extents.grown(before, after, uris)
-    return accepted
-
-
-def _accepted(log: Log, ignored: tuple[str, ...]) -> Accepted:
+def accepted_of(log: Log, ignored: tuple[str, ...]) -> Accepted:
+    """What the caller of `record` is told."""
     if not log.changes:
         return Accepted(0, 0, ignored)
     return Accepted(log.changes[0].seq, log.last_seq, ignored)
@@ -245,7 +206,7 @@ def _redone(journal: list[JournalDocument]) -> Iterator[bytes]:
     return (redone_operation(entry.redo) for entry in journal)
 
 
-def _places(turn: SetWriter, extents: Extents, uris: list[str], limits: Limits) -> Places:
+def places_of(turn: SetWriter, extents: Extents, uris: list[str], limits: Limits) -> Places:
     """Where the resources of the batch lie, how full their pages are, and how full the last page is."""
     head = turn.head
     found = [] if extents.beyond(head, uris) else turn.indices.resources_of(turn.name, uris)

@@ -16,10 +16,9 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from headwater.catalog.cluster.documents import after_change, redone_operation
-from headwater.catalog.cluster.head import Lease, SetHead, Tail, is_free_head, overtaken, stamped, valid
+from headwater.catalog.cluster.head import SetHead, Tail, is_free_head, overtaken, stamped, valid
 from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.read.head_cache import Version
-from headwater.catalog.cluster.write.lease import Expired, Free, Held, Judgement, Watch, due
+from headwater.catalog.lease import Expired, Free, Held, HeldBy, Judgement, LeaseTerm, LeaseWatch, Version
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Listener, Notice
 from headwater.storage.cluster import Body
@@ -57,17 +56,23 @@ class Writer:
         self.listener = listener
         self.token = uuid4().hex
         self._numbers = itertools.count()
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, LeaseWatch] = {}
 
     def stamp(self) -> str:
         """A name for one write of a head, never used again."""
         return f"{self.token}.{next(self._numbers)}"
 
     def judge(self, name: str, head: SetHead, version: Version, now: float) -> Judgement:
-        """Who holds a set. What was seen before counts: who has been silent all the while is not waited for anew."""
-        watch = self._watches.setdefault(name, Watch(self.token))
-        judgement = watch.judge(head, version, now)
+        """Who holds a set. What was seen before counts: who has been silent all the while is not waited for anew.
+
+        A lease of this very handle was left behind by a call that failed, and a head without one may say that work is
+        left to be done: both are taken over like one that has expired.
+        """
+        watch = self._watches.setdefault(name, LeaseWatch(self.token))
+        judgement = watch.judge(head.lease, version, now)
         if isinstance(judgement, Free):
+            if not is_free_head(head):
+                return Expired()
             self._watches.pop(name, None)
         return judgement
 
@@ -80,7 +85,8 @@ class SetWriter:
 
     head: SetHead
     _version: Version
-    _beat: float
+    _term: LeaseTerm
+    """How long the lease is surely ours: each write of the head renews it."""
     _wrote: bool
     _is_applied: bool
     """Whether what the tail of the head says is certainly in its places."""
@@ -92,6 +98,7 @@ class SetWriter:
         self.indices = writer.indices
         self.name = name
         self._hidden = hidden
+        self._term = LeaseTerm(writer.lease_seconds)
 
     def edit(self, change: Callable[[SetHead], SetHead]) -> SetHead:
         """Replace the head by what `change` makes of it, while nobody holds the lease; the new head.
@@ -144,7 +151,7 @@ class SetWriter:
     def write(self, index: str, operations: Iterator[bytes | Body]) -> bool:
         """Send documents, keeping the lease; whether none met a newer one. Raises Overtaken."""
         self._wrote = True
-        return self.indices.cluster.stream(index, operations, self._keep)
+        return self.indices.cluster.stream(index, operations, self.keep)
 
     def write_ahead(self, index: str, operations: Iterator[bytes | Body]) -> None:
         """Send what the next commit makes valid. Raises Overtaken: only an overtaker has written newer ones."""
@@ -203,10 +210,11 @@ class SetWriter:
         new = stamped(head, self.writer.stamp())
         tried = {new.stamps[-1]}
         while True:
-            beat = time.monotonic()
+            asked_at = time.monotonic()
             written = self.indices.put_head(new, self._version)
             if written is not None:
-                self.head, self._version, self._beat = new, written, beat
+                self.head, self._version = new, written
+                self._term.renewed(asked_at)
                 self._is_applied, self._is_certain = False, True
                 return
             before = self.head.stamps[-1]
@@ -243,10 +251,7 @@ class SetWriter:
 
     def keep(self) -> None:
         """Renew the lease when it is time. Raises Overtaken."""
-        self._keep()
-
-    def _keep(self) -> None:
-        if due(self.writer.lease_seconds, self._beat, time.monotonic()):
+        if self._term.is_due(time.monotonic()):
             self.put(self.head)
 
     def _take(self, started: float) -> None:
@@ -263,8 +268,8 @@ class SetWriter:
                 continue
             return
 
-    def _lease(self) -> Lease:
-        return Lease(self.writer.token, self.writer.lease_seconds)
+    def _lease(self) -> HeldBy:
+        return HeldBy(self.writer.token, self.writer.lease_seconds)
 
     def _free(self, started: float) -> None:
         """Wait until nobody holds the lease and nothing is left to do. Raises UnknownSet, SetBusy."""

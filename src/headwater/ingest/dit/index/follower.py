@@ -1,4 +1,4 @@
-"""Follows a harvester's index into a fed set: the snapshot first, then everything that happens, each document once."""
+"""Follows a harvester's index into a push set: the snapshot first, then everything that happens, each document once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, read_document
 from headwater.ingest.dit.export_formats import Wrapped
-from headwater.ingest.dit.index.read_order import ShardPage, held_seconds, ready
+from headwater.ingest.dit.index.read_order import Look, ShardPage, held_seconds, long_enough_ago, ready
 from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position, write_position
 from headwater.ingest.dit.index.shard_reader import PAGE, Found, Index, Shard
 from headwater.ingest.dit.intake import PATIENCE, settle, take_documents
@@ -30,6 +30,7 @@ _FEWEST: Final = 50
 _HELD_PAUSE: Final = 0.2
 _APART_SECONDS: Final = 0.02
 """Between the looks at several shards that tell what can be seen and those that take it."""
+_seconds: Final = time.monotonic
 _EVERYTHING: Final = 1 << 63
 PASS_EVERY: Final = 60
 """In one of so many polls, what belongs to other sets is passed over: or every search would look at more of it."""
@@ -47,7 +48,6 @@ class DitFollower:
         patience: dt.timedelta = PATIENCE,
         listener: Listener = silent,
         stop: Callable[[], bool] = lambda: False,
-        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self.feed = feed
         self.tally = Tally()
@@ -57,8 +57,9 @@ class DitFollower:
         self._patience = patience
         self._listener = listener
         self._stop = stop
-        self._seconds = seconds
         self._marks: list[_Mark] = []
+        self._look_began: float | None = None
+        """When the look began that has not been answered yet, however often it was repeated."""
         self.read_until: dt.datetime | None = None
         """What could be seen then was taken as of the last poll; None when there was more, or that is not known."""
 
@@ -69,10 +70,12 @@ class DitFollower:
         in between: poll until nothing is found. May be ended at any moment and called again. Raises what the search
         server and the catalog raise.
         """
+        self._look_began = _seconds() if self._look_began is None else self._look_began
         shards = self.index.shards()
         before = self.tally.documents
         if not self.feed.is_open:
             self._load(shards)
+            self._look_began = _seconds()
         if self.feed.is_open:
             self.read_until = self._follow(shards)
             if self._polls % PASS_EVERY == 0:
@@ -132,11 +135,11 @@ class DitFollower:
         """
         most = max(_FEWEST, PAGE // max(1, len(shards)))
         positions = {shard: read_position(self.feed.position(shard.feed)) for shard in shards}
-        mark: _Mark | None = None
+        mark, late = None, 0.0
         for number in range(MOST_PAGES):
             read = self._look(positions, most)
             if not number:
-                mark = self._mark(read)
+                mark, late = self._mark(read)
                 if len(shards) > 1 and any(one.found for one in read):  # one was looked at before the other
                     time.sleep(_APART_SECONDS)
                     read = self._look(positions, most)
@@ -147,7 +150,7 @@ class DitFollower:
             if self._stop():
                 return None
             if not any(page.is_cut for page in pages):
-                return None if mark is None else mark.at
+                return None if mark is None else mark.at - dt.timedelta(seconds=late)
         return None
 
     def _look(self, positions: Mapping[Shard, ShardPosition], most: int) -> list[_Read]:
@@ -158,14 +161,15 @@ class DitFollower:
             reads.append(_Read(shard, position, found, is_full=is_full))
         return reads
 
-    def _mark(self, read: Sequence[_Read]) -> _Mark | None:
-        """What could be seen long enough ago; what can be seen now is kept in mind."""
-        held, now = held_seconds([one.shard.refresh_seconds for one in read]), self._seconds()
+    def _mark(self, read: Sequence[_Read]) -> tuple[_Mark | None, float]:
+        """What could be seen long enough ago, and how late that may have been; what can be seen now is kept in mind."""
+        held, now = held_seconds([one.shard.refresh_seconds for one in read]), _seconds()
         newest = {one.shard.feed: self._newest(one) for one in read} if len(read) > 1 else None
-        self._marks.append(_Mark(now, self.feed.clock(), newest))
-        old = [one for one in self._marks if one.second <= now - held]
-        self._marks = self._marks[max(0, len(old) - 1) :]
-        return old[-1] if old else None
+        took, self._look_began = now - (self._look_began or now), None
+        self._marks.append(_Mark(Look(now, took), self.feed.clock(), newest))
+        place, late = long_enough_ago([one.look for one in self._marks], held)
+        self._marks = self._marks[place or 0 :]
+        return (None if place is None else self._marks[0]), late
 
     def _newest(self, read: _Read) -> int:
         if read.is_full:
@@ -212,7 +216,7 @@ class DitFollower:
 class _Mark(msgspec.Struct, frozen=True):
     """What could be seen at a moment: the newest number of each shard; None where nothing has to be held back."""
 
-    second: float
+    look: Look
     at: dt.datetime
     newest: Mapping[str, int] | None
 

@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from headwater.ingest.deletion_guard import DeletionHold, judge
 from headwater.ingest.dit.documents import DitDocument, ResourceDocument
 from headwater.ingest.dit.index.follower import DitFollower
 from headwater.ingest.dit.index.shard_positions import ShardPosition
 from headwater.ingest.dit.intake import settle, take_documents
+from headwater.ingest.held_deletions import DeletionHold, judge
 from headwater.ingest.push.feed import BATCH, Feed
 from headwater.ingest.push.ingest_state import Effects
 from headwater.ingest.push.inverse_links import Draft

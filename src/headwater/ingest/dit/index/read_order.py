@@ -18,6 +18,12 @@ MARGIN_SECONDS: Final = 1.0
 """Beyond twice the interval at which shards show what is new: an engine with much to do is late with it."""
 LONGEST_SECONDS: Final = 60.0
 """A change is held back for so long at most, whatever the interval is."""
+PROMPT_SECONDS: Final = 0.5
+"""An engine that answers within this time shows what is new in time."""
+LATEST_SECONDS: Final = 10.0
+"""So much later, at most, is expected of an engine that has answered late."""
+ENOUGH_LOOKS: Final = 10
+"""An engine that has answered so often since has shown what it had, however slow it is all the time."""
 
 _SHARE = 0.9
 """Of a page that was cut: writers at work at the same time are a little out of order, also across its end."""
@@ -86,3 +92,30 @@ def held_seconds(refresh_seconds: Sequence[float]) -> float:
     if len(refresh_seconds) < 2 or not longest:
         return 0.0
     return min(2 * longest + MARGIN_SECONDS, LONGEST_SECONDS)
+
+
+class Look(msgspec.Struct, frozen=True):
+    """When a look at the index was answered, and how many seconds it took, with those before it that failed."""
+
+    second: float
+    took: float
+
+
+def long_enough_ago(looks: Sequence[Look], held: float) -> tuple[int | None, float]:
+    """Which look was `held` seconds before the last one, or None, and how late the engine may show what is new.
+
+    An engine that stands still or has too much to do answers late, and shows late what was written before. Such a time
+    is no time in which a shard could show something; after it, so much more is allowed for (`LATEST_SECONDS` at most).
+    """
+    now, lost, late = looks[-1].second, 0.0, 0.0
+    for place in range(len(looks) - 1, -1, -1):
+        look = looks[place]
+        took = look.took if look.took > PROMPT_SECONDS else 0.0
+        late = min(max(late, took), LATEST_SECONDS)
+        age = now - look.second
+        if len(looks) - 1 - place < ENOUGH_LOOKS:
+            age -= lost
+        if not held or age >= held + late:
+            return place, late
+        lost += took
+    return None, late

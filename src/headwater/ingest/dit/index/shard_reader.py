@@ -31,14 +31,14 @@ _NAME = re.compile(r"[^\\/*?\"<>| #A-Z:][^\\/?\"<>| #A-Z:]{0,254}\Z")
 
 
 class BadIndex(UsageFault):
-    """An index that cannot be named, or that is not there."""
+    """The name of an index is invalid, or the index does not exist."""
 
     code: ClassVar[str] = "HW-ING-46"
     advice: ClassVar[str] = "Name the harvester's index like http://host:9200/omtd-resourcesync."
 
 
 class OddAnswer(SourceFault):
-    """The search server answers with what is no answer to a search."""
+    """The search server's answer is not that of a search."""
 
     code: ClassVar[str] = "HW-ING-47"
     advice: ClassVar[str] = (

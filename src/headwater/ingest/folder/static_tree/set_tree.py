@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 
 from headwater.catalog.interface import Catalog
+from headwater.files import hashing
+from headwater.files.file_placement import COPY
 from headwater.ingest.folder.event_builder import PlaceFault
-from headwater.ingest.folder.hashing import worker
 from headwater.ingest.folder.signature import is_outlined, outline
-from headwater.ingest.folder.static_tree.file_placement import COPY
 from headwater.ingest.folder.walking.walk import FileEntry, RootFault, Walk, path_of
 from headwater.patterns import Selection
 from headwater.spec.records import ChangeKind
@@ -118,11 +118,11 @@ class SetTree:
             if same != (self.mode == COPY) and (same or alike):
                 return False
         self.begin()
-        outcome, error, *_rest = worker.read_file((one.path, place, None), (), self.mode)
-        if outcome == worker.UNPLACED:
+        outcome, error, *_rest = hashing.read_file((one.path, (), place), hashing.ReadOptions(self.mode))
+        if outcome == hashing.UNPLACED:
             where = os.fsdecode(one.path)
             raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)
-        return outcome == worker.READ
+        return outcome == hashing.READ
 
     def remove_deleted(self, after: int) -> int:
         """Take away what was deleted by the changes after sequence number `after`, and is not there again."""

@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater import notices
-from headwater.ingest.folder.walking.nofollow import open_unlinked
+from headwater.files.nofollow import open_unlinked
 from headwater.patterns import Selection
 from headwater.spec.uris import quote_path
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from headwater.ingest.folder.walking.nofollow import open_unlinked
+from headwater.files.nofollow import open_unlinked
 from headwater.ingest.folder.walking.walk import STATE_FOLDER
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x8, 0x40, 0x80

@@ -34,7 +34,7 @@ _SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
 
 class CannotWatch(StoreFault):
-    """The system gives no hints here: no such folder, too many watches, a file system without them."""
+    """The system cannot watch this folder: no such folder, too many watches, or no support by the file system."""
 
     code: ClassVar[str] = "HW-ING-40"
     advice: ClassVar[str] = "Changes are found by scanning instead; raise fs.inotify.max_user_watches for faster ones."

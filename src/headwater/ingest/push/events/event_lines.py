@@ -27,10 +27,10 @@ Priority = Annotated[int, msgspec.Meta(ge=1, le=999_999)]
 
 
 class BadEvent(UsageFault):
-    """A line that is no announcement: not JSON, an unknown field, a value that no document could hold."""
+    """A line is not an announcement: not JSON, an unknown field, or a value that no document could have."""
 
     code: ClassVar[str] = "HW-ING-42"
-    advice: ClassVar[str] = "docs/ingest.md describes the lines; mend this one and send it again."
+    advice: ClassVar[str] = "docs/ingest.md describes the lines; correct this one and send it again."
 
 
 class AnnouncedLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -38,24 +38,24 @@ _UNDER_WAY: Final = b"HW-ING-53"
 
 
 class BadAddress(UsageFault):
-    """An address to announce to that is none."""
+    """The address for announcements is invalid."""
 
     code: ClassVar[str] = "HW-ING-57"
-    advice: ClassVar[str] = "Give the address that takes announcements, like https://HOST/SET/changes."
+    advice: ClassVar[str] = "Give the address that accepts announcements, like https://HOST/SET/changes."
 
 
 class Refused(UsageFault):
-    """The server takes nothing of what was announced to it: an unknown token, another set, a load that is over."""
+    """The server refuses the announcements: an unknown token, another set, or a load that is over."""
 
     code: ClassVar[str] = "HW-ING-58"
-    advice: ClassVar[str] = "The server's own words say what it wants; its log and configuration say more."
+    advice: ClassVar[str] = "The server's message names the reason; its log and configuration have the details."
 
 
 class Unanswered(SourceFault):
-    """The server that is announced to cannot be reached, or has not taken a batch in all the time."""
+    """The server for announcements cannot be reached, or has not accepted a batch in time."""
 
     code: ClassVar[str] = "HW-ING-59"
-    advice: ClassVar[str] = "Run the same command again when the server is well."
+    advice: ClassVar[str] = "Run the same command again when the server works."
 
 
 class _Answer(msgspec.Struct):
@@ -68,25 +68,35 @@ class _Reply(msgspec.Struct, frozen=True):
     retry_after: float | None
 
 
-class Sender:
-    """Announces to one address, with a token. `key` begins the key of each batch; none where repeating is harmless.
+class AnnouncementServer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where announcements are sent, with which token.
 
-    `tls` is how an https server is judged, `proxy` the URI of a proxy (http) that is asked in its place. What signs us
-    in is for the server alone: no redirect is followed, and a proxy is told its own user and password only.
+    `tls` is how an https server is judged, `proxy` the URI of a proxy (http) that is asked in its place.
+    """
+
+    url: str
+    token: str
+    tls: ssl.SSLContext | None = None
+    proxy: str | None = None
+
+
+class Sender:
+    """Announces to one server. `key` begins the key of each batch; none where repeating is harmless.
+
+    What signs us in is for the server alone: no redirect is followed, and a proxy is told its own user and password
+    only.
     """
 
     def __init__(
         self,
-        url: str,
-        token: str,
+        server: AnnouncementServer,
         key: str | None,
         *,
         listener: Listener = silent,
         patience_seconds: float | None = None,
         sleep: Callable[[float], None] = time.sleep,
-        tls: ssl.SSLContext | None = None,
-        proxy: str | None = None,
     ) -> None:
+        url, token = server.url, server.token
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise BadAddress("not the address of a server", where=url[:200])
@@ -94,8 +104,8 @@ class Sender:
             raise UsageFault("the token is none", advice="Give the token of the set by --token or HEADWATER_TOKEN.")
         self._url = url
         self._parts = parts
-        self._tls = tls
-        self._proxy = None if proxy is None else _proxy_at(proxy)
+        self._tls = server.tls
+        self._proxy = None if server.proxy is None else _proxy_at(server.proxy)
         self._token = token
         self._key = key
         self._listener = listener
@@ -134,7 +144,7 @@ class Sender:
                 raise Unanswered(what, where=self._url, advice=_CERTIFICATE) from cause
             except (OSError, HTTPException) as cause:
                 self.close()
-                reply, said = None, f"{type(cause).__name__}: {cause}"[:300]
+                reply, said = None, f"no answer: {_reason(cause)}"[:300]
             if reply is not None and reply.status in (200, 207):
                 return reply
             if reply is not None and not _may_pass(reply):
@@ -219,6 +229,11 @@ def _may_pass(reply: _Reply) -> bool:
 
 def _seconds(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else None
+
+
+def _reason(cause: Exception) -> str:
+    """Why there is no answer, in the system's words, without the name of a Python class where there are others."""
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 
 
 def _words(body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Takes lines that announce events into a fed set: judges each on its own, records the good ones in batches."""
+"""Takes lines that announce events into a push set: judges each on its own, records the good ones in batches."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headwater.ingest.push.feed import Feed, Outcome, OutcomeKind
 from headwater.ingest.push.ingest_state import Effects, RequestProgress
 from headwater.ingest.push.inverse_links import Draft, with_links
 
-NO_NEWS = "the set says so already"
+NO_NEWS = "no change: the set has this already"
 _LONGEST_REASON = 300
 NOT_HELD = "the set does not hold the resource"
 
 
 class LineTooLong(BadEvent):
-    """A line of more octets than one record can need."""
+    """A line is longer than a record may be."""
 
     code: ClassVar[str] = "HW-ING-43"
-    advice: ClassVar[str] = "Send one JSON object a line; what a resource is linked to goes into 500 links at most."
+    advice: ClassVar[str] = "Send one JSON object a line, with at most 500 links for a resource."
 
 
 def take_lines(

@@ -19,14 +19,14 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 class Damaged(UsageFault):
-    """Records in a compressed form that is damaged or cut off."""
+    """The compressed form of the records is damaged or cut off."""
 
     code: ClassVar[str] = "HW-ING-55"
-    advice: ClassVar[str] = "Compress it anew and send all of it again; events with the same Idempotency-Key as before."
+    advice: ClassVar[str] = "Compress the records again and send all of them; events with the same Idempotency-Key."
 
 
 class TooMuch(UsageFault):
-    """More octets of records, compressed or not, than are taken at once, or a form that grows beyond all measure."""
+    """The records, compressed or not, exceed the size limit, or expand too much."""
 
     code: ClassVar[str] = "HW-ING-56"
     advice: ClassVar[str] = "Send it in several requests; what the answer lists was taken."

@@ -17,7 +17,7 @@ import msgspec
 from headwater.errors import UsageFault
 from headwater.ingest.push.events.intake import Summary, take_lines
 from headwater.ingest.push.events.line_counts import Account
-from headwater.ingest.push.events.lines import Line, Lines
+from headwater.ingest.push.events.lines import LINE_OCTETS, Line, Lines
 from headwater.ingest.push.feed import BATCH, Feed, Outcome
 from headwater.ingest.push.ingest_state import RequestProgress
 
@@ -25,11 +25,12 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}\Z")
 
 
 class SubmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one submission: octets as they come and unpacked, lines, and how steep gzip may be."""
+    """Bounds of one submission: octets as they come and unpacked, lines, octets of one, and how steep gzip may be."""
 
     octets: int = 256 << 20
     lines: int = 100_000
     ratio: int = 200
+    line_octets: int = LINE_OCTETS
 
 
 BATCH_OCTETS = 4 << 20
@@ -37,21 +38,21 @@ BATCH_OCTETS = 4 << 20
 
 
 class BadKey(UsageFault):
-    """An Idempotency-Key that is none, or that was used for something else."""
+    """An Idempotency-Key is invalid, or was used for another request."""
 
     code: ClassVar[str] = "HW-ING-44"
-    advice: ClassVar[str] = "Take a new key for everything new, such as a UUID; the same one only to repeat the same."
+    advice: ClassVar[str] = "Use a new key, such as a UUID, for each request; the same key only to repeat a request."
 
 
 class KeyUnderWay(UsageFault):
-    """Another process is taking a request with the same Idempotency-Key at this moment."""
+    """Another process is handling a request with the same Idempotency-Key."""
 
     code: ClassVar[str] = "HW-ING-53"
-    advice: ClassVar[str] = "Ask again in a moment: the answer to the first request is then the answer to this one."
+    advice: ClassVar[str] = "Repeat the request in a moment: it then gets the answer of the first request."
 
 
 class TooManyLines(UsageFault):
-    """A submission of more lines than are taken at once."""
+    """A request has more lines than the limit."""
 
     code: ClassVar[str] = "HW-ING-45"
     advice: ClassVar[str] = "Send the rest in another request; what the answer lists was taken."
@@ -75,7 +76,8 @@ class Submission:
         self._feed = feed
         self._key = key
         self._limits = limits or SubmissionLimits()
-        self._lines = Lines(octets=self._limits.octets, ratio=self._limits.ratio)
+        bounds = self._limits
+        self._lines = Lines(octets=bounds.octets, ratio=bounds.ratio, line_octets=bounds.line_octets)
         self._batch: list[Line] = []
         self._octets = 0
         self._count = 0

@@ -1,0 +1,320 @@
+"""Plans one batch of events, over values: what is written, places on pages, numbers and times in the log.
+
+Every backend asks this module and then writes down what it says, so that all give the same answers. Times are
+microseconds (`spec/timestamps`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from headwater.catalog.accepted_values import is_text, to_microseconds
+from headwater.catalog.entry_size import weight
+from headwater.catalog.faults import Moved, Unacceptable
+from headwater.catalog.interface import Event, Limits, Metadata, SetState, Upsert
+from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, RowKey, StateRow, StateUpdate
+from headwater.spec.records import ChangeKind
+
+NO_METADATA = Metadata()
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where one live resource lies, and what it weighs there."""
+
+    slot: int
+    page: int
+    weight: int
+
+
+class PageFill(msgspec.Struct, gc=False):
+    """How full one page is; `touches` counts the events of this batch on it, `first_us` is the first one's time."""
+
+    number: int
+    count: int = 0
+    weight: int = 0
+    touches: int = 0
+    first_us: int | None = None
+    first_slot: int | None = None
+    """For a page that this batch opens: its first slot."""
+
+
+class Run(msgspec.Struct, gc=False):
+    """One segment while it grows: changes `first`..`last` after `from_us` and, once closed, before `until_us`."""
+
+    number: int
+    first: int
+    last: int
+    from_us: int
+    weight: int = 0
+    until_us: int | None = None
+
+
+class Logged(msgspec.Struct, frozen=True, gc=False):
+    """One change as it goes into the log."""
+
+    seq: int
+    at_us: int
+    uri: str
+    change: ChangeKind
+    metadata: Metadata
+    weight: int
+
+
+class Put(msgspec.Struct, frozen=True, gc=False):
+    """One resource as it is after the batch."""
+
+    event: Upsert
+    place: Place
+    seq: int
+
+
+class BatchResult(msgspec.Struct, frozen=True):
+    """What a backend writes down: `gone` first, so that a resource that moves leaves before it arrives."""
+
+    gone: list[tuple[str, Place]]
+    kept: list[Put]
+    fresh: list[Put]
+
+
+class Places:
+    """The places of a set's resources during one batch.
+
+    `held` gives the place of every URI of the batch that the set holds, `pages` the pages of these and the last page
+    (none when the set has no page), `next_slot` the first slot never used.
+    """
+
+    def __init__(self, limits: Limits, held: dict[str, Place], pages: dict[int, PageFill], next_slot: int) -> None:
+        self.limits = limits
+        self._most_entries, self._most_octets = limits.page_entries, limits.page_octets
+        self.held = held
+        self.pages = pages
+        self.next_slot = next_slot
+        self.added = 0
+        self._now = dict(held)
+        self._last = pages[max(pages)] if pages else None
+        self._latest: dict[str, Put | None] = {}
+
+    def known(self, uri: str) -> bool:
+        """Whether the set holds the URI at this point of the batch."""
+        return uri in self._now
+
+    def upsert(self, event: Upsert, octets: int, seq: int, at_us: int | None) -> None:
+        """Give the resource its place: the one it has, or a new slot at the end."""
+        uri = event.uri
+        place = self._now.get(uri)
+        if place is None:
+            self.added += 1
+            place = self._append(octets, at_us)
+        else:
+            place = self._replace(place, octets, at_us)
+        self._now[uri] = place
+        self._latest[uri] = Put(event, place, seq)
+
+    def append(self, weights: Sequence[int]) -> list[tuple[int, int]]:
+        """Give new resources of a load the next slots, in order: pairs of a page and how many of them lie on it."""
+        ends = list(itertools.accumulate(weights))
+        runs: list[tuple[int, int]] = []
+        done = before = 0
+        while done < len(weights):
+            page = self._room_for(weights[done])
+            most = min(len(weights), done + self._most_entries - page.count)
+            until = bisect.bisect_right(ends, before + self._most_octets - page.weight, done, most)
+            until = max(until, done + 1)  # a page takes one resource, whatever the limits are
+            count = until - done
+            page.count += count
+            page.touches += count
+            page.weight += ends[until - 1] - before
+            self.next_slot += count
+            runs.append((page.number, count))
+            done, before = until, ends[until - 1]
+        self.added += done
+        return runs
+
+    def delete(self, uri: str, at_us: int | None) -> None:
+        """Take a known resource from its page."""
+        self.added -= 1
+        self._leave(self._now.pop(uri), at_us)
+        self._latest[uri] = None
+
+    def outcome(self) -> BatchResult:
+        """The net effect of the batch on the resources."""
+        result = BatchResult([], [], [])
+        held, fresh = self.held, result.fresh
+        for uri, put in self._latest.items():
+            old = held.get(uri)
+            if old is None:
+                if put is not None:
+                    fresh.append(put)
+            elif put is not None and old.slot == put.place.slot:
+                result.kept.append(put)
+            else:
+                result.gone.append((uri, old))
+                if put is not None:
+                    fresh.append(put)
+        return result
+
+    def _replace(self, place: Place, octets: int, at_us: int | None) -> Place:
+        page = self.pages[place.page]
+        after = page.weight - place.weight + octets
+        if after > self._most_octets and octets > place.weight:
+            self._leave(place, at_us)
+            return self._append(octets, at_us)
+        page.weight = after
+        _touch(page, at_us)
+        return Place(place.slot, place.page, octets)
+
+    def _append(self, octets: int, at_us: int | None) -> Place:
+        """A new slot on the last page, or on a new one when that is full."""
+        page, slot = self._room_for(octets), self.next_slot
+        page.count += 1
+        page.weight += octets
+        page.touches += 1
+        if page.first_us is None:
+            page.first_us = at_us
+        self.next_slot = slot + 1
+        return Place(slot, page.number, octets)
+
+    def _room_for(self, octets: int) -> PageFill:
+        """The last page, or a new one when that is full."""
+        page = self._last
+        if page is None or page.count >= self._most_entries or page.weight + octets > self._most_octets:
+            page = PageFill(0 if page is None else page.number + 1, first_slot=self.next_slot)
+            self._last = self.pages[page.number] = page
+        return page
+
+    def _leave(self, place: Place, at_us: int | None) -> None:
+        page = self.pages[place.page]
+        page.count -= 1
+        page.weight -= place.weight
+        _touch(page, at_us)
+
+
+def _touch(page: PageFill, at_us: int | None) -> None:
+    page.touches += 1
+    if page.first_us is None:
+        page.first_us = at_us
+
+
+class Log:
+    """The end of a set's change log during one batch: hands out numbers and times, closes full segments."""
+
+    def __init__(self, limits: Limits, last_seq: int, last_us: int, run: Run) -> None:
+        self.limits = limits
+        self.last_seq = last_seq
+        self.last_us = last_us
+        self.run = run
+        self.closed: list[Run] = []
+        self.changes: list[Logged] = []
+
+    def append(self, uri: str, change: ChangeKind, metadata: Metadata, octets: int, at_us: int) -> Logged:
+        """Log one change with the next number and a time later than all before it (AMB-20), `at_us` if that is."""
+        run = self.run
+        limits = self.limits
+        count = run.last - run.first + 1
+        if count and (count >= limits.segment_entries or run.weight + octets > limits.segment_octets):
+            self.close(self.last_us + 1)
+            run = self.run
+        self.last_seq += 1
+        self.last_us = max(at_us, self.last_us + 1)
+        run.last = self.last_seq
+        run.weight += octets
+        logged = Logged(self.last_seq, self.last_us, uri, change, metadata, octets)
+        self.changes.append(logged)
+        return logged
+
+    def close(self, until_us: int) -> Run:
+        """Close the open segment at a time later than all before it; the next begins there (AMB-11, AMB-23)."""
+        run = self.run
+        run.until_us = self.last_us = until_us
+        self.closed.append(run)
+        self.run = Run(run.number + 1, self.last_seq + 1, self.last_seq, until_us)
+        return run
+
+
+def load(places: Places, events: Sequence[Event]) -> None:
+    """Apply events without logging them."""
+    largest = places.limits.page_octets
+    for event in events:
+        if isinstance(event, Upsert):
+            places.upsert(event, octets_of(event, largest), 0, None)
+        elif places.known(event.uri):
+            places.delete(event.uri, None)
+
+
+def record(places: Places, log: Log, events: Sequence[Event], now_us: int) -> list[str]:
+    """Apply and log events in order; the URIs of deletions that are no event, because nothing was there (DST-5.3)."""
+    largest = min(places.limits.page_octets, places.limits.segment_octets)
+    ignored: list[str] = []
+    for event in events:
+        uri = event.uri
+        at_us = now_us if event.at is None else min(to_microseconds(event.at), now_us)
+        if isinstance(event, Upsert):
+            octets = octets_of(event, largest)
+            change = event.change or (ChangeKind.UPDATED if places.known(uri) else ChangeKind.CREATED)
+            logged = log.append(uri, change, event.metadata, octets, at_us)
+            places.upsert(event, octets, logged.seq, logged.at_us)
+        elif places.known(uri):
+            logged = log.append(uri, ChangeKind.DELETED, NO_METADATA, weight(uri, NO_METADATA), at_us)
+            places.delete(uri, logged.at_us)
+        else:
+            ignored.append(uri)
+    return ignored
+
+
+def octets_of(event: Upsert, largest: int) -> int:
+    """What the resource weighs. Raises Unacceptable for what cannot be written, or is heavier than `largest`."""
+    if not event.uri:
+        raise Unacceptable("an empty URI")
+    if event.change is ChangeKind.DELETED:
+        raise Unacceptable("an Upsert with change `deleted`", where=event.uri)
+    octets = weight(event.uri, event.metadata)
+    if octets > largest:
+        raise Unacceptable(f"an entry of up to {octets} octets: a document has room for {largest}", where=event.uri)
+    return octets
+
+
+def uris_of(events: Sequence[Event]) -> list[str]:
+    """The URIs of a batch, each once, in the order of their first event."""
+    return list(dict.fromkeys(event.uri for event in events))
+
+
+def row_writes(update: StateUpdate) -> dict[RowKey, StateRow | None]:
+    """What becomes of each row that an update touches; None: it is deleted. Raises Unacceptable."""
+    writes: dict[RowKey, StateRow | None] = dict.fromkeys(key for key in update.delete if is_row_key(key))
+    for row in update.put:
+        key = (row.kind, row.key)
+        if not is_row_key(key):
+            raise Unacceptable(f"no kind and key of a row: {row.kind[:200]!a}, {row.key[:200]!a}")
+        if len(row.value) > LARGEST_VALUE or not -(1 << 63) <= row.rank < 1 << 63:
+            raise Unacceptable(f"a row of {len(row.value)} octets and rank {row.rank}", where=f"{row.kind} {row.key}")
+        writes[key] = row
+    return writes
+
+
+def is_row_key(key: RowKey) -> bool:
+    """Whether a row may have this kind and key."""
+    kind, text = key
+    if not 0 < len(kind) <= LONGEST_KIND or "\0" in kind or not is_text(kind) or not 0 < len(text) <= LONGEST_KEY:
+        return False
+    return text.isascii() or (is_text(text) and len(text.encode()) <= LONGEST_KEY)
+
+
+def check_after(now: SetState, after: SetState | None) -> None:
+    """Raise Moved when the set is not as it was seen.
+
+    It was opened, changes or rows were written, or a fence was put up since.
+    """
+    if after is None:
+        return
+    if now.opened_at != after.opened_at:
+        raise Moved("the set was opened", where=now.name)
+    if now.last_seq != after.last_seq:
+        raise Moved(f"the newest change is {now.last_seq} and no longer {after.last_seq}", where=now.name)
+    if now.fence != after.fence:
+        raise Moved("somebody else has taken over", where=now.name)
+    if now.state_version != after.state_version:
+        raise Moved("somebody else has written rows of its state", where=now.name)

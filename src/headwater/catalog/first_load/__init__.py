@@ -1,0 +1,1 @@
+"""The first load of a set: what makes it faster than a load of anything."""

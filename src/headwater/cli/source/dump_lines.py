@@ -1,0 +1,34 @@
+"""How the dumps of a set stand, as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headwater.cli.output import counted, human_octets, printable
+
+if TYPE_CHECKING:
+    from headwater.publish.status import ChangeDumpStatus, ResourceDumpStatus, SourceSetStatus
+
+
+def dump_lines(status: SourceSetStatus) -> Iterator[str]:
+    """A line for each dump that the set offers, or is about to offer."""
+    if status.resource_dump is not None:
+        yield _resource_dump_line(status.name, status.resource_dump)
+    if status.change_dump is not None:
+        yield _change_dump_line(status.name, status.change_dump)
+
+
+def _resource_dump_line(name: str, dump: ResourceDumpStatus) -> str:
+    packages = f"{counted(dump.packages, 'package')}, {human_octets(dump.octets)}"
+    at = f", of {dump.at:%Y-%m-%d %H:%M:%S} UTC" if dump.at else ""
+    waiting = f", {counted(dump.pages_waiting, 'page')} to be packed" if dump.pages_waiting else ""
+    offered = "" if dump.offered else ", not offered yet"
+    left_out = f", without {counted(dump.left_out, 'resource')} whose octets could not be had" if dump.left_out else ""
+    return f"Resource Dump of {printable(name)}: {packages}{at}{waiting}{offered}{left_out}"
+
+
+def _change_dump_line(name: str, dump: ChangeDumpStatus) -> str:
+    waiting = f", {counted(dump.changes_waiting, 'change')} not packed yet" if dump.changes_waiting else ""
+    packages = f"{counted(dump.packages, 'package')}, {human_octets(dump.octets)}"
+    return f"Change Dump of {printable(name)}: {packages}, from {dump.from_:%Y-%m-%d %H:%M:%S} UTC{waiting}"

@@ -1,0 +1,132 @@
+"""`headwater versions`: what the version store of a source keeps; verifies it, and removes what is no longer kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headwater.cli.output import counted, human_octets, json_document, json_option, listening
+from headwater.errors import Exit, UsageFault
+
+if TYPE_CHECKING:
+    from headwater.versions.interface import VersionStore
+    from headwater.versions.retention import VersionRetention
+
+_EXAMPLES = 10
+_WEEK_SECONDS = 604_800.0
+
+
+@click.command(name="versions", short_help="List, verify or remove the octets kept for Change Dumps.")
+@click.argument("place", metavar="STATE", type=click.Path(exists=True, path_type=Path))
+@click.option("--verify", "action", flag_value="verify", help="Read all versions and compare them with their digests.")
+@click.option(
+    "--prune", "action", flag_value="prune", help="Remove versions that nothing needs and that are old or too many."
+)
+@click.option("--dry-run", is_flag=True, help="With --prune: only show what would be removed.")
+@click.option(
+    "--max-age",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="With --prune: keep what was used within this time.  [default: versions_seconds of CONFIG, else a week]",
+)
+@click.option(
+    "--max-octets",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --prune: keep so many octets, the newest.  [default: versions_octets of CONFIG, else no bound]",
+)
+@json_option
+def command(
+    place: Path, action: str | None, dry_run: bool, max_age: float | None, max_octets: int | None, as_json: bool
+) -> Exit:
+    """Show how many versions (octets of changes) are kept in the state folder STATE, or of a configuration (.toml).
+
+    What a published document needs is never removed: changes whose packages are not complete. Nor is what was used
+    within the last hour. The command may run beside a server. With --json alone, every version is listed.
+
+    Exit statuses: 0 done; 1 --verify has found damaged versions; 2 usage; 6 fault of our own store.
+    """
+    from headwater.source.configured_source import VERSIONS
+    from headwater.versions.folder_store import FolderVersionStore
+
+    if (dry_run or max_age is not None or max_octets is not None) and action != "prune":
+        raise UsageFault("--dry-run, --max-age and --max-octets belong to --prune", advice="Add --prune.")
+    state, retention = _settings(place, max_age, max_octets)
+    store = FolderVersionStore(state / VERSIONS)
+    if action == "verify":
+        return _verify(store, as_json=as_json)
+    if action == "prune":
+        return _prune(place, store, retention, dry_run=dry_run, as_json=as_json)
+    return _list(store, as_json=as_json)
+
+
+def _settings(place: Path, max_age: float | None, max_octets: int | None) -> tuple[Path, VersionRetention]:
+    """The state folder, and what is kept in it: as the options say, or else the configuration."""
+    import msgspec
+
+    from headwater.source.config import read_config
+    from headwater.versions.retention import VersionRetention
+
+    state, retention = place, VersionRetention(seconds=_WEEK_SECONDS)
+    if place.is_file():
+        config = read_config(place)
+        state, retention = Path(config.state), config.version_retention
+    if max_age is not None:
+        retention = msgspec.structs.replace(retention, seconds=max_age)
+    if max_octets is not None:
+        retention = msgspec.structs.replace(retention, octets=max_octets)
+    return state, retention
+
+
+def _list(store: VersionStore, *, as_json: bool) -> Exit:
+    if as_json:
+        versions = list(store.versions())
+        octets = sum(one.octets for one in versions)
+        json_document({"count": len(versions), "octets": octets, "versions": versions})
+        return Exit.DONE
+    count = octets = 0
+    oldest: dt.datetime | None = None
+    for one in store.versions():
+        count, octets = count + 1, octets + one.octets
+        oldest = one.used_at if oldest is None else min(oldest, one.used_at)
+    since = "" if oldest is None else f", the oldest used on {oldest:%Y-%m-%d %H:%M:%S} UTC"
+    click.echo(f"{counted(count, 'version')}, {human_octets(octets)}{since}")
+    return Exit.DONE
+
+
+def _verify(store: VersionStore, *, as_json: bool) -> Exit:
+    from headwater.versions.retention import damaged
+
+    found = list(damaged(store))
+    count = sum(1 for _ in store.versions())
+    if as_json:
+        json_document({"count": count, "damaged": [one.digest for one in found]})
+    else:
+        for one in found[:_EXAMPLES]:
+            click.echo(f"damaged: {one.digest}")
+        if len(found) > _EXAMPLES:
+            click.echo(f"and {len(found) - _EXAMPLES:,} more (--json lists them)")
+        click.echo(f"{counted(count, 'version')} read, {len(found):,} damaged")
+    return Exit.FINDINGS if found else Exit.DONE
+
+
+def _prune(place: Path, store: VersionStore, retention: VersionRetention, *, dry_run: bool, as_json: bool) -> Exit:
+    from headwater.cli.source.catalog_argument import CatalogArgument, existing
+    from headwater.source.configured_source import utc_now
+    from headwater.source.dumps.version_collection import collect_versions
+
+    where = CatalogArgument(str(place))
+    with listening() as listener, existing(where, listener) as catalog:
+        found = collect_versions(catalog, store, retention, utc_now, dry_run=dry_run)
+    if as_json:
+        json_document(found)
+        return Exit.DONE
+    click.echo(
+        f"{counted(found.removed, 'version')} {'would be removed' if dry_run else 'removed'},"
+        f" {human_octets(found.removed_octets)}; {counted(found.versions - found.removed, 'version')} kept,"
+        f" {human_octets(found.octets - found.removed_octets)}, {found.needed:,} needed"
+    )
+    return Exit.DONE

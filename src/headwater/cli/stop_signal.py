@@ -1,0 +1,71 @@
+"""SIGTERM and SIGINT as an event, or SIGTERM as an exception: what is under way ends in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from headwater.errors import Exit
+
+
+class StopSignal:
+    """A context in which SIGTERM and SIGINT set `event` instead of ending the process; a second one acts as usual."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._by: int | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> StopSignal:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
+        self._by = self._by or number
+        self._restore()
+        self.event.set()
+
+    def wait(self) -> None:
+        """Return when a signal has come."""
+        while not self.event.wait(3600.0):
+            pass
+
+    @property
+    def exit_status(self) -> Exit:
+        """That of a command which a signal may have ended."""
+        return Exit.INTERRUPTED if self._by == signal.SIGINT else Exit.DONE
+
+
+class Terminated(BaseException):
+    """SIGTERM has come."""
+
+
+@contextmanager
+def terminated() -> Iterator[None]:
+    """A context in which SIGTERM raises Terminated; where that leaves it, the process ends by the signal as ever."""
+
+    def terminate(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one is enough for what has to be said
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except Terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,127 @@
+"""Hashes files in processes, and gives the results back in the order of the files.
+
+So few files that starting processes would take longer are hashed in this one. Processes, not threads: files of a few
+KiB hold the interpreter's lock most of the time. Measured with SHA-256, two threads were 1.16 times slower than one,
+two processes 1.7 times faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from headwater.files import hashing
+from headwater.files.hashing import HashRequest, HashResult, ReadOptions, file_hasher, read_file
+from headwater.files.version_copy import VersionFolders
+from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram
+from headwater.processes.processors import processors
+
+BLOCK_FILES = 128
+BLOCK_OCTETS = 4 << 20
+FIRST_FILES = 8
+"""In the first block, while nothing is known of how large files are here."""
+SERIAL_FILES = 256
+"""So many files are read in this process before others are started: that takes about as long as starting them."""
+SERIAL_OCTETS = 16 << 20
+AHEAD = 24
+"""So many blocks each process may have in hand: it reads on while this process writes a batch down (50 to 80 ms)."""
+
+
+class HasSize(Protocol):
+    """Something to read, of an expected size."""
+
+    @property
+    def octets(self) -> int:
+        """How much there is to read; 0 when that is not known."""
+        ...
+
+
+T = TypeVar("T", bound=HasSize)
+
+
+class _BlockSize:
+    """How many files of unknown size make a block: so many as had BLOCK_OCTETS, by those that were read before."""
+
+    def __init__(self) -> None:
+        self._files = self._octets = 0
+
+    @property
+    def files(self) -> int:
+        if not self._files:
+            return FIRST_FILES
+        return max(1, min(BLOCK_FILES, BLOCK_OCTETS * self._files // max(1, self._octets)))
+
+    def learn(self, results: Sequence[HashResult]) -> None:
+        self._files += len(results)
+        self._octets += sum([one[2][0] for one in results])
+
+
+class HashPool:
+    """Hashes files; with `mode` (LINK, COPY) those with a place are put there, with `versions` octets are set aside.
+
+    `processes` are as many as there are processors, or so many; with 0 of them all is done in this one.
+    """
+
+    def __init__(
+        self,
+        mode: str | None = None,
+        *,
+        versions: VersionFolders | None = None,
+        processes: int | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._options = ReadOptions(mode, versions, stop)
+        self._count = processors() if processes is None else processes
+        self._stop = stop
+
+    def read(
+        self, items: Iterable[T], request: Callable[[T], HashRequest]
+    ) -> Iterator[tuple[Sequence[T], Sequence[HashResult]]]:
+        """Blocks of items with their results, in the order of the items. Raises Stopped soon after `stop` says so."""
+        size = _BlockSize()
+        blocks = _blocks(iter(items), request, size)
+        files = octets = 0
+        for block, requests in blocks:
+            found = self._read_here(requests)
+            size.learn(found)
+            yield block, found
+            files += len(block)
+            octets += sum([one[2][0] for one in found])
+            if self._count > 0 and (files >= SERIAL_FILES or octets >= SERIAL_OCTETS):
+                break
+        else:
+            return
+        versions = self._options.versions
+        folders = None if versions is None else (versions.kept, versions.aside)
+        program = WorkerProgram(function=file_hasher, settings=(self._options.mode, folders))
+        pool: ProcessPool[list[T]] = ProcessPool(
+            program, self._read_here, processes=self._count, ahead=AHEAD, stop=self._stop
+        )
+        for block, found in pool.answers(blocks):
+            size.learn(found)
+            yield block, found
+
+    def _read_here(self, requests: list[HashRequest]) -> list[HashResult]:
+        return [self._read_one(request) for request in requests]
+
+    def _read_one(self, request: HashRequest) -> HashResult:
+        found = read_file(request, self._options)
+        if found[0] == hashing.STOPPED or self._stop():
+            raise Stopped
+        return found
+
+
+def _blocks(
+    items: Iterator[T], request: Callable[[T], HashRequest], size: _BlockSize
+) -> Iterator[tuple[list[T], list[HashRequest]]]:
+    """Files that are read together, and what is asked of them."""
+    block: list[T] = []
+    octets, most = 0, size.files
+    for item in items:
+        block.append(item)
+        octets += item.octets
+        if len(block) >= most or octets >= BLOCK_OCTETS:
+            yield block, [request(one) for one in block]
+            block, octets, most = [], 0, size.files
+    if block:
+        yield block, [request(one) for one in block]

@@ -1,0 +1,208 @@
+"""Hashes files: one is read once for all digests, and gets its place in the static tree where there is one.
+
+This module is also what the processes of the pool do (`hash_pool.py`). It imports nothing but the standard library and
+what lies beside it, so that they start in milliseconds. Requests and results are tuples that `marshal` knows.
+
+A file is opened once, by a path without links, and what is read, copied or linked is that very file: whoever exchanges
+a folder on the way for a link meanwhile leads nobody out of the set's folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from headwater.files.file_placement import (
+    GONE,
+    LINK,
+    FileChanged,
+    FileCopy,
+    PlacementFailed,
+    is_placed,
+    link,
+)
+from headwater.files.nofollow import OpenFolder, open_unlinked
+from headwater.files.version_copy import ALGORITHM, VersionCopy, VersionFolders
+
+READ, VANISHED, CHANGED, SPECIAL, UNREADABLE, UNPLACED, STOPPED = range(7)
+"""What came of reading a file. UNREADABLE and UNPLACED carry an errno."""
+
+FileState = tuple[int, int, int, int]
+"""Size, mtime, ctime (nanoseconds) and inode."""
+
+HashRequest = tuple[bytes, tuple[str, ...], "bytes | None"]
+"""The path to read (no name in it is a link), the algorithms (none: the file's state alone is asked for), and the path
+to place it at."""
+
+HashResult = tuple[int, int, FileState, int, int, str, str]
+"""Outcome, errno, the file's state, when reading began, when the file last changed before, its `hash` (RS-MD-05), and
+the name under which its octets were set aside (`version_copy`; empty where they are kept already, or not to be).
+
+The errno of CHANGED is ELOOP when a name of the path is a link, that of READ why the octets could not be set aside.
+Times are nanoseconds. The change is the file's ctime, except that a link which we made ourselves does not count: a
+write in the same tick would show in mtime.
+"""
+
+_NOTHING: FileState = (0, 0, 0, 0)
+_ATTEMPTS = 3
+_CHUNK = 1 << 18
+_SMALL = 1 << 20
+HASHERS: dict[str, Callable[..., Any]] = {
+    "md5": hashlib.md5,
+    "sha-1": hashlib.sha1,
+    "sha-224": hashlib.sha224,
+    "sha-256": hashlib.sha256,
+    "sha-384": hashlib.sha384,
+    "sha-512": hashlib.sha512,
+}
+"""Makers of hash objects, by the names that `hash` uses. To be called with `usedforsecurity=False`: some systems refuse
+MD5 else. A test holds the names to those of `spec.hashes`, which a hashing process does not import."""
+
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
+
+
+class _Stopped(Exception):
+    """The caller wants no more."""
+
+
+class ReadOptions(NamedTuple):
+    """How files are read: `mode` is how a place is made (LINK, COPY), `versions` where octets are set aside, if at all.
+
+    `stop` says when nothing more is wanted; `open_file` opens a path without links (None: `open_unlinked`).
+    """
+
+    mode: str | None = None
+    versions: VersionFolders | None = None
+    stop: Callable[[], bool] | None = None
+    open_file: Callable[[bytes, int], int] | None = None
+
+
+_DEFAULT_OPTIONS = ReadOptions()
+
+
+def read_file(request: HashRequest, options: ReadOptions = _DEFAULT_OPTIONS) -> HashResult:
+    """Read one file; never raises for what the file system does."""
+    path, algorithms, place = request
+    for _attempt in range(_ATTEMPTS):
+        try:
+            return _read_once(path, place, algorithms, options)
+        except FileChanged:
+            continue
+        except PlacementFailed as cause:
+            return UNPLACED, cause.errno, _NOTHING, 0, 0, "", ""
+        except _Stopped:
+            return STOPPED, 0, _NOTHING, 0, 0, "", ""
+        except GONE:
+            return VANISHED, 0, _NOTHING, 0, 0, "", ""
+        except OSError as cause:
+            if cause.errno == errno.ELOOP:  # a name of the path has become a link since it was found
+                return CHANGED, errno.ELOOP, _NOTHING, 0, 0, "", ""
+            return UNREADABLE, cause.errno or 0, _NOTHING, 0, 0, "", ""
+    return CHANGED, 0, _NOTHING, 0, 0, "", ""
+
+
+def _read_once(path: bytes, place: bytes | None, algorithms: tuple[str, ...], options: ReadOptions) -> HashResult:
+    descriptor = (options.open_file or open_unlinked)(path, _FLAGS)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return SPECIAL, 0, _NOTHING, 0, 0, "", ""
+        linked = place is not None and options.mode == LINK and link(descriptor, found, path, place)
+        return _read_open(descriptor, found if linked else None, place, algorithms, options)
+    finally:
+        os.close(descriptor)
+
+
+def _read_open(
+    descriptor: int,
+    unlinked: os.stat_result | None,
+    place: bytes | None,
+    algorithms: tuple[str, ...],
+    options: ReadOptions,
+) -> HashResult:
+    """The reading of an open file. `unlinked` is its state before it was linked, when it has just been."""
+    began = time.time_ns()
+    before = os.fstat(descriptor)
+    changed = before.st_ctime_ns
+    if unlinked is not None and state_of(unlinked)[:2] == state_of(before)[:2]:
+        changed = max(unlinked.st_ctime_ns, before.st_mtime_ns)
+    copy = FileCopy(place, before) if place is not None and not is_placed(place, before, options.mode) else None
+    if copy is None and not algorithms:
+        return READ, 0, state_of(before), began, changed, "", ""
+    keeps = options.versions is not None and ALGORITHM in algorithms
+    version = VersionCopy(options.versions, before.st_size) if keeps and options.versions is not None else None
+    sinks = [one for one in (copy, version) if one is not None]
+    hashes = [HASHERS[name](usedforsecurity=False) for name in algorithms]
+    try:
+        octets = _feed(
+            descriptor, before.st_size, [*(one.update for one in hashes), *(one.write for one in sinks)], options.stop
+        )
+        if state_of(os.fstat(descriptor)) != state_of(before) or octets != before.st_size:
+            raise FileChanged
+        if copy is not None:
+            copy.finish()
+        if version is not None:
+            version.finish(hashes[algorithms.index(ALGORITHM)].hexdigest())
+    finally:
+        for one in sinks:
+            one.discard()
+    digests = [f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)]
+    error, aside = (version.errno, version.name) if version is not None else (0, "")
+    return READ, error, state_of(before), began, changed, " ".join(digests), aside
+
+
+def _feed(descriptor: int, size: int, takers: list[Callable[[bytes], object]], stop: Callable[[], bool] | None) -> int:
+    """Read the open file to its end; each of the `takers` is given all octets. Returns how many there were."""
+    octets = 0
+    chunk = size + 1 if size < _SMALL else _CHUNK
+    while data := os.read(descriptor, chunk):
+        for take in takers:
+            take(data)
+        octets += len(data)
+        if octets >= size < _SMALL:
+            break  # a second read to see the end costs as much as the first; the state afterwards tells as well
+        if octets > size:
+            raise FileChanged
+        if stop is not None and stop():
+            raise _Stopped
+    return octets
+
+
+def state_of(found: os.stat_result) -> FileState:
+    """What of a file's state tells whether it has changed."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+def digests_of(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """The number of octets that can be read from an open file, and their hex digests, from one reading."""
+    hashes = [HASHERS[name](usedforsecurity=False) for name in algorithms]
+    octets = 0
+    while data := os.read(descriptor, _CHUNK):
+        octets += len(data)
+        for one in hashes:
+            one.update(data)
+    return octets, tuple([one.hexdigest() for one in hashes])
+
+
+def file_hasher(
+    settings: tuple[str | None, tuple[bytes, bytes] | None],
+) -> Callable[[list[HashRequest]], list[HashResult]]:
+    """What a process of the pool does: hash a block of files, as long as its owner lives.
+
+    `settings` are the mode of placing, and the two folders of versions (`VersionFolders`).
+    """
+    mode, folders = settings
+    versions = None if folders is None else VersionFolders(*folders)
+    owner = os.getppid()
+
+    def hash_files(block: list[HashRequest]) -> list[HashResult]:
+        with OpenFolder() as folder:
+            options = ReadOptions(mode, versions, lambda: os.getppid() != owner, folder.open)
+            return [read_file(request, options) for request in block]
+
+    return hash_files

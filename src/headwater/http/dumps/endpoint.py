@@ -1,0 +1,200 @@
+"""The endpoint of packages made on demand: `POST /S/dump` sends one, `OPTIONS /S/dump` says the limits.
+
+A package is made by a thread while it is sent, one block ahead of the client: a slow one holds two blocks and no
+thread, and one that goes away frees all. What goes wrong midway ends the connection, so that no client takes the answer
+for whole: the last chunk is missing, and so is the central directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from headwater.catalog.content import ContentReader
+from headwater.http import responses
+from headwater.http.dumps.faults import (
+    BodyTooLate,
+    DumpRefused,
+    OldProtocol,
+    TooManyDumps,
+    TooMuchAsked,
+    WrongMediaType,
+)
+from headwater.http.dumps.package import Package, PackageSource
+from headwater.http.dumps.package_stream import PackageStream
+from headwater.http.dumps.request import BODY_OCTETS, WantedSince, read_request
+from headwater.http.dumps.selection import select
+from headwater.http.responses import Response, line
+from headwater.http.routes import NO_STORE, HttpRequest, Receive, Route, Scope
+from headwater.http.source_access import not_published
+from headwater.publish.site import DUMP, capability_list_name
+from headwater.source.protocol import ServableSource
+from headwater.spec.extensions import DumpLimits
+
+_JSON = b"application/json"
+_CLOSE = line(b"connection", b"close")
+
+
+class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on the time that one request may take: its body, between two parts of it, the whole answer."""
+
+    body_seconds: float = 60.0
+    idle_seconds: float = 20.0
+    seconds: float = 3_600.0
+
+
+class DumpEndpoint:
+    """Answers requests for packages. `offers` has the limits of each set that makes them."""
+
+    def __init__(
+        self,
+        source: ServableSource,
+        contents: ContentReader,
+        offers: Mapping[str, DumpLimits],
+        times: DumpTimes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._contents = contents
+        self._offers = offers
+        self._times = times or DumpTimes()
+        self._clock = clock
+        self._under_way = 0
+        most = max((one.requests for one in offers.values()), default=1)
+        # Twice as many, because what is given up is closed while others begin.
+        self._pool = ThreadPoolExecutor(max_workers=min(2 * most, 64), thread_name_prefix="headwater-dump")
+
+    def routes(self) -> tuple[Route, ...]:
+        """The rows of the endpoint: two for each set that makes packages."""
+        row = functools.partial(Route, media_type=_JSON, cache=NO_STORE)
+        return tuple(
+            route
+            for pattern in (f"/{name}/{DUMP}" for name in self._offers)
+            for route in (
+                row(name="dump", method="POST", pattern=pattern, handler=self.answer),
+                row(name="dump limits", method="OPTIONS", pattern=pattern, handler=self.describe),
+            )
+        )
+
+    async def describe(self, request: HttpRequest) -> Response:
+        """What may be asked for, and how much of it."""
+        limits = self._offers[_set_of(request)]
+        body = msgspec.json.encode({"limits": limits, "asks": ["uris", "since", "page"]})
+        response = request.respond(200, body)
+        response.head += line(b"allow", ", ".join(request.match.allowed).encode())
+        response.head += line(b"accept-post", _JSON)
+        return response
+
+    async def answer(self, request: HttpRequest) -> Response:
+        """The package that is asked for, or why there is none."""
+        name = _set_of(request)
+        limits = self._offers[name]
+        if not await request.access.is_published(name):
+            response = not_published(name)
+            response.head += _CLOSE
+            return response
+        if self._under_way >= limits.requests:
+            return _refused(TooManyDumps(f"{limits.requests} packages are being made at this moment"), limits)
+        self._under_way += 1
+        is_sent = False
+        try:
+            _check_head(request.scope)
+            package = await self._package(name, await self._body(request.scope, request.receive), limits)
+            deadline = self._clock() + self._times.seconds
+            stream = PackageStream(package, self._pool, lambda: self._clock() > deadline, self._done)
+            is_sent = True
+        except DumpRefused as refused:
+            return _refused(refused, limits)
+        finally:
+            if not is_sent:
+                self._done()
+        head = line(b"content-type", b"application/zip") + line(b"cache-control", NO_STORE)
+        return Response(200, head + line(b"x-content-type-options", b"nosniff"), stream=stream)
+
+    def close(self) -> None:
+        """Give up the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _done(self) -> None:
+        self._under_way -= 1
+
+    async def _package(self, name: str, body: bytes, limits: DumpLimits) -> Package:
+        """The package that a body asks for. Raises DumpRefused and the catalog's faults."""
+        work = functools.partial(self._asked_for, name, body, limits)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _asked_for(self, name: str, body: bytes, limits: DumpLimits) -> Package:
+        wanted = read_request(body, limits.resources)
+        site, catalog = self._source.site, self._source.catalog
+        prefix = site.resource_prefix(name)
+        selection = select(catalog, name, wanted, prefix=prefix, most=limits.resources)
+        if isinstance(wanted, WantedSince) and wanted.moment > selection.at and wanted.moment.timestamp() > time.time():
+            raise DumpRefused("since lies in the future")
+        source = PackageSource(
+            name=name, prefix=prefix, up=site.url(capability_list_name(name)), catalog=catalog, contents=self._contents
+        )
+        return Package(source, selection, limits.octets)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """The whole body. Raises TooMuchAsked, BodyTooLate."""
+        parts: list[bytes] = []
+        octets, more = 0, True
+        try:
+            async with asyncio.timeout(self._times.body_seconds):
+                while more:
+                    async with asyncio.timeout(self._times.idle_seconds):
+                        message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise BodyTooLate("the body was cut off")
+                    more = bool(message.get("more_body"))
+                    parts.append(message.get("body", b""))
+                    octets += len(parts[-1])
+                    if octets > BODY_OCTETS:
+                        raise _too_long()
+        except TimeoutError:
+            raise BodyTooLate("the body has not come in time") from None
+        stated = _header(scope, b"content-length")
+        if stated is not None and int(stated) != octets:
+            raise BodyTooLate(f"a body of {octets:,} octets, and Content-Length says {int(stated):,}")
+        return b"".join(parts)
+
+
+def _check_head(scope: Scope) -> None:
+    """Raises DumpRefused for what is not even read."""
+    if scope.get("http_version") == "1.0":
+        raise OldProtocol("a package is sent by HTTP/1.1 alone")
+    kind = (_header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
+    if kind != _JSON:
+        raise WrongMediaType(f"a request for a package is application/json, not {kind[:100].decode('latin-1') or '?'}")
+    if (_header(scope, b"content-encoding") or b"identity").strip().lower() != b"identity":
+        raise WrongMediaType("a request for a package is not compressed")
+    stated = _header(scope, b"content-length")
+    if stated is not None and (not stated.isdigit() or len(stated) > 18 or int(stated) > BODY_OCTETS):
+        raise _too_long()
+
+
+def _too_long() -> TooMuchAsked:
+    return TooMuchAsked(f"a request for a package has {BODY_OCTETS:,} octets at most")
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    return next((value for field, value in scope["headers"] if field == name), None)
+
+
+def _set_of(request: HttpRequest) -> str:
+    return request.match.name.partition("/")[0]
+
+
+def _refused(refused: DumpRefused, limits: DumpLimits) -> Response:
+    """Why there is no package, with the limits."""
+    error = {"code": refused.code, "what": refused.what, "advice": refused.todo}
+    body = msgspec.json.encode({"error": error, "limits": limits})
+    head = line(b"cache-control", NO_STORE) + _CLOSE
+    if isinstance(refused, TooManyDumps):
+        head += line(b"retry-after", b"2")
+    return responses.data(refused.status, body, _JSON, head)

@@ -1,0 +1,91 @@
+"""Reads what a request for a package asks for: resources by URI, a page, or all that changed since a moment."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from headwater.http.dumps.faults import DumpRefused, TooMuchAsked
+from headwater.spec.datetimes import parse_datetime
+from headwater.spec.writing import value_checks
+from headwater.spec.writing.xml_text import WriteRefused
+
+BODY_OCTETS = 16 << 20
+"""A body has so many octets at most: 50,000 URIs of 300 characters."""
+
+
+class WantedUris(msgspec.Struct, frozen=True):
+    """Resources by their URIs, each once, as the lists have them."""
+
+    uris: list[str]
+
+
+class WantedSince(msgspec.Struct, frozen=True):
+    """All that changed after a moment, as it is now."""
+
+    moment: dt.datetime
+
+
+class WantedPage(msgspec.Struct, frozen=True):
+    """The resources of one page of the Resource List."""
+
+    number: int
+
+
+Wanted = WantedUris | WantedSince | WantedPage
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    uris: list[str] | msgspec.UnsetType = msgspec.UNSET
+    since: str | msgspec.UnsetType = msgspec.UNSET
+    page: int | msgspec.UnsetType = msgspec.UNSET
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def read_request(body: bytes, most: int) -> Wanted:
+    """What the body asks for; `most` resources by URI. Raises DumpRefused, TooMuchAsked."""
+    try:
+        asked = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
+        raise DumpRefused(f"not a request for a package: {_first_line(cause)}") from cause
+    given = [name for name in asked.__struct_fields__ if getattr(asked, name) is not msgspec.UNSET]
+    if len(given) != 1:
+        raise DumpRefused(f"one of uris, since and page is asked for, not {len(given)}")
+    if asked.uris is not msgspec.UNSET:
+        return _uris(asked.uris, most)
+    if asked.since is not msgspec.UNSET:
+        return WantedSince(_moment(asked.since))
+    assert asked.page is not msgspec.UNSET
+    return WantedPage(asked.page)
+
+
+def _uris(uris: list[str], most: int) -> WantedUris:
+    if not uris:
+        raise DumpRefused("uris is empty")
+    if len(uris) > most:
+        raise TooMuchAsked(f"{len(uris):,} resources are asked for, and {most:,} are given at a time")
+    try:
+        value_checks.uris(uris)  # what could not be named in the manifest is not looked for
+    except WriteRefused as refused:
+        raise DumpRefused(f"not a URI in uris: {refused.what}") from refused
+    if len(set(uris)) < len(uris):
+        raise DumpRefused("a URI occurs twice in uris")
+    return WantedUris(uris)
+
+
+def _moment(text: str) -> dt.datetime:
+    """The moment; without a time of day or a zone it would be a guess, and changes could be missed."""
+    try:
+        moment, forgiven = parse_datetime(text)
+    except ValueError:
+        moment, forgiven = None, ()
+    if moment is None or forgiven or "T" not in text:
+        raise DumpRefused(f"since is no complete W3C Datetime with a zone: {text[:100]!r}")
+    return moment
+
+
+def _first_line(cause: Exception) -> str:
+    return "too deep" if isinstance(cause, RecursionError) else str(cause).partition("\n")[0][:300]

@@ -1,0 +1,94 @@
+"""Which resources of a set a request for a package means, as the catalog knows them when it comes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import msgspec
+
+from headwater.catalog.interface import Catalog, Segment
+from headwater.catalog.set_snapshot import read_snapshot
+from headwater.http.dumps.faults import DumpRefused, NoSuchPage, NotKnownSince, TooMuchAsked
+from headwater.http.dumps.request import Wanted, WantedPage, WantedSince
+from headwater.spec.datetimes import format_datetime
+from headwater.spec.records import ChangeKind
+
+CHANGES_READ = 10_000
+"""So many changes are read at a time."""
+MOST_CHANGES = 20
+"""For each resource that may be asked for, so many changes are read to find out which have changed since a moment."""
+
+
+class SelectedResources(msgspec.Struct, frozen=True):
+    """URIs as the catalog has them, in the order of the request or of the catalog; and those deleted since.
+
+    `at`: the catalog has all that happened up to this moment, and every later change has a later time (RS-TIME-05).
+    """
+
+    at: dt.datetime
+    uris: Sequence[str]
+    deleted: Sequence[str] = ()
+
+
+def select(catalog: Catalog, name: str, wanted: Wanted, *, prefix: str, most: int) -> SelectedResources:
+    """What `wanted` means in the set `name`, whose relative URIs are below `prefix`.
+
+    Raises TooMuchAsked for more than `most` resources, other kinds of DumpRefused, and the catalog's faults.
+    """
+    snapshot = read_snapshot(catalog, name)
+    state = snapshot.state
+    if state.opened_at is None:
+        raise DumpRefused("the set is not loaded yet")
+    at = state.last_at or state.opened_at
+    if isinstance(wanted, WantedPage):
+        page = next((one for one in snapshot.pages if one.number == wanted.number), None)
+        if page is None:
+            raise NoSuchPage(f"the Resource List has no page {wanted.number}")
+        uris = _page(catalog, name, wanted.number, most)
+        return SelectedResources(at, uris)
+    if isinstance(wanted, WantedSince):
+        uris, deleted = _changed(catalog, name, snapshot.segments, wanted.moment, most)
+        return SelectedResources(at, uris, deleted)
+    return SelectedResources(at, [catalog_uri(uri, prefix) for uri in wanted.uris])
+
+
+def catalog_uri(uri: str, prefix: str) -> str:
+    """An absolute URI as the catalog has it: relative to the set's prefix when it is below."""
+    relative = uri.removeprefix(prefix)
+    return uri if "://" in relative else relative
+
+
+def absolute_uri(uri: str, prefix: str) -> str:
+    """The absolute form of a URI of the catalog."""
+    return uri if "://" in uri else prefix + uri
+
+
+def _page(catalog: Catalog, name: str, number: int, most: int) -> list[str]:
+    uris: list[str] = []
+    for resource in catalog.page(name, number):
+        uris.append(resource.uri)
+        if len(uris) > most:
+            raise TooMuchAsked(f"the page has more than {most:,} resources")
+    return uris
+
+
+def _changed(
+    catalog: Catalog, name: str, segments: Sequence[Segment], moment: dt.datetime, most: int
+) -> tuple[list[str], list[str]]:
+    """The resources that changed after a moment: those that are there, and those that are not any more."""
+    if not segments or moment < segments[0].from_:
+        known = f", which are known since {format_datetime(segments[0].from_)}" if segments else ""
+        raise NotKnownSince(f"changes since {format_datetime(moment)} are asked for{known}")
+    after = max(one.first - 1 for one in segments if one.from_ <= moment)
+    is_there: dict[str, bool] = {}
+    read = 0
+    while changes := catalog.changes(name, after, CHANGES_READ):
+        after, read = changes[-1].seq, read + len(changes)
+        for change in changes:
+            if change.at > moment:
+                is_there[change.uri] = change.change is not ChangeKind.DELETED
+        if len(is_there) > most or read > most * MOST_CHANGES:
+            raise TooMuchAsked(f"more than {min(most, read):,} resources or changes since {format_datetime(moment)}")
+    there = [uri for uri, stays in is_there.items() if stays]
+    return there, [uri for uri, stays in is_there.items() if not stays]

@@ -1,0 +1,26 @@
+"""What a scan calls in the middle of its work, for those that have it scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from headwater.catalog.interface import SetState
+from headwater.versions.interface import VersionStore
+
+
+class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
+    """Functions of whoever has a folder scanned; without them a scan goes on to its end.
+
+    `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
+    `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
+    when something is recorded (`Catalog.record`, `after`); None: whatever it is. `versions` is where the octets of
+    changes are kept before they are recorded; None: nowhere.
+    """
+
+    stop: Callable[[], bool] = lambda: False
+    breathe: Callable[[], None] = lambda: None
+    before_change: Callable[[], None] = lambda: None
+    seen: Callable[[], SetState | None] = lambda: None
+    versions: VersionStore | None = None

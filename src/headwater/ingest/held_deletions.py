@@ -1,0 +1,49 @@
+"""Deletions held back: of files that vanished by the mass, or with their folder, and the reason why."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from headwater.deletion_guard import FLOOR, consent_for, needs_consent
+
+
+class HoldReason(Enum):
+    """Why deletions are held back."""
+
+    ROOT_MISSING = "the folder is not there"
+    ROOT_NOT_FOLDER = "what should be the folder is something else"
+    ROOT_UNREADABLE = "the folder cannot be read"
+    ROOT_EMPTY = "the folder is suddenly empty: is its file system mounted?"
+    ALL_GONE = "everything that was held has vanished"
+    TOO_MANY = "too many files have vanished at once"
+
+
+class DeletionHold(msgspec.Struct, frozen=True):
+    """Deletions that were not recorded: how many of how many, and why."""
+
+    reason: HoldReason
+    vanished: int
+    held: int
+
+    def __str__(self) -> str:
+        consent = consent_for(self.vanished, self.held) if self.reason is HoldReason.TOO_MANY else "1"
+        told = f"{self.reason.value}: {self.vanished:,} of {self.held:,} would be deleted"
+        return f"{told}; --max-delete {consent} allows that"
+
+
+def judge(held: int, vanished: int, found: int, share: float, *, device_changed: bool = False) -> DeletionHold | None:
+    """None when the deletions may be recorded.
+
+    `held` resources are in the set, of which `vanished` are gone; `found` files are in the folder now. `share` 1 is
+    consent to everything, 0 to nothing. Up to `FLOOR` files are no mass, unless they are everything that was held, or
+    the device has changed.
+    """
+    if vanished == 0 or share >= 1:
+        return None
+    if found == 0:
+        return DeletionHold(HoldReason.ROOT_EMPTY, vanished, held)
+    if not needs_consent(vanished, held, share, floor=0 if device_changed or share == 0 else FLOOR):
+        return None
+    return DeletionHold(HoldReason.ALL_GONE if vanished >= held else HoldReason.TOO_MANY, vanished, held)

@@ -1,0 +1,141 @@
+"""Names of members: which member a manifest's `path` means, which names are refused, and which collide."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from urllib.parse import unquote_to_bytes
+
+from headwater.packages.faults import BadPath, PackageTooLarge
+from headwater.packages.limits import PackageLimits
+
+MANIFEST = "manifest.xml"
+"""The member that every package must have at its root (RS-RDM-01, RS-CDM-01)."""
+
+MOST_SEGMENTS = 100
+"""A name with more is an attack on whoever makes folders of it."""
+
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:|^/|(?:^|/)\.{0,2}(?=/|$)")
+"""Control characters and back-slashes anywhere; a drive letter or a slash in front; a segment that is empty, `.` or
+`..` (RS-EXT-07, DST-P3)."""
+
+_CLIMBS = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
+
+
+def member_name(path: str) -> str:
+    """The name of the member that a manifest's `path` means, literally: one leading slash less (DST-P3, AMB-36).
+    Raises BadPath."""
+    name = path[1:] if path.startswith("/") else path
+    check_name(name)
+    return name
+
+
+def has_leading_slash(path: str) -> bool:
+    """Whether `path` is written as RS-RDM-05 demands; one that is not is accepted with a warning (AMB-36)."""
+    return path.startswith("/")
+
+
+def possible_names(path: str) -> tuple[str, ...]:
+    """The names to look for, in this order: the literal one, then the percent-decoded one where it is another and as
+    safe (AMB-36). Raises BadPath when the literal one is refused."""
+    name = member_name(path)
+    if "%" not in name:
+        return (name,)
+    try:
+        decoded = unquote_to_bytes(name).decode()
+        check_name(decoded)
+    except (UnicodeDecodeError, BadPath):
+        return (name,)
+    return (name, decoded) if decoded != name else (name,)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that is no plain relative path of a file. Raises BadPath."""
+    if _UNSAFE.search(name) or name.count("/") >= MOST_SEGMENTS:
+        raise BadPath(f"the name {shown(name)} is refused")
+    if not name.isascii() and _CLIMBS.search(unicodedata.normalize("NFKC", name)):
+        raise BadPath(f"the name {shown(name)} is refused: normalised, it leads upwards")
+
+
+def shown(name: str) -> str:
+    """A name as it may stand in a message: on one line, without control characters, not too long."""
+    text = ascii(name) if not name.isprintable() else f"'{name}'"
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def folded(name: str) -> str:
+    """What two names have in common that are one on a file system that normalises Unicode or ignores case."""
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
+
+
+class MemberNames:
+    """The names of one package: no two may be one after Unicode normalisation or case folding, and no file may be a
+    folder of another (DST-P3). What it remembers is bounded by the limits."""
+
+    def __init__(self, limits: PackageLimits | None = None) -> None:
+        self._limits = limits or PackageLimits()
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+        self._octets = 0
+
+    def __len__(self) -> int:
+        """How many files there are."""
+        return len(self._files)
+
+    def admits(self, name: str) -> bool:
+        """Whether `add` would take this name."""
+        try:
+            check_name(name)
+            self._check(folded(name), name)
+        except BadPath:
+            return False
+        return True
+
+    def add(self, name: str) -> None:
+        """Take the name of a file in. Raises BadPath when it is refused or collides, PackageTooLarge."""
+        check_name(name)
+        key = folded(name)
+        self._check(key, name)
+        self._remember(self._files, key)
+        self._add_folders_of(key)
+
+    def add_folder(self, name: str) -> None:
+        """Take the name of a folder in, without its last slash; it may come several times. Raises as `add` does."""
+        check_name(name)
+        key = folded(name)
+        if key in self._files:
+            raise BadPath(f"{shown(name)} is a folder and a file")
+        self._check_folders_of(key, name)
+        self._add_folders_of(f"{key}/")
+
+    def _check(self, key: str, name: str) -> None:
+        if key in self._files:
+            raise BadPath(
+                f"two members have the name {shown(name)}, or names that differ by case or normalisation only"
+            )
+        if key in self._folders:
+            raise BadPath(f"{shown(name)} is a file and a folder")
+        self._check_folders_of(key, name)
+
+    def _check_folders_of(self, key: str, name: str) -> None:
+        parent = key.rpartition("/")[0]
+        while parent and parent not in self._folders:
+            if parent in self._files:
+                raise BadPath(f"{shown(name)} lies in a folder that is a file")
+            parent = parent.rpartition("/")[0]
+
+    def _add_folders_of(self, key: str) -> None:
+        parent = key.rpartition("/")[0]
+        while parent and parent not in self._folders:
+            self._remember(self._folders, parent)
+            parent = parent.rpartition("/")[0]
+
+    def _remember(self, names: set[str], key: str) -> None:
+        self._octets += len(key)
+        if self._octets > self._limits.names_octets:
+            raise PackageTooLarge(f"names and folders of more than {self._limits.names_octets:,} characters")
+        names.add(key)
+        if len(names) > self._limits.members:
+            raise PackageTooLarge(f"more than {self._limits.members:,} members or folders")

@@ -1,0 +1,163 @@
+"""A package read from a file: its manifest, and to each entry the member that it names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import msgspec
+
+from headwater.packages.faults import BadManifest, BadPath
+from headwater.packages.limits import PackageLimits
+from headwater.packages.member_paths import MANIFEST, has_leading_slash, possible_names, shown
+from headwater.packages.zip_directory import ZipDirectory, ZipMember, read_directory
+from headwater.spec.faults import DocumentFault
+from headwater.spec.hashes import HASHLIB, STRONGEST
+from headwater.spec.kinds import RULES, Kind
+from headwater.spec.reader import Reader
+from headwater.spec.records import ChangeKind, Document, Entry
+
+MANIFESTS = (Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP_MANIFEST)
+"""The kinds of documents that a package's manifest may have (DST-P7)."""
+
+
+class PackageProblem(msgspec.Struct, frozen=True):
+    """What is wrong with one entry or member, by the rule it breaks. `fails`: the entry cannot be had from the package;
+    else it is told and goes on."""
+
+    rule: str
+    message: str
+    subject: str
+    fails: bool
+
+
+class PackagedEntry(msgspec.Struct, frozen=True):
+    """An entry of the manifest and the member with its content: None where it has none, or none that may be used."""
+
+    entry: Entry
+    member: ZipMember | None
+
+
+class PackageFile:
+    """One package whose central directory and manifest are in order so far (DST-P2, DST-P7)."""
+
+    def __init__(self, directory: ZipDirectory, manifest: ZipMember, kind: Kind) -> None:
+        self.directory = directory
+        self.kind = kind
+        self.problems: list[PackageProblem] = []
+        """What was found by `entries`, `undeclared` and `verify`."""
+        self.reader = Reader()
+        """The reader of the manifest, with its head, counts and warnings."""
+        self._manifest = manifest
+        self._declared = {MANIFEST}
+        if directory.leading:
+            self._tell("DST-P6", f"{directory.leading:,} octets come before the first member", MANIFEST)
+
+    @property
+    def document(self) -> Document | None:
+        """The head of the manifest: final when the entries are exhausted."""
+        return self.reader.document
+
+    def entries(self) -> Iterator[PackagedEntry]:
+        """The entries in the order of the manifest, each with its member; once. Raises BadManifest, BadPackage."""
+        for block in self.directory.blocks(self._manifest):
+            yield from map(self._packaged, _read(self.reader, block))
+        yield from map(self._packaged, _read(self.reader, None))
+
+    def undeclared(self) -> list[ZipMember]:
+        """Members that no entry names, when the entries are exhausted: told, and not to be used (DST-P4, RS-RDM-07)."""
+        rest = [member for member in self.directory.members if member.name not in self._declared]
+        for member in rest:
+            self._tell("RS-RDM-07", "the manifest does not name this member", member.name)
+        return rest
+
+    def verify(self, packaged: PackagedEntry) -> bool:
+        """Whether the member is what its entry says, by length and the strongest digest (DST-P5); what is not is among
+        the problems. True where nothing is stated. Raises BadPackage when the member itself is damaged."""
+        entry, member = packaged.entry, packaged.member
+        if member is None:
+            return False
+        digests = {digest.algorithm: digest.hex for digest in entry.digests}
+        algorithm = next((name for name in STRONGEST if name in digests), None)
+        hasher = hashlib.new(HASHLIB[algorithm], usedforsecurity=False) if algorithm else None
+        for block in self.directory.blocks(member):
+            if hasher is not None:
+                hasher.update(block)
+        if entry.length is not None and entry.length != member.octets:
+            self._tell("DST-P5", f"{member.octets:,} octets instead of {entry.length:,}", entry.loc, fails=True)
+            return False
+        if hasher is not None and algorithm is not None and hasher.hexdigest() != digests[algorithm]:
+            self._tell("DST-P5", f"another {algorithm} than the manifest says", entry.loc, fails=True)
+            return False
+        return True
+
+    def _packaged(self, entry: Entry) -> PackagedEntry:
+        for link in entry.links:
+            if link.path is not None:
+                self._find(link.path, entry.loc)
+        if entry.path is not None:
+            return PackagedEntry(entry, self._find(entry.path, entry.loc))
+        if entry.change != ChangeKind.DELETED:
+            rule = "RS-CDM-06" if self.kind == Kind.CHANGE_DUMP_MANIFEST else "RS-RDM-05"
+            self._tell(rule, "the entry has no path", entry.loc, fails=True)
+        return PackagedEntry(entry, None)
+
+    def _find(self, path: str, uri: str) -> ZipMember | None:
+        """The member that a path means: literally, else percent-decoded (DST-P3, DST-P4, AMB-36)."""
+        try:
+            names = possible_names(path)
+        except BadPath as fault:
+            self._tell("DST-P3", fault.what, uri, fails=True)
+            return None
+        if not has_leading_slash(path):
+            self._tell("AMB-36", "the path has no leading slash", uri)
+        for name in names:
+            if (member := self.directory.get(name)) is not None and name != MANIFEST:
+                if name != names[0]:
+                    self._tell("AMB-36", "the path is percent-encoded", uri)
+                self._declared.add(name)
+                return member
+        self._tell("DST-P4", f"the package has no member {shown(names[0])}", uri, fails=True)
+        return None
+
+    def _tell(self, rule: str, message: str, subject: str, *, fails: bool = False) -> None:
+        self.problems.append(PackageProblem(rule, message, subject, fails))
+
+
+def read_package(file: BinaryIO, limits: PackageLimits | None = None, *, kind: Kind | None = None) -> PackageFile:
+    """Read a package's central directory and the head of its manifest. `kind`: the manifest that is expected (DST-P7).
+
+    Raises BadPackage for what `read_directory` refuses, BadManifest when there is no `manifest.xml` at the root
+    (RS-RDM-01, RS-CDM-01), it cannot be read, or is of another kind.
+    """
+    directory = read_directory(file, limits)
+    manifest = directory.get(MANIFEST)
+    if manifest is None:
+        raise BadManifest("the package has no manifest.xml at its root")
+    found = _kind(directory, manifest)
+    if found not in MANIFESTS or kind not in (None, found):
+        expected = " or ".join(f"a {RULES[one].title}" for one in ([kind] if kind else MANIFESTS))
+        what = f"a {RULES[found].title}" if found else "no document"
+        raise BadManifest(f"manifest.xml is {what}, not {expected}", rule="DST-P7")
+    return PackageFile(directory, manifest, found)
+
+
+def _kind(directory: ZipDirectory, manifest: ZipMember) -> Kind | None:
+    """What the manifest is; read only as far as that needs, which is to its end where the head comes last (AMB-04)."""
+    reader = Reader()
+    for block in directory.blocks(manifest):
+        _read(reader, block)
+        if reader.document is not None and reader.document.kind in MANIFESTS:
+            return reader.document.kind
+    _read(reader, None)
+    return reader.document.kind if reader.document else None
+
+
+def _read(reader: Reader, block: bytes | None) -> list[Entry]:
+    """The entries that a block of the manifest completes; those at its end for None. Raises BadManifest."""
+    try:
+        return reader.close() if block is None else reader.feed(block)
+    except DocumentFault as fault:
+        where = "" if fault.line is None else f" in line {fault.line}"
+        raise BadManifest(f"manifest.xml cannot be read{where}: {fault.what}", rule=fault.rule) from fault

@@ -1,0 +1,297 @@
+"""Reader of a ZIP file by its central directory, from a file that can be read at any place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import msgspec
+
+from headwater.deflate import crc32
+from headwater.packages.faults import BadPackage, CutPackage, NotPackage, PackageTooLarge
+from headwater.packages.inflation import Inflation
+from headwater.packages.limits import PackageLimits
+from headwater.packages.member_paths import shown
+from headwater.packages.zip_format import (
+    CENTRAL,
+    CENTRAL_SIGNATURE,
+    DESCRIPTORS,
+    END,
+    END64,
+    END64_SIGNATURE,
+    END_SIGNATURE,
+    LOCAL,
+    LOCAL_SIGNATURE,
+    LOCATOR64,
+    LOCATOR64_SIGNATURE,
+    MOST_16,
+    MOST_32,
+    STORED,
+)
+from headwater.packages.zip_headers import (
+    CentralRecord,
+    LocalHeader,
+    PackageBudget,
+    central_octets,
+    decoded_name,
+    local_octets,
+    read_central,
+    read_local,
+)
+
+_READ = 1 << 18
+
+
+class ZipMember(msgspec.Struct, frozen=True, gc=False):
+    """A file in a package: its name, its length, where it begins and where the next one does."""
+
+    name: str
+    octets: int
+    record: CentralRecord
+    begin: int
+    end: int
+
+
+class ZipDirectory:
+    """The members of a package in the order in which they lie in the file; `leading` octets come before the first."""
+
+    def __init__(self, file: BinaryIO, members: list[ZipMember], budget: PackageBudget, leading: int) -> None:
+        self._file = file
+        self._budget = budget
+        self.members = members
+        self.leading = leading
+        self._by_name = {member.name: member for member in members}
+
+    def get(self, name: str) -> ZipMember | None:
+        """The file of this name."""
+        return self._by_name.get(name)
+
+    def blocks(self, member: ZipMember) -> Iterator[bytes]:
+        """The content of a member in blocks of at most 256 KiB. The last of them may be believed when the iteration
+        ends: length, CRC and the place of the next member were compared then. Raises BadPackage."""
+        header, at = self._local(member)
+        record = member.record
+        crc, plain = 0, 0
+        for block in self._content(member, at):
+            crc = crc32(block, crc)
+            plain += len(block)
+            yield block
+        if (crc, plain) != (record.crc, record.plain):
+            raise BadPackage(f"{shown(member.name)} has another CRC or length than the central directory says")
+        self._check_end(member, header, at + record.packed)
+
+    def read(self, member: ZipMember) -> bytes:
+        """The whole content of a member; its length is in `octets`. Raises as `blocks`."""
+        return b"".join(self.blocks(member))
+
+    def check(self, member: ZipMember) -> None:
+        """Read a member only to see that it is in order. Raises as `blocks`."""
+        for _ in self.blocks(member):
+            pass
+
+    def _local(self, member: ZipMember) -> tuple[LocalHeader, int]:
+        """The local header, which must say the same as the central record; and where the content begins."""
+        self._file.seek(member.begin)
+        head = self._file.read(LOCAL.size)
+        if len(head) < LOCAL.size or not head.startswith(LOCAL_SIGNATURE):
+            raise BadPackage(f"{shown(member.name)} is not where the central directory says")
+        octets = local_octets(head, 0, self._budget.limits)
+        head += self._file.read(octets - LOCAL.size)
+        if len(head) < octets:
+            raise CutPackage(f"the package ends in the header of {shown(member.name)}")
+        header, record = read_local(head, 0), member.record
+        if (header.name, header.method) != (record.name, record.method):
+            raise BadPackage(f"{shown(member.name)} has another name or method in its local header")
+        facts = (record.crc, record.packed, record.plain)
+        if not header.descriptor and (header.crc, header.packed, header.plain) != facts:
+            raise BadPackage(f"{shown(member.name)} has another CRC or length in its local header")
+        if member.begin + octets + record.packed > member.end:
+            raise BadPackage(f"{shown(member.name)} overlaps what follows it")
+        return header, member.begin + octets
+
+    def _content(self, member: ZipMember, at: int) -> Iterator[bytes]:
+        record = member.record
+        if record.method == STORED:
+            yield from self._packed(member, at)
+            return
+        inflation = Inflation(member.name, self._budget.limits, record.plain, said=True)
+        for packed in self._packed(member, at):
+            yield from inflation.push(packed)
+        if not inflation.ended or inflation.packed != record.packed:
+            raise BadPackage(f"{shown(member.name)} is deflated and ends elsewhere than the central directory says")
+
+    def _packed(self, member: ZipMember, at: int) -> Iterator[bytes]:
+        """The content as it lies in the file. Whoever takes it may read another member meanwhile."""
+        end = at + member.record.packed
+        while at < end:
+            self._file.seek(at)
+            block = self._file.read(min(end - at, _READ))
+            if not block:
+                raise CutPackage(f"the package ends in {shown(member.name)}")
+            at += len(block)
+            yield block
+
+    def _check_end(self, member: ZipMember, header: LocalHeader, at: int) -> None:
+        """Nothing lies between a member and the next one but its data descriptor."""
+        record = member.record
+        rest = member.end - at
+        found = b""
+        if header.descriptor and rest <= 24:
+            self._file.seek(at)
+            found = self._file.read(rest)
+        facts = (record.crc, record.packed, record.plain)
+        large = max(facts) > MOST_32
+        forms = {
+            form.pack(*((signature, *facts) if signature else facts))
+            for form, signature, is_large in DESCRIPTORS
+            if is_large or not large
+        }
+        if found not in forms if header.descriptor else rest:
+            raise BadPackage(f"behind {shown(member.name)} lie octets that belong to no member")
+
+
+class _End(msgspec.Struct, frozen=True):
+    """What the end records say, and where they begin: there the central directory must end."""
+
+    members: int
+    size: int
+    begin: int
+    at: int
+
+
+def read_directory(file: BinaryIO, limits: PackageLimits | None = None) -> ZipDirectory:
+    """Read the central directory of a package (DST-P6).
+
+    Refused with BadPackage: no end or a cut one, octets after it, several central directories, members that overlap
+    or do not follow each other, encryption, unknown methods, links, refused or colliding names, more than the limits
+    allow. Tolerated: octets before the first member that are no member themselves (`leading` says how many), which
+    self-extracting packages have. What local headers say is compared when a member is read.
+    """
+    bounds = limits or PackageLimits()
+    size = file.seek(0, os.SEEK_END)
+    end = _read_end(file, size)
+    shift = end.at - end.size - end.begin
+    if shift < 0 or end.size < 0:
+        raise BadPackage("the central directory is not where the end of the package says")
+    budget = PackageBudget(bounds)
+    records = sorted(_records(file, end, budget), key=lambda record: record.offset)
+    return _placed(file, records, budget, (shift, end.at - end.size))
+
+
+def _read_end(file: BinaryIO, size: int) -> _End:
+    """The end records, which must be the last of the file. Raises BadPackage."""
+    file.seek(max(0, size - END.size - MOST_16))
+    tail = file.read()
+    place = tail.rfind(END_SIGNATURE)
+    while place >= 0:
+        fits = len(tail) - place >= END.size and (
+            place + END.size + int.from_bytes(tail[place + 20 : place + 22], "little") == len(tail)
+        )
+        if fits:
+            break
+        place = tail.rfind(END_SIGNATURE, 0, place)
+    if place < 0:
+        raise _no_end(file, tail)
+    if tail.find(END_SIGNATURE, place + 4) >= 0:
+        raise BadPackage("the comment of the package holds another end")
+    _, disk, first_disk, here, members, octets, begin, _ = END.unpack_from(tail, place)
+    at = size - len(tail) + place
+    large = _read_end64(file, at)
+    if large is None:
+        if disk or first_disk or here != members:
+            raise BadPackage("a package in several parts (disks)")
+        return _End(members, octets, begin, at)
+    pairs = ((members, large.members, MOST_16), (octets, large.size, MOST_32), (begin, large.begin, MOST_32))
+    if any(said not in (right, bound) for said, right, bound in pairs):
+        raise BadPackage("the two ends of the package do not agree")
+    return large
+
+
+def _no_end(file: BinaryIO, tail: bytes) -> BadPackage:
+    file.seek(0)
+    begin = file.read(4)
+    if END_SIGNATURE in tail:
+        return BadPackage("there are octets after the end of the package, or its end is cut off")
+    if begin == LOCAL_SIGNATURE:
+        return CutPackage("the package has no end: it was cut off")
+    return NotPackage("this is no ZIP file")
+
+
+def _read_end64(file: BinaryIO, at: int) -> _End | None:
+    """The ZIP64 end records in front of the end at `at`, if there are any. Raises BadPackage."""
+    begin = at - LOCATOR64.size - END64.size
+    if begin < 0:
+        return None
+    file.seek(begin)
+    octets = file.read(END64.size + LOCATOR64.size)
+    signature, _, _, disks = LOCATOR64.unpack_from(octets, END64.size)
+    if signature != LOCATOR64_SIGNATURE:
+        return None
+    mark, rest, _, _, disk, first_disk, here, members, size, offset = END64.unpack_from(octets)
+    if mark != END64_SIGNATURE or rest != END64.size - 12 or disk or first_disk or here != members or disks > 1:
+        raise BadPackage("the ZIP64 end of the package is damaged")
+    return _End(members, size, offset, begin)
+
+
+def _records(file: BinaryIO, end: _End, budget: PackageBudget) -> Iterator[CentralRecord]:
+    """The records of the central directory. Raises BadPackage, PackageTooLarge."""
+    limits = budget.limits
+    if end.members > limits.members:
+        raise PackageTooLarge(f"{end.members:,} members, more than {limits.members:,}")
+    file.seek(end.at - end.size)
+    rest, waiting, count = end.size, bytearray(), 0
+    while rest or waiting:
+        block = file.read(min(rest, _READ))
+        rest -= len(block)
+        waiting += block
+        taken = 0
+        while (octets := _record_octets(waiting, taken, limits)) is not None:
+            yield read_central(waiting, taken)
+            taken += octets
+            count += 1
+        if not taken and not block:
+            raise BadPackage("the central directory is cut off or damaged")
+        del waiting[:taken]
+        if count > end.members:
+            break
+    if count != end.members:
+        raise BadPackage(f"the central directory has {count:,} members, its end says {end.members:,}")
+
+
+def _record_octets(waiting: bytearray, at: int, limits: PackageLimits) -> int | None:
+    """The length of the next record; None where it is not there as a whole. Raises BadPackage."""
+    if len(waiting) - at < CENTRAL.size:
+        return None
+    if waiting[at : at + 4] != CENTRAL_SIGNATURE:
+        raise BadPackage("the central directory is damaged, or there are several")
+    octets = central_octets(waiting, at, limits)
+    return octets if len(waiting) - at >= octets else None
+
+
+def _placed(
+    file: BinaryIO, records: list[CentralRecord], budget: PackageBudget, place: tuple[int, int]
+) -> ZipDirectory:
+    """The members with their places: each begins behind the one before it, none overlaps another."""
+    shift, directory_at = place
+    members: list[ZipMember] = []
+    leading = shift + (records[0].offset if records else 0)
+    for index, record in enumerate(records):
+        begin = shift + record.offset
+        end = shift + records[index + 1].offset if index + 1 < len(records) else directory_at
+        name = decoded_name(record.name, record.flags)
+        if begin + LOCAL.size + len(record.name) + record.packed > end:
+            raise BadPackage(f"{shown(name)} overlaps what follows it")
+        if budget.admit(name):
+            budget.check_said(name, record.packed, record.plain)
+            budget.spend(record.plain, record.packed)
+            if record.method == STORED and record.packed != record.plain:
+                raise BadPackage(f"{shown(name)} is stored, with two different lengths")
+            members.append(ZipMember(name, record.plain, record, begin, end))
+        elif record.plain:
+            raise BadPackage(f"the folder {shown(name)} has content")
+    if leading:
+        file.seek(0)
+        if file.read(4) == LOCAL_SIGNATURE:
+            raise BadPackage("the package begins with a member that its central directory has not")
+    return ZipDirectory(file, members, budget, leading)

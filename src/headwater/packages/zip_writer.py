@@ -1,0 +1,302 @@
+"""Writer of ZIP files as a stream of octets: the same octets from the same members, ZIP64 where it is needed."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from headwater.deflate import BLOCK, FAST_LEVEL, FULL_FLUSH, crc32, deflate_whole, raw_deflater
+from headwater.packages.faults import BadMemberName, MemberChanged
+from headwater.packages.zip_format import (
+    CENTRAL,
+    CENTRAL_SIGNATURE,
+    DEFLATED,
+    DESCRIPTOR,
+    DESCRIPTOR_SIGNATURE,
+    END,
+    END64,
+    END64_SIGNATURE,
+    END_SIGNATURE,
+    LOCAL,
+    LOCAL_SIGNATURE,
+    LOCATOR64,
+    LOCATOR64_SIGNATURE,
+    MOST_16,
+    MOST_32,
+    STORED,
+    UTF8,
+    ZIP64_FIELD,
+)
+
+_DATE = 0x0021
+"""1980-01-01, the earliest that the format knows: times of files would make the same content another package."""
+
+_ATTRIBUTES = 0o100644 << 16
+"""A regular file that all may read (external attributes as Unix has them)."""
+
+_VERSION = 20
+_VERSION64 = 45
+_MADE_BY = 3 << 8 | _VERSION64
+"""Unix, so that the attributes are understood as they are meant."""
+
+_SAFE_32 = MOST_32 - (1 << 26)
+"""A known length up to here stays below 4 GiB, even if deflating makes it longer."""
+
+_RATIO, _RATIO_OCTETS = 100, 2 << 20
+"""How much deflated content may grow by inflating, once so much of it has come: half of what readers bear."""
+
+_STORED_BLOCK = MOST_16
+"""Most octets of a stored block of deflate (RFC 1951 3.2.4)."""
+
+_SIZES64 = Struct("<HHQQ")
+_DESCRIPTOR = Struct("<4sIII")
+_DESCRIPTOR64 = Struct("<4sIQQ")
+_NUMBER = Struct("<Q")
+_OFFSET_AT = CENTRAL.size - 4
+
+
+class ZipWriter:
+    """Makes the octets of one ZIP file, from its beginning to its end; the caller appends what each method gives, in
+    order. Deterministic: fixed date, fixed attributes, UTF-8 names (bit 11, RS-EXT-07), ZIP64 where sizes, offsets or
+    the number of members ask for it, and for streamed members of unknown length.
+
+    A member is recorded when its last octets have been given. If it fails before, the caller throws away what came
+    of it (the file ends at `octets` again) and goes on. Names are written as they are given: make them by
+    `member_paths`, which also tells collisions.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        """`start`: octets that precede the first member in the file."""
+        self._start = start
+        self._records: list[bytes] = []
+        self._offsets = array("Q")
+        self.octets = 0
+        """Octets given so far, without `start`."""
+
+    @property
+    def members(self) -> int:
+        """Members written so far."""
+        return len(self._records)
+
+    def member(self, name: str, content: bytes, *, deflate: bool) -> bytes:
+        """A whole member: sizes and CRC stand in its local header. With `deflate` it is deflated, unless that makes
+        it no shorter. Raises BadMemberName."""
+        record, octets = _whole(_encoded(name), content, deflate=deflate)
+        self._records.append(record)
+        self._offsets.append(self.octets)
+        self.octets += len(octets)
+        return octets
+
+    def insert_first(self, name: str, content: bytes, *, deflate: bool) -> bytes:
+        """A whole member to be put before all that was given so far (a manifest that is made of what was packed): the
+        other members move behind it. Raises BadMemberName."""
+        record, octets = _whole(_encoded(name), content, deflate=deflate)
+        self._records.insert(0, record)
+        self._offsets = array("Q", [0, *(offset + len(octets) for offset in self._offsets)])
+        self.octets += len(octets)
+        return octets
+
+    def stream(
+        self, name: str, blocks: Iterable[bytes], *, octets: int | None = None, deflate: bool
+    ) -> Iterator[bytes]:
+        """A member whose content comes in blocks, with a data descriptor behind it.
+
+        `octets` is its length where that is known: MemberChanged is raised when another one came. So that a reader
+        finds the end of the member while it arrives, a length that is known stands in the local header of a stored
+        member, and one of unknown length is deflated without compression (RFC 1951 3.2.4) rather than stored.
+        Raises BadMemberName.
+        """
+        method = STORED if octets is not None and not deflate else DEFLATED
+        large = octets is None or octets > _SAFE_32
+        said = octets if octets is not None and method == STORED else 0
+        encoded = _encoded(name)
+        head = _local(encoded, _Facts(UTF8 | DESCRIPTOR, method, 0, said, said), large=large)
+        yield head
+        content = _Counted(blocks, octets)
+        written = 0
+        for block in _body(content, method, deflate=deflate):
+            written += len(block)
+            yield block
+        content.check()
+        descriptor = _DESCRIPTOR64 if large else _DESCRIPTOR
+        tail = descriptor.pack(DESCRIPTOR_SIGNATURE, content.crc, written, content.octets)
+        self._records.append(_central(encoded, _Facts(UTF8 | DESCRIPTOR, method, content.crc, written, content.octets)))
+        self._offsets.append(self.octets)
+        self.octets += len(head) + written + len(tail)
+        yield tail
+
+    def end(self) -> bytes:
+        """The central directory and the end of the file."""
+        directory = b"".join(self._directory())
+        at = self._start + self.octets
+        count, size = len(self._records), len(directory)
+        parts = [directory]
+        if count >= MOST_16 or size >= MOST_32 or at >= MOST_32:
+            rest = END64.size - 12
+            parts.append(END64.pack(END64_SIGNATURE, rest, _MADE_BY, _VERSION64, 0, 0, count, count, size, at))
+            parts.append(LOCATOR64.pack(LOCATOR64_SIGNATURE, 0, at + size, 1))
+        few, small = min(count, MOST_16), min(size, MOST_32)
+        parts.append(END.pack(END_SIGNATURE, 0, 0, few, few, small, min(at, MOST_32), 0))
+        octets = b"".join(parts)
+        self.octets += len(octets)
+        return octets
+
+    def _directory(self) -> Iterator[bytes]:
+        """The records of the central directory, with offsets."""
+        for record, offset in zip(self._records, self._offsets, strict=True):
+            place = self._start + offset
+            if place < MOST_32:
+                yield record[:_OFFSET_AT] + place.to_bytes(4, "little") + record[CENTRAL.size :]
+            else:
+                yield _far(record, place)
+
+
+class _Facts(NamedTuple):
+    """What the headers of a member say; `packed`: its octets in the file, `plain`: those of the content."""
+
+    flags: int
+    method: int
+    crc: int
+    packed: int
+    plain: int
+
+
+class _Counted:
+    """Blocks of one size, with the CRC and the length of what passed."""
+
+    def __init__(self, blocks: Iterable[bytes], expected: int | None) -> None:
+        self._blocks = blocks
+        self._expected = expected
+        self.crc = 0
+        self.octets = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Blocks of `BLOCK` octets and a shorter last one: what is written must not depend on how content came."""
+        waiting = bytearray()
+        for block in self._blocks:
+            self._take(block)
+            if not waiting and len(block) == BLOCK:
+                yield block
+                continue
+            waiting += block
+            while len(waiting) >= BLOCK:
+                yield bytes(waiting[:BLOCK])
+                del waiting[:BLOCK]
+        if waiting:
+            yield bytes(waiting)
+
+    def _take(self, block: bytes) -> None:
+        self.crc = crc32(block, self.crc)
+        self.octets += len(block)
+        if self._expected is not None and self.octets > self._expected:
+            raise MemberChanged(f"more than the {self._expected:,} octets that were said")
+
+    def check(self) -> None:
+        """Raises MemberChanged when the content was shorter than said."""
+        if self._expected is not None and self.octets != self._expected:
+            raise MemberChanged(f"{self.octets:,} octets instead of {self._expected:,}")
+
+
+def _body(content: Iterable[bytes], method: int, *, deflate: bool) -> Iterator[bytes]:
+    """The content as it stands in the file."""
+    if method == STORED:
+        yield from content
+    elif deflate:
+        yield from _deflated(content)
+    else:
+        for block in content:
+            yield b"".join(_stored_blocks(block))
+        yield b"\x01\x00\x00\xff\xff"
+
+
+def _deflated(content: Iterable[bytes]) -> Iterator[bytes]:
+    """Deflate that never grows so much by inflating that a reader takes it for a bomb (DST-P6): of zeros, as sparse
+    files have them, a block is stored now and then."""
+    deflater = raw_deflater(FAST_LEVEL)
+    plain = packed = 0
+    for block in content:
+        plain += len(block)
+        if plain > _RATIO_OCTETS and plain > _RATIO * packed:
+            ready = deflater.flush(FULL_FLUSH) + b"".join(_stored_blocks(block))
+        else:
+            ready = deflater.compress(block)
+        if ready:
+            packed += len(ready)
+            yield ready
+    yield deflater.flush()
+
+
+def _stored_blocks(block: bytes) -> Iterator[bytes]:
+    """Blocks of deflate that hold octets as they are."""
+    for start in range(0, len(block), _STORED_BLOCK):
+        piece = block[start : start + _STORED_BLOCK]
+        yield b"\x00" + len(piece).to_bytes(2, "little") + (len(piece) ^ MOST_16).to_bytes(2, "little") + piece
+
+
+def _encoded(name: str) -> bytes:
+    """The name as it stands in the file. Raises BadMemberName."""
+    try:
+        octets = name.encode()
+    except UnicodeEncodeError as error:
+        raise BadMemberName(f"{name!a} cannot be written as UTF-8") from error
+    if not octets or len(octets) > MOST_16:
+        raise BadMemberName(f"a member's name has 1 to {MOST_16:,} octets, not {len(octets):,}")
+    return octets
+
+
+def _cut(content: bytes) -> Iterator[bytes]:
+    return (content[start : start + BLOCK] for start in range(0, len(content), BLOCK))
+
+
+def _whole(name: bytes, content: bytes, *, deflate: bool) -> tuple[bytes, bytes]:
+    """The record of a whole member in the central directory, and its local header and body."""
+    body, method = content, STORED
+    if deflate:
+        is_long = len(content) > _RATIO_OCTETS
+        packed = b"".join(_deflated(_cut(content))) if is_long else deflate_whole(content, FAST_LEVEL)
+        if len(packed) < len(content):
+            body, method = packed, DEFLATED
+    facts = _Facts(UTF8, method, crc32(content), len(body), len(content))
+    return _central(name, facts), _local(name, facts, large=len(content) >= MOST_32) + body
+
+
+def _local(name: bytes, facts: _Facts, *, large: bool) -> bytes:
+    """The local header of a member."""
+    flags, method, crc, packed, plain = facts
+    if not large:
+        return LOCAL.pack(LOCAL_SIGNATURE, _VERSION, flags, method, 0, _DATE, crc, packed, plain, len(name), 0) + name
+    extra = _SIZES64.pack(ZIP64_FIELD, 16, plain, packed)
+    head = (LOCAL_SIGNATURE, _VERSION64, flags, method, 0, _DATE, crc, MOST_32, MOST_32, len(name), len(extra))
+    return LOCAL.pack(*head) + name + extra
+
+
+def _central(name: bytes, facts: _Facts) -> bytes:
+    """The record of a member in the central directory, with zero for its offset."""
+    flags, method, crc, packed, plain = facts
+    length = len(name)
+    if packed < MOST_32 and plain < MOST_32:
+        head = (CENTRAL_SIGNATURE, _MADE_BY, _VERSION, flags, method, 0, _DATE, crc, packed, plain, length)
+        return CENTRAL.pack(*head, 0, 0, 0, 0, _ATTRIBUTES, 0) + name
+    sizes = [size for size in (plain, packed) if size >= MOST_32]
+    extra = _field64(sizes)
+    begin = (CENTRAL_SIGNATURE, _MADE_BY, _VERSION64, flags, method, 0, _DATE, crc)
+    said = (min(packed, MOST_32), min(plain, MOST_32), length, len(extra))
+    return CENTRAL.pack(*begin, *said, 0, 0, 0, _ATTRIBUTES, 0) + name + extra
+
+
+def _far(record: bytes, place: int) -> bytes:
+    """A record of the central directory for a member whose offset needs 64 bits."""
+    values = list(CENTRAL.unpack_from(record))
+    name = record[CENTRAL.size : CENTRAL.size + values[10]]
+    sizes = [number for (number,) in _NUMBER.iter_unpack(record[CENTRAL.size + len(name) + 4 :])]
+    extra = _field64([*sizes, place])
+    values[2], values[11], values[16] = _VERSION64, len(extra), MOST_32
+    return CENTRAL.pack(*values) + name + extra
+
+
+def _field64(numbers: list[int]) -> bytes:
+    """A ZIP64 extra field."""
+    return struct.pack(f"<HH{len(numbers)}Q", ZIP64_FIELD, 8 * len(numbers), *numbers)

@@ -1,0 +1,277 @@
+"""A pool of processes that do jobs of one kind in parallel, and give the answers back in the order of the jobs.
+
+Processes, not threads, for work that holds the interpreter's lock. They are programs of their own, not forks: a forked
+copy of a threaded program may hold somebody's lock for ever (decision 025).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import selectors
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
+
+import msgspec
+
+from headwater.processes.worker import encode_message, read_message
+
+_START = "import sys; sys.path += sys.argv[2:]; from headwater.processes.worker import run; run(sys.argv[1])"
+_HOME = os.fspath(Path(__file__).parents[2])
+_PIPE_OCTETS = 1 << 20
+_POLL_SECONDS = 0.2
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The work was ended because the caller asked for it; what was recorded before stays."""
+
+
+class WorkerProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process of a pool does.
+
+    `function` is called once in the process, with `settings`, and gives the function that does a job. Settings, jobs
+    and answers are values that `marshal` knows; no job and no answer is None. `libraries` says whether the function
+    needs more than this package and the standard library. `descriptors` are open files to share.
+    """
+
+    function: Callable[[Any], Callable[[Any], Any]]
+    settings: Any = None
+    libraries: bool = False
+    descriptors: tuple[int, ...] = ()
+
+
+class _Task:
+    """A job, and its answer as soon as there is one."""
+
+    __slots__ = ("answer", "job")
+
+    def __init__(self, job: Any) -> None:
+        self.job = job
+        self.answer: Any = None
+
+
+class ProcessPool(Generic[T]):
+    """Does jobs in processes, which are started with the first job and end with the last answer.
+
+    Each has up to `ahead` jobs in hand. Jobs of one that has died, and all where none can be started, are done `here`.
+    """
+
+    def __init__(
+        self,
+        program: WorkerProgram,
+        here: Callable[[Any], Any],
+        *,
+        processes: int,
+        ahead: int,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._program = program
+        self._here = here
+        self._count = processes
+        self._ahead = ahead
+        self._stop = stop
+
+    def answers(self, jobs: Iterable[tuple[T, Any]]) -> Iterator[tuple[T, Any]]:
+        """The answers to jobs, each with what came with its job, in order. Raises Stopped soon after `stop` says so.
+
+        Jobs are taken when an answer is asked for, so many that, with the one whose answer was given last, `ahead` for
+        each process are in hand.
+        """
+        source = iter(jobs)
+        first = next(source, None)
+        if first is None:
+            return
+        with closing(_Processes(self._program, self._count)) as processes:
+            source = chain((first,), source)
+            waiting: deque[tuple[T, _Task]] = deque()
+            while True:
+                for item, job in islice(source, max(0, self._ahead * max(1, processes.count) - len(waiting))):
+                    waiting.append((item, processes.give(job)))
+                if not waiting:
+                    return
+                item, task = waiting.popleft()
+                while task.answer is None and processes.has(task):
+                    if self._stop():
+                        raise Stopped
+                    processes.take(_POLL_SECONDS)
+                yield item, self._here(task.job) if task.answer is None else task.answer
+
+
+class JobQueue(Generic[T]):
+    """The same for a caller who has one job after the other: `give` them, and take the answers that have come."""
+
+    def __init__(self, program: WorkerProgram, here: Callable[[Any], Any], *, processes: int, ahead: int) -> None:
+        """The processes are started now."""
+        self._here = here
+        self._processes = _Processes(program, processes)
+        self._most = ahead * processes
+        self._waiting: deque[tuple[T, _Task]] = deque()
+
+    def give(self, item: T, job: Any) -> Iterator[tuple[T, Any]]:
+        """Have a job done. Gives the answers that have come, in the order of the jobs, each with its item; waits for
+        them while more than `ahead` for each process are in hand."""
+        self._waiting.append((item, self._processes.give(job)))
+        yield from self.take()
+
+    def take(self) -> Iterator[tuple[T, Any]]:
+        """The answers that have come, as `give` has them. Jobs for which there was no room are passed on."""
+        self._processes.take(0)
+        yield from self._answers(self._most)
+
+    def rest(self) -> Iterator[tuple[T, Any]]:
+        """The answers to all jobs that are in hand."""
+        yield from self._answers(0)
+
+    def close(self) -> None:
+        """End the processes; those that have jobs in hand are killed."""
+        self._processes.close()
+
+    def _answers(self, most: int) -> Iterator[tuple[T, Any]]:
+        waiting, processes = self._waiting, self._processes
+        while waiting and (len(waiting) > most or waiting[0][1].answer is not None or not processes.count):
+            item, task = waiting[0]
+            while task.answer is None and processes.has(task):
+                processes.take(_POLL_SECONDS)
+            waiting.popleft()
+            yield item, self._here(task.job) if task.answer is None else task.answer
+
+
+class _Processes:
+    """The processes that are alive, and what each has in hand."""
+
+    def __init__(self, program: WorkerProgram, count: int) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._alive: list[_Process] = []
+        for _number in range(count):
+            with suppress(OSError):  # no process to be had: the others, or this one, do the work
+                process = _Process(program)
+                self._alive.append(process)
+                self._selector.register(process.answers, selectors.EVENT_READ, process)
+                self._send(process)
+
+    @property
+    def count(self) -> int:
+        return len(self._alive)
+
+    def give(self, job: Any) -> _Task:
+        """Have a job done by the process that has the fewest."""
+        task = _Task(job)
+        if self._alive:
+            process = min(self._alive, key=lambda one: len(one.tasks))
+            process.put(task)
+            self._send(process)
+        return task
+
+    def has(self, task: _Task) -> bool:
+        """Whether a process has the job in hand; one that has died has not."""
+        return any(task in process.tasks for process in self._alive)
+
+    def take(self, seconds: float) -> None:
+        """Take answers that have come, and give what finds room, as soon as there is anything or this time is over."""
+        for key, events in self._selector.select(seconds):
+            process: _Process = key.data
+            if process not in self._alive:
+                continue  # it has died since
+            if events & selectors.EVENT_WRITE:
+                self._send(process)
+            elif not process.take():
+                self._discard(process)
+
+    def _send(self, process: _Process) -> None:
+        """Write what the process' pipe has room for; what is left is written when there is room, by `take`."""
+        try:
+            rest = process.send()
+        except OSError:  # it has died
+            self._discard(process)
+            return
+        if rest != process.is_waiting:
+            process.is_waiting = rest
+            if rest:
+                self._selector.register(process.jobs, selectors.EVENT_WRITE, process)
+            else:
+                self._selector.unregister(process.jobs)
+
+    def _discard(self, process: _Process) -> None:
+        self._alive.remove(process)
+        self._selector.unregister(process.answers)
+        if process.is_waiting:
+            self._selector.unregister(process.jobs)
+        process.close()
+
+    def close(self) -> None:
+        for process in self._alive:
+            process.close()
+        self._selector.close()
+
+
+class _Process:
+    """One process: its pipes, the jobs that it has in hand, and what of them has not been written yet."""
+
+    def __init__(self, program: WorkerProgram) -> None:
+        function = f"{program.function.__module__}:{program.function.__qualname__}"
+        paths = (_HOME, *(path for path in sys.path if path not in ("", _HOME))) if program.libraries else (_HOME,)
+        self._popen = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _START, function, *paths],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # what makes it fail is met again here
+            bufsize=0,  # a buffer would hide from the selector what it has already taken in
+            pass_fds=program.descriptors,
+        )
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self.jobs, self.answers = self._popen.stdin, self._popen.stdout
+        for stream in (self.jobs, self.answers):
+            _widen(stream)  # it goes on while we do something else
+        os.set_blocking(self.jobs.fileno(), False)
+        self.tasks: deque[_Task] = deque()
+        self.is_waiting = False
+        """Whether it is watched for room in its pipe."""
+        self._unsent = deque([memoryview(encode_message(program.settings))])
+
+    def put(self, task: _Task) -> None:
+        """Take a job in hand, to be sent."""
+        self.tasks.append(task)
+        self._unsent.append(memoryview(encode_message(task.job)))
+
+    def send(self) -> bool:
+        """Write what there is room for; whether something is left. Raises OSError when the process has died."""
+        with suppress(BlockingIOError):
+            while self._unsent:
+                written = os.write(self.jobs.fileno(), self._unsent[0])
+                if written < len(self._unsent[0]):
+                    self._unsent[0] = self._unsent[0][written:]
+                else:
+                    self._unsent.popleft()
+        return bool(self._unsent)
+
+    def take(self) -> bool:
+        """Take an answer that is coming; False when the process has died."""
+        answer = read_message(self.answers)
+        if answer is None or not self.tasks:
+            return False
+        self.tasks.popleft().answer = answer
+        return True
+
+    def close(self) -> None:
+        for stream in (self.jobs, self.answers):
+            with suppress(OSError):
+                stream.close()
+        if self.tasks:
+            self._popen.kill()  # nobody waits for what it still does
+        self._popen.wait()
+
+
+def _widen(stream: IO[bytes]) -> None:
+    """Let the pipe hold more than usual where that can be."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # the user has many large pipes already
+            fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _PIPE_OCTETS)

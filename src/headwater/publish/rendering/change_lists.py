@@ -1,0 +1,147 @@
+"""Writes the Change Lists of one set: every change once, in order, closed lists never again.
+
+The open list grows at its end. What it says already is taken over as octets from the stored document, so that a change
+costs the writing of the document and not the rendering of its 50,000 entries; the stored document is trusted only
+while its digest is the one that was noted.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from headwater.catalog.interface import Change, Segment, SetSnapshot
+from headwater.catalog.set_snapshot import read_snapshot
+from headwater.publish.capabilities import CHANGE_LIST, Capability
+from headwater.publish.plan import ChangePlan, Refresh, plan_changes
+from headwater.publish.publication_state import OpenList, PublicationState
+from headwater.publish.rendering import documents
+from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
+from headwater.publish.store_writer import DocumentMark, render_entries
+from headwater.storage.objects.interface import OpenObject, octets_of
+
+_ROWS_AT_ONCE = 5_000
+
+
+class ChangeLists:
+    """The Change Lists of one set during one publication.
+
+    Segments that have left the index (retention) are not written any more. Refresh.ALL does not write the closed ones
+    again that are as they were left: they say for good what they said (RS-TIME-09).
+    """
+
+    capabilities: ClassVar[tuple[Capability, ...]] = (CHANGE_LIST,)
+
+    def __init__(self, job: PublicationJob) -> None:
+        self._job = job
+        self._name = job.name
+        self._site = job.context.site
+        self._prefix = self._site.resource_prefix(self._name)
+        self._store_writer = job.store_writer
+        self._open = OpenList() if job.refresh is Refresh.ALL else job.publication.open
+        self._names: tuple[str, ...] = ()
+
+    @staticmethod
+    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+        """The list or its index, the copy of the open segment, and the segments that the index names."""
+        name, before = snapshot.state.name, publication.open
+        yield from (change_list_name(name), open_change_list_name(name))
+        if before.indexed:
+            numbers = (one.number for one in snapshot.segments if before.first <= one.number <= before.number)
+            yield from (change_segment_name(name, number) for number in numbers)
+
+    def publish(self) -> None:
+        """Write what is due by the job's snapshot."""
+        self._publish(self._job.snapshot.segments)
+
+    def catch_up(self) -> None:
+        """Write what is due by now: before a page becomes visible, all that it shows is said."""
+        self._publish(read_snapshot(self._job.context.catalog, self._name).segments)
+
+    def result(self, publication: PublicationState) -> RenderResult:
+        """What came of it."""
+        return RenderResult(names=self._names, publication=msgspec.structs.replace(publication, open=self._open))
+
+    def _publish(self, segments: Sequence[Segment]) -> None:
+        """Write closed segments, the open one, their index, and the copy of the open one (AMB-63)."""
+        first = self._job.first
+        plan = plan_changes(segments, self._open, first)
+        for segment in plan.closed:
+            name = change_segment_name(self._name, segment.number)
+            if segment.number >= self._job.publication.open.number or not self._job.integrity.is_as_left(name):
+                self._write(segment, name, plan)
+        if plan.write_open:
+            open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else self._top
+            self._write(plan.open, open_name, plan)
+        if plan.write_index:
+            self._store_writer.document(self._top, *documents.change_list_index(self._site, self._name, plan.named))
+        if plan.write_open:
+            self._store_writer.copy(self._open.name, open_change_list_name(self._name))
+        self._open = msgspec.structs.replace(self._open, first=first)
+        numbered = [change_segment_name(self._name, one.number) for one in plan.named]
+        self._names = (self._top, open_change_list_name(self._name), *numbered)
+
+    @property
+    def _top(self) -> str:
+        return change_list_name(self._name)
+
+    def _write(self, segment: Segment, name: str, plan: ChangePlan) -> None:
+        """Write one segment's document, taking over what the stored open list says of it already."""
+        writer = self._store_writer.writer(documents.change_list(self._site, self._name, segment, indexed=plan.indexed))
+        head, tail = writer.head(), writer.tail()
+        before = self._open if self._open.number == segment.number else OpenList()
+        changed: dt.datetime | None = None
+
+        def rows(after: int) -> Iterator[Change]:
+            nonlocal changed
+            for row in self._rows(after, segment.last):
+                changed = row.at
+                yield row
+
+        def blocks(taken: OpenObject | None) -> Iterator[bytes]:
+            nonlocal changed
+            yield head
+            if taken is not None:
+                changed = before.changed
+                yield from octets_of(taken, before.head_octets, taken.octets - before.tail_octets)
+            new = rows(segment.first - 1 if taken is None else before.seq)
+            yield from render_entries(writer, documents.change_entries(new, self._prefix, self._site.profile))
+            yield tail
+
+        def mark() -> str:
+            return DocumentMark(
+                generation=self._store_writer.generation,
+                latest=segment.until or changed or segment.from_,
+                number=segment.number,
+                from_=segment.from_,
+                seq=segment.last,
+                changed=changed,
+                head_octets=len(head),
+                is_closed=segment.until is not None,
+            ).encode()
+
+        with self._store_writer.version(before.name, before.etag) as taken:
+            stored = self._store_writer.blocks(name, blocks(taken), mark)
+        if segment.until is None:
+            self._open = OpenList(
+                number=segment.number,
+                indexed=plan.indexed,
+                name=name,
+                etag=stored.etag,
+                head_octets=len(head),
+                tail_octets=len(tail),
+                seq=segment.last,
+                changed=changed,
+            )
+
+    def _rows(self, after: int, last: int) -> Iterator[Change]:
+        while after < last:
+            rows = self._job.context.catalog.changes(self._name, after, min(_ROWS_AT_ONCE, last - after))
+            if not rows:
+                return
+            yield from rows
+            after = rows[-1].seq

@@ -1,0 +1,80 @@
+"""The protocol of a renderer: it writes the documents of some capabilities of one set, during one publication.
+
+To publish a further kind of document takes rows in `publish.capabilities` and a renderer in `publish.publisher`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from headwater.catalog.interface import Rendered, SetSnapshot
+from headwater.publish.capabilities import Capability
+from headwater.publish.context import PublishContext
+from headwater.publish.integrity import IntegrityCheck
+from headwater.publish.plan import Refresh
+from headwater.publish.publication_state import PublicationState
+from headwater.publish.site import SetSettings
+from headwater.publish.store_writer import StoreWriter
+
+
+class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One publication of one set, as its renderers know it.
+
+    `snapshot` is a committed state of the set in which everything is recorded that happened until `at`, `publication`
+    what was published before. Segments before number `first` have left the index (retention). `note` writes a state of
+    the publication down at once, for the next run should this one be killed.
+    """
+
+    context: PublishContext
+    settings: SetSettings
+    store_writer: StoreWriter
+    integrity: IntegrityCheck
+    refresh: Refresh
+    snapshot: SetSnapshot
+    publication: PublicationState
+    at: dt.datetime
+    now: dt.datetime
+    first: int
+    note: Callable[[PublicationState], None]
+
+    @property
+    def name(self) -> str:
+        """The set."""
+        return self.settings.name
+
+
+class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a renderer has done: the documents that are live, and the publication state with its part.
+
+    `rendered` is the bookkeeping of pages that were rendered or dropped; so many pages are `stale`, because they show
+    less than is recorded, and so many are `left`, which are due and wait for the next publication.
+    """
+
+    names: tuple[str, ...]
+    publication: PublicationState
+    rendered: tuple[Rendered, ...] = ()
+    stale: int = 0
+    left: int = 0
+
+
+class Renderer(Protocol):
+    """Writes the documents of its `capabilities`: parts first, then what names them (AMB-63)."""
+
+    capabilities: ClassVar[tuple[Capability, ...]]
+
+    @staticmethod
+    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+        """The names of the documents that were published: what has to be in the store, as it was left."""
+        ...
+
+    def publish(self) -> None:
+        """Write what is due."""
+        ...
+
+    def result(self, publication: PublicationState) -> RenderResult:
+        """What came of it, when all renderers have published; its part goes into `publication`."""
+        ...

@@ -1,0 +1,164 @@
+"""Writes the Resource List of one set: the pages that are due, and the index when there are several.
+
+`at` is a moment up to which the world is recorded; a page is read from a snapshot of the catalog taken after it, and
+`completed` is when that was (RS-TIME-05, RS-TIME-06). Documents of other pages keep their octets and their times.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from headwater.catalog.interface import Page, Rendered, SetSnapshot
+from headwater.progress import Progress
+from headwater.publish.capabilities import RESOURCE_LIST, Capability
+from headwater.publish.plan import PagePlan, Refresh, is_stale, must_rotate, plan_pages
+from headwater.publish.publication_state import PublicationState
+from headwater.publish.rendering import documents
+from headwater.publish.rendering.documents import PageTimes
+from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.rendering.worker import RenderJob, page
+from headwater.publish.site import resource_list_name, resource_page_name
+from headwater.publish.store_writer import DocumentMark
+
+
+class ResourceLists:
+    """The Resource List of one set during one publication.
+
+    `catch_up` publishes changes, before a page becomes visible: who reads the Resource List first and the Change List
+    after it always ends in one state of the catalog.
+    """
+
+    capabilities: ClassVar[tuple[Capability, ...]] = (RESOURCE_LIST,)
+
+    def __init__(self, job: PublicationJob, catch_up: Callable[[], None], render_pool: RenderPool) -> None:
+        self._job = job
+        self._catch_up = catch_up
+        self._render_pool = render_pool
+        self._context = job.context
+        self._name = job.name
+        self._site = job.context.site
+        self._pages = job.snapshot.pages
+        self._plan = PagePlan(listed=job.publication.listed, indexed=job.publication.indexed)
+        self._rows: tuple[Rendered, ...] = ()
+        self._left = 0
+        self._refreshed_at: dt.datetime | None = None
+        """None while nothing was rendered."""
+        self._page_seconds = job.publication.page_seconds
+
+    @staticmethod
+    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+        """The list, or its index and the pages."""
+        name = snapshot.state.name
+        yield resource_list_name(name)
+        if publication.indexed:
+            yield from (resource_page_name(name, number) for number in publication.listed)
+
+    def publish(self) -> None:
+        """Render what is due, or let it wait."""
+        job, began = self._job, self._context.clock()
+        plan = plan_pages(self._pages, job.publication, job.settings, began, job.refresh)
+        waits = job.refresh is Refresh.CHANGES
+        if waits or not plan.rewrite:
+            self._left = len(plan.render) + len(plan.drop) + len(plan.left)
+            self._left += waits and must_rotate(job.snapshot.segments[-1], job.settings, job.now)
+        else:
+            self._plan, self._left = plan, len(plan.left)
+            self._render(plan, began)
+
+    def result(self, publication: PublicationState) -> RenderResult:
+        """What came of it."""
+        plan = self._plan
+        if self._refreshed_at is not None:
+            publication = msgspec.structs.replace(
+                publication,
+                at=self._job.at,
+                listed=plan.listed,
+                indexed=plan.indexed,
+                pending=plan.left,
+                writing=(),
+                refreshed_at=self._refreshed_at,
+                page_seconds=self._page_seconds,
+            )
+        return RenderResult(
+            names=self._names(plan),
+            publication=publication,
+            rendered=self._rows,
+            stale=_stale(self._pages, plan, self._rows),
+            left=self._left,
+        )
+
+    def _render(self, plan: PagePlan, began: dt.datetime) -> None:
+        self._intend(plan)
+        done: list[Rendered] = []
+        for one in self._rendered(plan):
+            done.append(one)
+            self._context.listener(Progress("pages", len(done), len(plan.render)))
+        self._top(done, plan)
+        ended = self._context.clock()
+        at, touched = self._job.at, {page.number: page.touched for page in self._pages}
+        dropped = [Rendered(number, touched[number], at, max(at, ended)) for number in plan.drop if number in touched]
+        self._rows = (*done, *dropped)
+        self._refreshed_at = ended
+        if done:
+            self._page_seconds = max((ended - began).total_seconds() / len(done), 0.0)
+
+    def _intend(self, plan: PagePlan) -> None:
+        """Say which documents may be newer than their rows, and their `at`, before they are: the next run goes on."""
+        publication = self._job.publication
+        writing = tuple(sorted({*publication.writing, *plan.render}))
+        pending = tuple(sorted({*publication.pending, *writing, *plan.drop, *plan.left}))
+        self._job.note(msgspec.structs.replace(publication, pending=pending, writing=writing, at=self._job.at))
+
+    def _rendered(self, plan: PagePlan) -> Iterator[Rendered]:
+        """Print the pages and put each into its place, in the order of their numbers."""
+        store_writer, clock = self._job.store_writer, self._context.clock
+        known = {one.number: one for one in self._pages}
+        entries = sum(known[number].count for number in plan.render)
+        order = RenderJob(site=self._site, name=self._name, at=self._job.at, indexed=plan.indexed)
+        with self._render_pool.rendering(order, plan.render, entries) as rendering:
+            for number in plan.render:
+                completed, blocks = rendering.take() or page(self._context.catalog, order, number, clock)
+                name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
+                mark = DocumentMark(generation=store_writer.generation, latest=completed)
+                store_writer.blocks(name, _then(blocks, self._catch_up), mark.encode)
+                yield Rendered(number, known[number].touched, self._job.at, completed)
+
+    def _top(self, done: list[Rendered], plan: PagePlan) -> None:
+        """The index, once its parts are there; or the empty list of a set without resources (AMB-03)."""
+        name, at = resource_list_name(self._name), self._job.at
+        if plan.indexed:
+            times = {page.number: (page.at, page.completed) for page in self._pages}
+            times |= {row.number: (row.at, row.completed) for row in done}
+            parts = [
+                PageTimes(number, moment or at, completed or at)
+                for number in plan.listed
+                for moment, completed in [times[number]]
+            ]
+            self._job.store_writer.document(name, *documents.resource_list_index(self._site, self._name, parts))
+        elif not plan.listed:
+            completed = max(at, self._context.clock())
+            head = documents.resource_list(self._site, self._name, at, completed, indexed=False)
+            self._job.store_writer.document(name, head, ())
+
+    def _names(self, plan: PagePlan) -> tuple[str, ...]:
+        numbered = [resource_page_name(self._name, number) for number in plan.listed] if plan.indexed else []
+        return (resource_list_name(self._name), *numbered)
+
+
+def _then(blocks: Iterator[bytes], last: Callable[[], None]) -> Iterator[bytes]:
+    """The blocks; what has to be done before they are seen is done after the last of them."""
+    yield from blocks
+    last()
+
+
+def _stale(pages: Sequence[Page], plan: PagePlan, rows: tuple[Rendered, ...]) -> int:
+    fresh = {row.number for row in rows}
+    shown = set(plan.listed)
+    return sum(
+        1 for page in pages if is_stale(page) and page.number not in fresh and (page.count or page.number in shown)
+    )

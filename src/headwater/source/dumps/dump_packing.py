@@ -1,0 +1,106 @@
+"""Makes the packages of one set's Resource Dump or Change Dump, as a task of the scheduler: no publication waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import Final
+
+import msgspec
+
+from headwater.catalog.faults import UnknownSet
+from headwater.duty_cycle import DutyCycle
+from headwater.processes.pool import Stopped
+from headwater.progress import Listener
+from headwater.source.set_health import FailureState, RetryPauses
+
+SOON: Final = 1.0
+"""Seconds after a publication in which it is looked whether a package is due."""
+LONGEST: Final = 30.0
+"""Seconds between two looks at a set that was published or packed lately, at most."""
+QUIET_SHARE, LONGEST_QUIET = 0.1, 600.0
+"""Of the time in which nothing was published or packed, so much passes between two looks, at most so many seconds:
+tens of thousands of sets that rest would else keep a processor at work. What is due by time is late by that share."""
+DUTY: Final = DutyCycle(0.25)
+"""How much of the time what there is already may be packed anew."""
+
+
+class PackingHealth(FailureState, kw_only=True):
+    """How a dump of one set is: what fails at present, and how often this process has packed something."""
+
+    name: str
+    dump: str
+    packages: int = 0
+
+
+class PackingJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A dump of a set: `pack` makes what is due and says whether anything was; it calls its argument now and then.
+
+    `is_renewing`: whether destinations have what they need, so that packing may take its time.
+    """
+
+    name: str
+    dump: str
+    pack: Callable[[Callable[[], None]], bool]
+    pause_seconds: float = LONGEST
+    is_renewing: Callable[[], bool] = lambda: False
+
+
+class DumpPacking:
+    """Does that for one dump. What fails is shown by `health`, and tried again after a pause that grows."""
+
+    def __init__(self, job: PackingJob, stopping: Event, wake: Callable[[], None], listener: Listener) -> None:
+        self.health = PackingHealth(name=job.name, dump=job.dump)
+        self._job = job
+        self._pause = min(LONGEST, job.pause_seconds)
+        self._stopping = stopping
+        self._wake = wake
+        self._listener = listener
+        self._retries = RetryPauses()
+        self._due_at = 0.0
+        self._active_at = time.monotonic()
+
+    def news(self) -> None:
+        """The set was published: look soon whether something is due."""
+        self._active_at = time.monotonic()
+        if not self._retries:
+            soon = time.monotonic() + SOON
+            if soon < self._due_at:
+                self._due_at = soon
+                self._wake()
+
+    def due_at(self) -> float:
+        """When it is looked again."""
+        return self._due_at
+
+    def is_long(self) -> bool:
+        """Packages may be large."""
+        return True
+
+    def run(self) -> None:
+        """Make what is due first, and be due again: other tasks, which share the threads, have their turn between."""
+        now = time.monotonic()
+        self._due_at = now + max(self._pause, min(QUIET_SHARE * (now - self._active_at), LONGEST_QUIET))
+        name = self.health.name
+        try:
+            began = time.monotonic()
+            if self._job.pack(self._stop):
+                self.health.packages += 1
+                self._active_at = ended = time.monotonic()
+                self._due_at = ended + (DUTY.pause_after(ended - began) if self._job.is_renewing() else 0.0)
+        except Stopped:
+            return
+        except UnknownSet:  # its first scan has not begun; its publication wakes this task
+            return
+        except Exception as fault:  # noqa: BLE001 - what is not shown here is never seen
+            text = f"the {self.health.dump} of the set {name!r} lags behind, and is tried again"
+            self.health.add(fault, self._listener, text)
+            self._due_at = time.monotonic() + self._retries.failed(name)
+        else:
+            self.health.clear()
+            self._retries.worked(name)
+
+    def _stop(self) -> None:
+        if self._stopping.is_set():
+            raise Stopped

@@ -1,0 +1,81 @@
+"""Removes versions that nothing needs and retention does not keep, as a task of the scheduler."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from headwater import notices
+from headwater.catalog.interface import Catalog
+from headwater.errors import HeadwaterError
+from headwater.progress import Listener, Notice
+from headwater.publish.change_dumps.needed_versions import needed_versions
+from headwater.versions.interface import VersionStore
+from headwater.versions.retention import VersionCounts, VersionRetention, collect
+
+EVERY_SECONDS: Final = 3_600.0
+COLLECTED: Final = ".collected"
+"""The mark in the folder of versions: when the last run of `headwater publish` has looked at all of them."""
+FIRST_SECONDS: Final = 60.0
+"""After the start, when there is most to do."""
+
+
+def collect_versions(
+    catalog: Catalog,
+    store: VersionStore,
+    retention: VersionRetention,
+    clock: Callable[[], dt.datetime],
+    *,
+    dry_run: bool = False,
+) -> VersionCounts:
+    """Remove what is no longer kept, or with `dry_run` count it. Raises the catalog's and the versions' StoreFaults."""
+    asked_at = clock()
+    return collect(store, retention, needed_versions(catalog), asked_at, dry_run=dry_run)
+
+
+def is_due(mark: Path) -> bool:
+    """Whether the last collection, when `mark` was written, is an hour ago; then it is written anew."""
+    try:
+        if time.time() - mark.stat().st_mtime < EVERY_SECONDS:
+            return False
+    except FileNotFoundError:
+        if not mark.parent.is_dir():
+            return False
+    mark.touch()
+    return True
+
+
+class VersionCollection:
+    """Does that every hour."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: VersionStore,
+        retention: VersionRetention,
+        clock: Callable[[], dt.datetime],
+        listener: Listener,
+    ) -> None:
+        self._collect: Callable[[], VersionCounts] = partial(collect_versions, catalog, store, retention, clock)
+        self._listener = listener
+        self._due_at = time.monotonic() + FIRST_SECONDS
+
+    def due_at(self) -> float:
+        """When it is done next."""
+        return self._due_at
+
+    def is_long(self) -> bool:
+        """All versions are looked at."""
+        return True
+
+    def run(self) -> None:
+        """Do it; what fails is told, and tried again the next time."""
+        self._due_at = time.monotonic() + EVERY_SECONDS
+        try:
+            self._collect()
+        except HeadwaterError as fault:
+            self._listener(Notice(notices.VERSIONS_NOT_REMOVED, f"versions cannot be removed: {fault}", fault.where))

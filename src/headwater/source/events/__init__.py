@@ -1,0 +1,1 @@
+"""What becomes visible, as events, and those who are told of it."""

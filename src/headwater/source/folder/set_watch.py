@@ -1,0 +1,80 @@
+"""The watch over the folder of a set: passes on what the operating system hints at, and begins again when lost."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from headwater.ingest.folder.folder_settings import Folder
+from headwater.ingest.folder.watching.hint_paths import outside_state
+from headwater.ingest.folder.watching.watch import EVERYTHING, CannotWatch, hints
+from headwater.progress import Listener, Notice
+from headwater.source.set_health import SetHealth
+
+WATCH_PAUSE: Final = 5.0
+"""Before a folder that cannot be watched is tried again."""
+
+
+class HintTaker(Protocol):
+    """Whoever is told where to look."""
+
+    def hint(self, paths: Iterable[bytes]) -> None:
+        """Something may have changed at these relative paths; the empty path stands for everything."""
+        ...
+
+    def appeared(self, folders: Iterable[bytes]) -> None:
+        """These folders have just appeared: files may have come before they were watched."""
+        ...
+
+    def watch_changed(self) -> None:
+        """The folder is watched from now on, or no longer."""
+        ...
+
+
+class SetWatch:
+    """Watches one folder in a thread of its own, until `stopping`."""
+
+    def __init__(
+        self, folder: Folder, taker: HintTaker, health: SetHealth, stopping: threading.Event, listener: Listener
+    ) -> None:
+        self._folder = folder
+        self._taker = taker
+        self._health = health
+        self._stopping = stopping
+        self._listener = listener
+
+    def run(self) -> None:
+        """Pass on hints. After a time without watching, everything is hinted at."""
+        missed = False
+        while not self._stopping.is_set():
+            try:
+                for found in hints(self._folder.root, self._stopping.is_set, self._health):
+                    if not self._health.watching:
+                        self._health.watching, self._health.watch_error = True, None
+                        self._taker.watch_changed()
+                    if missed:
+                        missed = False
+                        self._taker.hint(EVERYTHING)
+                    self._pass_on(found)
+            except CannotWatch as fault:
+                if self._health.watch_error is None:
+                    self._listener(Notice(fault.code, fault.what, fault.where))
+                self._health.watch_error = str(fault)
+            missed = True
+            self._health.watching, self._health.unwatched = False, 0
+            self._taker.watch_changed()
+            self._stopping.wait(WATCH_PAUSE)
+
+    def _pass_on(self, found: frozenset[bytes]) -> None:
+        root = os.path.realpath(self._folder.root)
+        avoid = tuple(one[len(root) :].strip(b"/") for one in self._folder.avoid)
+        mine = [
+            path
+            for path in outside_state(found)
+            if not any(path == one or path.startswith(one + b"/") for one in avoid)
+        ]
+        if mine:
+            self._taker.hint(mine)
+            self._taker.appeared(path for path in mine if path and os.path.isdir(os.path.join(root, path)))

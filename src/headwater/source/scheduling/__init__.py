@@ -1,0 +1,1 @@
+"""The scheduler of a source, and the queue of its short jobs."""

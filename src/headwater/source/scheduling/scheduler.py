@@ -1,0 +1,173 @@
+"""The scheduler of a source: runs what its sets have to do, when it is due, in a few threads for all of them.
+
+What has to be done again and again is a task, which says when it is due next; one thread decides which tasks run, and
+others run them, each task in one thread at a time. Tasks that may take minutes (a first load) never have all threads.
+What only has to be done once, and soon, is a job of the work queue, which has threads of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from queue import SimpleQueue
+from typing import Final, Protocol
+
+from headwater.progress import Listener, Notice, silent
+from headwater.source.scheduling.work_queue import Job, Priority, WorkQueue
+
+TASK_THREADS: Final = 16
+"""Threads for tasks, at most: they wait for disks and networks most of the time."""
+_SPARE_THREADS: Final = 2
+"""So many of them are not given to what takes long, when there are more tasks than threads."""
+_LONGEST_WAIT: Final = 60.0
+
+
+class Task(Protocol):
+    """Work that comes again and again. Its methods are called by several threads, `run` by one at a time."""
+
+    def due_at(self) -> float:
+        """When it is to run next, by `time.monotonic`. Never waits; whoever brings it forward wakes the scheduler."""
+        ...
+
+    def is_long(self) -> bool:
+        """Whether the next run may take minutes."""
+        ...
+
+    def run(self) -> None:
+        """Do it. Failures are the task's own, and move `due_at`."""
+        ...
+
+
+def startable(tasks: Sequence[Task], running: Collection[Task], now: float, room: int) -> tuple[list[Task], float]:
+    """The tasks that are to run now, `room` of them long ones at most, and when the next one is due."""
+    chosen, next_at = [], now + _LONGEST_WAIT
+    for task in tasks:
+        if task in running:
+            continue
+        if (due_at := task.due_at()) > now:
+            next_at = min(next_at, due_at)
+        elif not task.is_long():
+            chosen.append(task)
+        elif room > 0:  # the end of another long one makes room
+            room -= 1
+            chosen.append(task)
+    return chosen, next_at
+
+
+class Scheduler:
+    """Runs tasks, and the jobs of a queue, until stopped.
+
+    Each loop that is added has a thread of its own, and ends when the scheduler is `stopping`.
+    """
+
+    def __init__(self, queue: WorkQueue, listener: Listener = silent) -> None:
+        self.stopping = threading.Event()
+        """Set when whatever is under way has to end."""
+        self._queue = queue
+        self._listener = listener
+        self._tasks: list[Task] = []
+        """In the order in which they began last: where there is no room for all, none waits for ever."""
+        self._loops: list[Callable[[], None]] = []
+        self._threads: list[threading.Thread] = []
+        self._task_count = 0
+        """Threads for tasks that there are: as many as tasks were ever under way at once."""
+        self._wake = threading.Condition()
+        self._is_woken = False
+        self._running: dict[Task, bool] = {}
+        """Those under way, and whether they take long."""
+        self._begun: SimpleQueue[Task | None] = SimpleQueue()
+
+    def add(self, task: Task) -> None:
+        """Run this task, too; before `start`."""
+        self._tasks.append(task)
+
+    def add_loop(self, loop: Callable[[], None]) -> None:
+        """Run this in a thread of its own; before `start`."""
+        self._loops.append(loop)
+
+    def put(self, job: Job, priority: Priority) -> None:
+        """Put a short job in the queue."""
+        self._queue.put(job, priority)
+
+    @property
+    def is_queue_empty(self) -> bool:
+        """Whether no short job waits."""
+        return self._queue.is_empty
+
+    def start(self) -> None:
+        """Begin."""
+        count = min(TASK_THREADS, len(self._tasks))
+        most_long = count if len(self._tasks) <= count else count - _SPARE_THREADS
+        work: list[tuple[str, Callable[[], None]]] = [
+            ("schedule", lambda: self._decide(most_long)),
+            *[("job", self._run_jobs)] * self._queue.workers,
+            *[("loop", loop) for loop in self._loops],
+        ]
+        self._threads = [
+            threading.Thread(target=target, name=f"headwater-{name}-{number}", daemon=True)
+            for number, (name, target) in enumerate(work)
+        ]
+        for thread in list(self._threads):
+            thread.start()
+
+    def wake(self) -> None:
+        """Ask the tasks anew when they are due."""
+        with self._wake:
+            self._is_woken = True
+            self._wake.notify()
+
+    def stop(self) -> None:
+        """Ask to end; work under way ends at its next step."""
+        self.stopping.set()
+        self._queue.close()
+        for _ in range(TASK_THREADS):
+            self._begun.put(None)
+        self.wake()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end; False when it has not come in time."""
+        until = time.monotonic() + timeout
+        for thread in list(self._threads):
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _decide(self, most_long: int) -> None:
+        while not self.stopping.is_set():
+            with self._wake:
+                self._is_woken = False
+                room = most_long - sum(self._running.values())
+                chosen, next_at = startable(self._tasks, self._running, time.monotonic(), room)
+                for task in chosen:
+                    self._tasks.remove(task)
+                    self._tasks.append(task)
+                    self._running[task] = task.is_long()
+                    self._begun.put(task)
+                self._have_task_threads(min(len(self._running), TASK_THREADS))
+                self._wake.wait_for(lambda: self._is_woken, max(0.0, next_at - time.monotonic()))
+
+    def _have_task_threads(self, count: int) -> None:
+        while self._task_count < count:
+            self._task_count += 1
+            name = f"headwater-task-{self._task_count}"
+            self._threads.append(threading.Thread(target=self._run_tasks, name=name, daemon=True))
+            self._threads[-1].start()
+
+    def _run_tasks(self) -> None:
+        while (task := self._begun.get()) is not None and not self.stopping.is_set():
+            self._run(task.run)
+            with self._wake:
+                del self._running[task]
+            self.wake()
+
+    def _run_jobs(self) -> None:
+        while (taken := self._queue.take()) is not None:
+            job, priority = taken
+            self._run(job)
+            self._queue.done(priority)
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not told here is never heard of
+            self._listener(Notice("HW-000", f"{type(fault).__name__}: {fault}"))

@@ -1,0 +1,35 @@
+"""What the sets of a source that publishes share: catalog, publisher, clock, and whom to tell."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from headwater.catalog.interface import Catalog
+from headwater.progress import Listener, silent
+from headwater.publish.publisher import Publisher
+from headwater.source.events.publication import PublicationEvents
+from headwater.versions.interface import VersionStore
+
+
+class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a source that its sets work with.
+
+    `state` is its state folder. `may_record` is called before anything is placed or recorded, and raises when this
+    process must not any more. `name_published` has the Source Description name the sets that are published, while
+    another one cannot be shown; it raises nothing. `versions_of` is where a set keeps the octets of its changes, if it
+    does.
+    """
+
+    catalog: Catalog
+    publisher: Publisher
+    clock: Callable[[], dt.datetime]
+    state: Path
+    events: PublicationEvents = msgspec.field(default_factory=PublicationEvents)
+    listener: Listener = silent
+    may_record: Callable[[], None] = lambda: None
+    name_published: Callable[[], None] = lambda: None
+    versions_of: Callable[[str], VersionStore | None] = lambda _name: None

@@ -1,0 +1,52 @@
+"""What Headwater adds to ResourceSync documents in its own namespace: the offer of packages made on demand.
+
+A Capability List has a root link to the address that makes them, with their limits as attributes; foreign readers
+ignore links whose relation they do not know (docs/extensions.md, docs/decisions/031-dumps-on-demand.md).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from headwater.spec.namespaces import DUMP, HEADWATER
+from headwater.spec.records import Document, Link
+
+_LIMITS: Final = ("resources", "octets", "requests")
+_number = re.compile("[0-9]{1,18}", re.ASCII).fullmatch
+
+
+class DumpLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on packages made on demand: resources and octets (not compressed) of one, requests at a time."""
+
+    resources: int
+    octets: int
+    requests: int
+
+
+class DumpOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """A Capability List's offer: `POST` to `href`, within `limits`."""
+
+    href: str
+    limits: DumpLimits
+
+
+def dump_link(offer: DumpOffer) -> Link:
+    """The root link of a Capability List that makes an offer."""
+    stated = tuple((f"{{{HEADWATER}}}{name}", str(getattr(offer.limits, name))) for name in _LIMITS)
+    return Link(rel=DUMP, href=offer.href, type="application/zip", extra=stated)
+
+
+def dump_offer(document: Document) -> DumpOffer | None:
+    """The offer of a Capability List; None without one, or with one whose limits cannot be read or allow nothing."""
+    link = document.link(DUMP)
+    if link is None:
+        return None
+    stated = dict(link.extra)
+    values = [stated.get(f"{{{HEADWATER}}}{name}", "") for name in _LIMITS]
+    if not all(map(_number, values)) or not all(map(int, values)):
+        return None
+    resources, octets, requests = map(int, values)
+    return DumpOffer(href=link.href, limits=DumpLimits(resources=resources, octets=octets, requests=requests))

@@ -1,0 +1,216 @@
+"""Dumps read as lists: a Resource Dump as an index of Resource Lists, a Change Dump as one of Change Lists (DST-D).
+
+The manifests of the packages are the lists. So what reads lists reads dumps by the same rules: the earliest `at` is the
+position (AMB-24), what cannot be read makes a snapshot incomplete, what changes while it is read is read again
+(DST-F13), and a Change Dump applied is the Change List applied. Who is listed there is all that is taken from here;
+the content comes by the packages, or one by one.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.spec.kinds import Kind
+from headwater.spec.records import Document, Entry
+from headwater.sync.dumps.package_manifest import ManifestConsumer, PackageManifest
+from headwater.sync.lists.document_probe import Probe
+from headwater.sync.lists.documents import (
+    MOST_ENTRIES,
+    DocumentRead,
+    Documents,
+    EntryConsumer,
+    MissingDocument,
+    UnchangedDocument,
+)
+from headwater.sync.network.fetch import Objection
+from headwater.sync.packages.dump_documents import MOST_PACKAGES, ListedPackage, package_of
+from headwater.sync.packages.manifests import MANIFESTS
+from headwater.sync.packages.package_download import PackageUnavailable, PackageUnchanged
+from headwater.sync.state.validators import Validators
+
+_AS_LISTS = {
+    Kind.RESOURCE_DUMP: Kind.RESOURCE_LIST_INDEX,
+    Kind.RESOURCE_DUMP_INDEX: Kind.RESOURCE_LIST_INDEX,
+    Kind.CHANGE_DUMP: Kind.CHANGE_LIST_INDEX,
+    Kind.CHANGE_DUMP_INDEX: Kind.CHANGE_LIST_INDEX,
+    Kind.RESOURCE_DUMP_MANIFEST: Kind.RESOURCE_LIST,
+    Kind.CHANGE_DUMP_MANIFEST: Kind.CHANGE_LIST,
+}
+"""What each document of a dump is as a list."""
+
+_DUMPS = (Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP)
+_BY_HASH = "package with "
+"""How the remembered "ETag" of a package begins whose dump states a hash: that tells its states better than HTTP does,
+and without a request."""
+
+_GONE = (404, 410)
+
+
+class _KnownPackage(msgspec.Struct, frozen=True):
+    """A package as its dump lists it, the head of that dump, and when it was read."""
+
+    entry: Entry
+    dump: Document
+    read_at: dt.datetime
+
+
+class DumpLists:
+    """The documents of a source, of which those of dumps are read as lists. `temp`: a folder for temporary files."""
+
+    def __init__(self, documents: Documents, temp: str | None = None) -> None:
+        self._documents = documents
+        self._temp = temp
+        self._packages: dict[str, _KnownPackage] = {}
+
+    def warn(self, rule: str, message: str, where: str | None = None) -> None:
+        """Tell a person once."""
+        self._documents.warn(rule, message, where)
+
+    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
+        """`Documents.probe`."""
+        return self._documents.probe(uri, most_entries=most_entries, validators=validators)
+
+    def read(
+        self,
+        uri: str,
+        consumer: EntryConsumer,
+        validators: Validators | None = None,
+        *,
+        fresh: bool = False,
+        objection: Objection | None = None,
+    ) -> DocumentRead | UnchangedDocument | MissingDocument:
+        """`Documents.read`; a dump is an index of its packages, a package the list that its manifest is."""
+        if (known := self._packages.get(uri)) is not None:
+            return self._package(known, consumer, validators, objection)
+        if validators is not None and (validators.etag or "").startswith(_BY_HASH):
+            return UnchangedDocument(uri)  # the dump has just said that it is what it was
+        parts = _DumpEntries(consumer)
+        answer = self._documents.read(uri, parts, validators, fresh=fresh, objection=objection)
+        if not isinstance(answer, DocumentRead) or answer.document.kind not in _AS_LISTS:
+            return answer
+        document = as_list(answer.document)
+        if answer.document.kind in _DUMPS:
+            entries = [self._component(entry, answer, objection) for entry in parts.entries]
+            if entries:
+                consumer.take(document, entries)
+        return msgspec.structs.replace(answer, document=document, own_kind=answer.document.kind)
+
+    def _component(self, entry: Entry, dump: DocumentRead, objection: Objection | None) -> Entry:
+        """A package as a component of an index. What the manifest says of its moment counts, not the dump (DST-P8)."""
+        if dump.document.kind is Kind.CHANGE_DUMP and entry.from_ is None and entry.until is None:
+            head = self._head(entry, objection)
+            entry = msgspec.structs.replace(entry, from_=head.from_, until=head.until) if head is not None else entry
+        self._packages[entry.loc] = _KnownPackage(entry, dump.document, dump.read_at)
+        return msgspec.structs.replace(entry, at=None, completed=None)
+
+    def _head(self, entry: Entry, objection: Objection | None) -> Document | None:
+        """The head of the manifest beside a package whose dump does not say which changes it holds (DST-D)."""
+        contents = entry.link("contents")
+        if contents is None:
+            return None
+        head = _HeadOnly()
+        try:
+            answer = self._documents.read(contents.href, head, objection=objection)
+        except _HeadRead:
+            return head.document
+        except SourceFault:
+            return None  # told when the package is read
+        return answer.document if isinstance(answer, DocumentRead) else None
+
+    def _package(
+        self, known: _KnownPackage, consumer: EntryConsumer, held: Validators | None, objection: Objection | None
+    ) -> DocumentRead | UnchangedDocument | MissingDocument:
+        package = package_of(known.entry)
+        validators = _by_hash(package)
+        if held is not None and validators is not None and held == validators:
+            return UnchangedDocument(package.uri)
+        if held is not None and (validators is not None or (held.etag or "").startswith(_BY_HASH)):
+            held = None
+        manifest = PackageManifest(self._documents, package, known.dump.kind, objection, self._temp)
+        listed = ManifestConsumer(
+            consumer.begin, lambda document, entries: consumer.take(_list_of(document, known), entries)
+        )
+        try:
+            read = manifest.read(listed, held)
+        except PackageUnchanged:
+            return UnchangedDocument(package.uri)
+        except PackageUnavailable as fault:
+            if fault.status in _GONE:
+                return MissingDocument(package.uri, fault.status)
+            raise
+        validators = validators or read.validators
+        return DocumentRead(
+            uri=package.uri,
+            final=package.uri,
+            document=_list_of(read.document, known),
+            etag=validators.etag,
+            last_modified=validators.last_modified,
+            read_at=known.read_at,
+            count=read.count,
+            skipped=read.skipped,
+            octets=read.octets,
+            moved_to=None,
+            digest=read.digest,
+            own_kind=MANIFESTS[known.dump.kind],
+        )
+
+
+def as_list(document: Document) -> Document:
+    """The head of a document of a dump as that of a list."""
+    return msgspec.structs.replace(document, kind=_AS_LISTS.get(document.kind, document.kind))
+
+
+def _list_of(manifest: Document, known: _KnownPackage) -> Document:
+    """The head of a manifest as that of a list; what it does not say of its time the dump may say."""
+    entry, dump = known.entry, known.dump
+    if dump.kind is Kind.RESOURCE_DUMP:
+        return msgspec.structs.replace(as_list(manifest), at=manifest.at or entry.at or dump.at)
+    return msgspec.structs.replace(
+        as_list(manifest), from_=manifest.from_ or entry.from_, until=manifest.until or entry.until
+    )
+
+
+def _by_hash(package: ListedPackage) -> Validators | None:
+    digest = package.digest
+    return None if digest is None else Validators(f"{_BY_HASH}{digest.algorithm}:{digest.hex}")
+
+
+class _DumpEntries:
+    """Holds the entries of a dump, which are few, and passes those of other documents on (an `EntryConsumer`)."""
+
+    def __init__(self, consumer: EntryConsumer) -> None:
+        self._consumer = consumer
+        self.entries: list[Entry] = []
+
+    def begin(self) -> None:
+        self.entries = []
+        self._consumer.begin()
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        if document.kind not in _DUMPS:
+            self._consumer.take(as_list(document), entries)
+            return
+        self.entries += entries
+        if len(self.entries) > MOST_PACKAGES:
+            raise SourceFault(f"a dump of more than {MOST_PACKAGES:,} packages", rule="DST-P6")
+
+
+class _HeadRead(Exception):
+    """The head of a document is known, and the rest is not wanted."""
+
+
+class _HeadOnly:
+    """Reads a document as far as its head (an `EntryConsumer`)."""
+
+    def __init__(self) -> None:
+        self.document: Document | None = None
+
+    def begin(self) -> None:
+        self.document = None
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        self.document = document
+        raise _HeadRead

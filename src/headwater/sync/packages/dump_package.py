@@ -1,0 +1,180 @@
+"""The reading of one package of a dump: its members matched with the work by the manifest, and placed in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from headwater.errors import SourceFault
+from headwater.storage.database import Row, Transaction
+from headwater.sync.packages.large_member import LargeMember
+from headwater.sync.packages.manifests import WORK_OF_MEMBERS, StagedManifest
+from headwater.sync.packages.placing import MemberPlacing, StatedByManifest, algorithms_for, temporary_name
+from headwater.sync.transfer.result_log import ResultLog
+from headwater.sync.transfer.work_queue import COLUMNS, Work
+
+_BATCH_MEMBERS = 1_000
+_BATCH_OCTETS = 4 << 20
+_CATCH_UP = 50
+"""After so many members it is noted what of the batch before has got its place."""
+
+_WORK_COLUMNS = ", ".join(f"w.{name}" for name in COLUMNS)
+_OF_PLACES = "WHERE p.place > ? AND p.place <= ? ORDER BY p.place"
+_OF_NAME = "WHERE p.name = ? AND w.n IS NOT NULL"
+_BY_NAME = "CREATE INDEX IF NOT EXISTS temp.packed_name ON packed(name)"
+_N = 4 + COLUMNS.index("n")
+
+
+class NothingWanted(Exception):
+    """Nothing of the work is in the package, or too little for its octets: the rest of it need not come."""
+
+
+class NeedsWholePackage(SourceFault):
+    """Resources without a listed hash are wanted of a package, which has to be verified as a whole before (DST-P1)."""
+
+    code = "HW-PKG-13"
+    advice = "Nothing is to be done: the package is stored, verified, and read then."
+
+
+class DumpPackage:
+    """Takes the members of one package of a dump (a `MemberConsumer`). Call `flush` at its end, `discard` else.
+
+    `whole`: what is listed of the package itself has been verified, or the package is read to its end without a
+    contradiction; only then what has no listed digest may come from it (DST-P1, DST-P5).
+    """
+
+    def __init__(
+        self,
+        manifest: StagedManifest,
+        placing: MemberPlacing,
+        results: ResultLog,
+        objection: Callable[[str], str | None],
+        *,
+        whole: bool,
+    ) -> None:
+        self._manifest = manifest
+        self._placing = placing
+        self._results = results
+        self._objection = objection
+        self._whole = whole
+        columns = f"p.name, p.hash, p.length, {manifest.agrees}, {_WORK_COLUMNS}"
+        select = f"SELECT {columns} FROM temp.packed p {WORK_OF_MEMBERS} "  # noqa: S608  our own names
+        self._of_places, self._of_name = select + _OF_PLACES, select + _OF_NAME
+        self._batch: dict[str, bytes] = {}
+        self._waiting_octets = 0
+        self._place = 0
+        self._is_ordered = True
+        self._large: tuple[Work, LargeMember, StatedByManifest | None] | None = None
+        self.members = 0
+        """How many there were, the manifest apart."""
+
+    @property
+    def declared(self) -> int:
+        """How many its manifest names."""
+        return self._manifest.declared
+
+    @property
+    def unverifiable(self) -> int:
+        """How many of those that are wanted have no hash that is listed."""
+        return self._manifest.unverifiable
+
+    def manifest(self, octets: bytes) -> None:
+        """The next octets of the manifest. Raises BadPackage."""
+        self._manifest.feed(octets)
+
+    def manifest_end(self) -> None:
+        """Raises NothingWanted, and NeedsWholePackage."""
+        self._manifest.close()
+        if not self._manifest.is_worth_it:
+            raise NothingWanted
+        if self._manifest.unverifiable and not self._whole:
+            raise NeedsWholePackage("it has resources without a listed hash")
+
+    def small(self, name: str, octets: bytes) -> None:
+        """A whole member."""
+        self.members += 1
+        self._batch[name] = octets
+        self._waiting_octets += len(octets)
+        if self.members % _CATCH_UP == 0:
+            self._placing.catch_up()
+        if len(self._batch) >= _BATCH_MEMBERS or self._waiting_octets >= _BATCH_OCTETS:
+            self.flush()
+
+    def begin(self, name: str) -> bool:
+        """A large member: whether it is wanted."""
+        self.members += 1
+        self.flush()
+        found = list(self._taken((name,)))
+        for _, work, _ in found[1:]:
+            self._results.left(work)
+        if not found:
+            return False
+        _, work, stated = found[0]
+        member = LargeMember(
+            self._placing.tree, temporary_name(work), algorithms_for(work, stated), self._most_octets(work)
+        )
+        self._large = work, member, stated
+        return True
+
+    def _most_octets(self, work: Work) -> int:
+        largest = self._placing.largest
+        return largest if work.length is None else min(work.length, largest)
+
+    def block(self, octets: bytes) -> None:
+        """The next octets of a large member."""
+        assert self._large is not None
+        self._large[1].write(octets)
+
+    def end(self) -> None:
+        """A large member is whole."""
+        assert self._large is not None
+        work, member, stated = self._large
+        self._large = None
+        self._placing.file(work, member.octets, member.close(), stated)
+
+    def flush(self) -> None:
+        """Place what has come."""
+        batch, self._batch, self._waiting_octets = self._batch, {}, 0
+        if not batch:
+            return
+        placed: set[int] = set()
+        for name, work, stated in self._taken(batch):
+            if work.n in placed:
+                self._results.left(work)
+            elif self._placing.octets(work, batch[name], stated):
+                placed.add(work.n)
+
+    def discard(self) -> None:
+        """The reading was ended: leave nothing of a member that is not whole."""
+        if self._large is not None:
+            work, member, _ = self._large
+            member.discard()
+            self._results.left(work)
+            self._large = None
+
+    def _taken(self, names: Collection[str]) -> Iterator[tuple[str, Work, StatedByManifest | None]]:
+        """The work of these members, by name, and what its manifest states where that may count."""
+        told: list[tuple[str, str | None, int | None, int]] = []
+
+        def select(t: Transaction) -> list[Row]:
+            found = self._in_order(t, names) if self._is_ordered else None
+            if found is None:
+                t.run(_BY_NAME)
+                found = list(t.rows_each(self._of_name, ((name,) for name in names)))
+            told.extend(row[:4] for row in found)
+            return [row[4:] for row in found]
+
+        for work, (name, hash_, length, agrees) in zip(self._results.take(select), told, strict=True):
+            if work.tries is not None and self._objection(work.loc):
+                self._results.left(work)  # the scope is another by now: a request's rules say what is told
+                continue
+            yield name, work, StatedByManifest(hash_, length) if self._whole and agrees else None
+
+    def _in_order(self, t: Transaction, names: Collection[str]) -> list[Row] | None:
+        """The work of members that are the next ones of the manifest, as they mostly are; None where they are not."""
+        last = self._place + len(names)
+        rows = list(t.rows(self._of_places, (self._place, last)))
+        if len(rows) != len(names) or {row[0] for row in rows} != set(names):
+            self._is_ordered = False
+            return None
+        self._place = last
+        return [row for row in rows if row[_N] is not None]

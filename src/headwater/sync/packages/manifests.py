@@ -1,0 +1,201 @@
+"""The manifest of a package: read, judged, and staged as the members that are wanted (`temp.packed`).
+
+The manifest inside the package counts (DST-P2). What it says of the package's moment should be what the dump says of it
+(DST-P8); of another kind than the dump it makes the package unusable (DST-P7).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+
+from headwater.packages.faults import BadPackage, BadPath
+from headwater.packages.member_paths import member_name
+from headwater.spec.faults import DocumentFault
+from headwater.spec.kinds import Kind
+from headwater.spec.reader import Reader
+from headwater.spec.records import Document, Entry
+from headwater.storage.database import Database, Row
+from headwater.sync.filters import Scope
+from headwater.sync.lists.entries import EntryFilter
+from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
+from headwater.sync.packages.dump_documents import ListedPackage
+from headwater.sync.source_times import micros
+
+Warn = Callable[[str, str, str | None], None]
+
+ELIGIBLE = "round = 0 AND attempt_json IS NULL AND etag IS NULL AND last_modified IS NULL AND encoding IS NULL"
+"""Work that a package can settle: not asked for yet, wanted whatever is held, and in no content coding of its own."""
+
+_STAGE = "INSERT INTO temp.packed(place, name, uri, hash, length, lastmod, at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+WORK_OF_MEMBERS = f"""
+LEFT JOIN temp.work w ON w.uri = p.uri AND {ELIGIBLE.replace("round", "w.round")}"""
+"""Beside the members `p` of `temp.packed`: the work that each may be."""
+
+AGREES = "coalesce(w.lastmod = p.lastmod, w.known_at = p.at, 0)"
+"""Whether the manifest speaks of the very state that is listed, as far as times tell."""
+
+AGREES_AS_LISTED = f"""(w.lastmod IS p.lastmod AND w.length IS p.length AND w.hash IS p.hash
+  AND ({AGREES} OR w.changed_at IS NULL OR p.at IS NULL)
+  AND p.place = (SELECT max(q.place) FROM temp.packed q WHERE q.uri = p.uri))"""  # noqa: S608  our own names
+"""The same where this very manifest is what lists it: of several states of a resource the last one counts."""
+
+_ANOTHER = "substr(p.hash, 1, instr(p.hash, ':')) = substr(w.hash, 1, instr(w.hash, ':')) AND p.hash <> w.hash"
+"""Whether the manifest itself says that the member is in another state than the listed one."""
+
+_WANTED = (
+    f"WITH wanted AS (SELECT DISTINCT w.n, w.hash, coalesce(w.length, {USUAL_OCTETS}) AS octets"  # noqa: S608
+    f" FROM temp.packed p {WORK_OF_MEMBERS} WHERE w.n IS NOT NULL AND NOT coalesce({_ANOTHER}, 0))"
+    " SELECT count(*), count(*) - count(hash), coalesce(sum(octets), 0) FROM wanted"
+)
+
+MANIFESTS = {
+    Kind.RESOURCE_DUMP: Kind.RESOURCE_DUMP_MANIFEST,
+    Kind.CHANGE_DUMP: Kind.CHANGE_DUMP_MANIFEST,
+}
+"""The kind of the manifests in the packages of a dump (DST-P7)."""
+
+
+class ManifestReader:
+    """Reads one manifest as it comes, and holds it to its kind. Raises BadPackage."""
+
+    def __init__(self, where: str, kind: Kind) -> None:
+        self._reader = Reader(base_uri=where)
+        self._where = where
+        self._kind = kind
+
+    def feed(self, octets: bytes) -> list[Entry]:
+        """The entries that are complete with these octets."""
+        return self._judged(lambda: self._reader.feed(octets))
+
+    def close(self) -> list[Entry]:
+        """The last entries."""
+        entries = self._judged(self._reader.close)
+        if self._reader.document is None:
+            raise BadPackage("its manifest is no document of ResourceSync", where=self._where, rule="DST-P7")
+        return entries
+
+    @property
+    def document(self) -> Document | None:
+        """Its head, when that has been read."""
+        return self._reader.document
+
+    @property
+    def count(self) -> int:
+        """How many entries it has, so far."""
+        return self._reader.entry_count
+
+    @property
+    def skipped(self) -> int:
+        """Entries that name no resource, so far (DST-F5)."""
+        return self._reader.skipped_count
+
+    def _judged(self, read: Callable[[], list[Entry]]) -> list[Entry]:
+        try:
+            entries = read()
+        except DocumentFault as fault:
+            said = f"its manifest cannot be read: {fault.what}"
+            raise BadPackage(said, where=self._where, rule="DST-P2") from fault
+        document = self._reader.document
+        if document is not None and document.kind is not self._kind:
+            said = f"its manifest is of another kind: {document.kind.value}"
+            raise BadPackage(said, where=self._where, rule="DST-P7")
+        return entries
+
+
+class StagedManifest:
+    """The manifest of one package, staged as it comes, in place of that of the package before."""
+
+    def __init__(
+        self,
+        database: Database,
+        package: ListedPackage,
+        kind: Kind,
+        scope: Scope,
+        warn: Warn,
+        is_worth: Callable[[ListedPackage, Demand], bool],
+    ) -> None:
+        """`kind`: of the dump. `is_worth`: whether a package is worth its octets for what is wanted of it."""
+        self._is_worth = is_worth
+        self._database = database
+        self._package = package
+        self._reader = ManifestReader(package.uri, MANIFESTS[kind])
+        self._uris = EntryFilter(scope)
+        self._warn = warn
+        self._waiting: list[Entry] = []
+        self.declared = 0
+        """Entries that name a member; their places are counted from 1."""
+
+        self.wanted = Demand(0, 0)
+        """Resources of the work among them, as far as they are said to be in the listed state."""
+
+        self.unverifiable = 0
+        """Of these: those of which the list gives no digest, so that only a verified package may bring them."""
+
+        self.is_list = False
+        """Whether this manifest is what lists the resources that are wanted of its package (DST-D)."""
+
+        with database.write() as t:
+            t.run("DELETE FROM temp.packed")
+            t.run("DROP INDEX IF EXISTS temp.packed_name")
+            t.run("DROP INDEX IF EXISTS temp.packed_uri")
+
+    def feed(self, octets: bytes) -> None:
+        """Take the next octets. Raises BadPackage."""
+        self._stage(self._reader.feed(octets))
+
+    def close(self) -> None:
+        """It is whole. Raises BadPackage."""
+        self._stage(self._reader.close())
+        with self._database.write() as t:
+            if self.is_list:
+                t.run("CREATE INDEX IF NOT EXISTS temp.packed_uri ON packed(uri)")
+            resources, self.unverifiable, octets = t.one(_WANTED) or (0, 0, 0)
+        self.wanted = Demand(resources, octets)
+        assert self._reader.document is not None
+        tell_moments(self._warn, self._package, self._reader.document)
+
+    @property
+    def agrees(self) -> str:
+        """By what an entry is known to speak of the listed state, in SQL."""
+        return AGREES_AS_LISTED if self.is_list else AGREES
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether what is wanted is worth the rest of the package (DST-D), known when the manifest is whole."""
+        return bool(self.wanted.resources) and self._is_worth(self._package, self.wanted)
+
+    def _stage(self, entries: list[Entry]) -> None:
+        if entries:
+            with self._database.write() as t:
+                t.many(_STAGE, self._rows(entries))
+
+    def _rows(self, entries: list[Entry]) -> Iterator[Row]:
+        head = self._reader.document
+        at = _micros(head.at) if head is not None and head.at is not None else self._package.at
+        for entry in entries:
+            if entry.path is None:
+                continue  # a deletion, or what has no bitstream
+            try:
+                name = member_name(entry.path)
+            except BadPath as fault:
+                told = f"an entry of a manifest is left out: {fault.what}"
+                self._warn(fault.rule or "DST-P3", told, self._package.uri)
+                continue
+            self.declared += 1
+            moment = at if entry.datetime is None else _micros(entry.datetime)
+            uri = self._uris.uri(entry.loc)
+            yield self.declared, name, uri, entry.hash, entry.length, _micros(entry.lastmod), moment
+
+
+def tell_moments(warn: Warn, package: ListedPackage, manifest: Document) -> None:
+    """What the dump says of the package's moment, the manifest should say: a difference is told (DST-P8)."""
+    pairs = (("at", package.at, manifest.at), ("from", package.from_, manifest.from_))
+    for name, listed, said in (*pairs, ("until", package.until, manifest.until)):
+        if listed is not None and said is not None and _micros(said) != listed:
+            warn("DST-P8", f"the manifest of a package has another `{name}` than the dump gives for it", package.uri)
+
+
+def _micros(at: dt.datetime | None) -> int | None:
+    return None if at is None else micros(at)

@@ -1,0 +1,194 @@
+"""The placing of members: what verifies by itself against the list gets its place, and is recorded (DST-P5).
+
+A member is given with the work it may be: rows of `temp.work`, which are noted as about to be placed before. What does
+not fit, or finds its place occupied, is left to single requests, whose rules hold for it (`transfer/resources`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.progress import Done
+from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
+from headwater.sync.copy.placing_process import NewFile, PlacementOutcome, PlacingProcess
+from headwater.sync.network.response import HASHERS
+from headwater.sync.transfer.result_log import PlacedFile, ResultLog
+from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.transfer.work_queue import PlanCounts, Work, mtime_ns
+
+
+class StatedByManifest(msgspec.Struct, frozen=True):
+    """What the manifest of a package that was verified as a whole says of a member, in the state that is listed."""
+
+    hash: str | None = None
+    length: int | None = None
+
+
+class PlacingCounts(msgspec.Struct):
+    """What came of members so far: placed of how many octets, different from what is listed
+    or too large, with an occupied place."""
+
+    placed: int = 0
+    octets: int = 0
+    different: int = 0
+    occupied: int = 0
+
+
+class VerifiedWork(NamedTuple):
+    """Work whose octets are what is listed, by this digest."""
+
+    work: Work
+    digest: str
+
+
+class MemberPlacing:
+    """Places what is in memory (`octets`) or in a finished temporary file (`file`)."""
+
+    def __init__(
+        self,
+        tree: FileTree,
+        results: ResultLog,
+        counts: PlanCounts,
+        each: Callable[[Done], None],
+        process: PlacingProcess[VerifiedWork] | None = None,
+        *,
+        largest: int,
+    ) -> None:
+        """With a `process`, what is in memory is placed by it; `settle` waits for the last. `largest`: octets of a
+        resource, whatever is listed."""
+        self.largest = largest
+        self._process = process
+        self.tree = tree
+        self._results = results
+        self._plan = counts
+        self._each = each
+        self.counts = PlacingCounts()
+
+    def octets(
+        self,
+        work: Work,
+        octets: bytes,
+        stated: StatedByManifest | None = None,
+        digests: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Place these octets if they are what is listed, and tell whether they are; if not, the work is left.
+
+        `stated` counts where the list gives no digest that can be computed (DST-P5); without it, such work is left.
+        `digests`: hex digests of these octets that were computed before.
+        """
+        if len(octets) > self.largest:
+            return self._different(work)
+        known = digests or {}
+        digest = verified_digest(
+            work, len(octets), lambda algorithm: known.get(algorithm) or digest_of(octets, algorithm), stated
+        )
+        if digest is None:
+            return self._different(work)
+        name, modified = temporary_name(work), mtime_ns(work.lastmod, None)
+        if self._process is not None:
+            new = NewFile(name, work.path, octets, modified)
+            self._note_outcomes(self._process.give(VerifiedWork(work, digest), new))
+            return True
+        size, mtime = self.tree.write(name, octets, modified)
+        return self._place(work, name, PlacedFile(work.path, size, mtime, digest))
+
+    def catch_up(self) -> None:
+        """Note what has got its place meanwhile, and keep the process at work. Raises DestinationUnusable."""
+        if self._process is not None:
+            self._note_outcomes(self._process.take())
+
+    def settle(self) -> None:
+        """Wait until what was given has its place. Raises DestinationUnusable."""
+        if self._process is not None:
+            self._note_outcomes(self._process.rest())
+
+    def _note_outcomes(self, outcomes: Iterable[tuple[VerifiedWork, PlacementOutcome]]) -> None:
+        for (work, digest), outcome in outcomes:
+            if outcome.is_placed:
+                self._note_placed(work, PlacedFile(work.path, outcome.size, outcome.mtime_ns, digest))
+            else:
+                self._note_occupied(work)
+
+    def file(self, work: Work, octets: int, digests: dict[str, str], stated: StatedByManifest | None = None) -> bool:
+        """The same with the temporary file of this work, whose digests were computed while it was written."""
+        digest = verified_digest(work, octets, digests.get, stated) if octets <= self.largest else None
+        name = temporary_name(work)
+        if digest is None:
+            self.tree.discard(name)
+            return self._different(work)
+        size, mtime = self.tree.stamp(name, mtime_ns(work.lastmod, None))
+        return self._place(work, name, PlacedFile(work.path, size, mtime, digest))
+
+    def leave(self, work: Work) -> None:
+        """Nothing is placed for this work."""
+        self._results.left(work)
+
+    def _different(self, work: Work) -> bool:
+        self.counts.different += 1
+        self._results.left(work)
+        return False
+
+    def _place(self, work: Work, name: str, file: PlacedFile) -> bool:
+        try:
+            self.tree.place(name, work.path)
+        except PathOccupied:
+            self.tree.discard(name)
+            self._note_occupied(work)
+            return False
+        self._note_placed(work, file)
+        return True
+
+    def _note_occupied(self, work: Work) -> None:
+        self.counts.occupied += 1
+        self._results.left(work)
+
+    def _note_placed(self, work: Work, file: PlacedFile) -> None:
+        self.counts.placed += 1
+        self.counts.octets += file.size
+        self._plan.octets += file.size
+        self._results.placed(work, file, settled=True)
+        kind = "created" if work.held is None else "updated"
+        self._each(Done(kind, work.uri, printable_path(work.path), file.size))
+
+
+def temporary_name(work: Work) -> str:
+    """The temporary file of a member for this work."""
+    return f"{work.n}-member"
+
+
+def digest_of(octets: bytes, algorithm: str) -> str:
+    """The hex digest of octets in memory."""
+    return HASHERS[algorithm](octets).hexdigest()
+
+
+def verified_digest(
+    work: Work, octets: int, digest: Callable[[str], str | None], stated: StatedByManifest | None
+) -> str | None:
+    """The digest by which octets are what is listed, as it is recorded; None where they are not.
+
+    `digest` computes one by its algorithm. Where no digest is listed that can be computed, what is `stated` counts.
+    """
+    if work.length is not None and work.length != octets:
+        return None
+    if work.hash is not None and work.hash.startswith("sha-256:"):  # the usual case, without reading the attribute
+        found = f"sha-256:{digest('sha-256')}"
+        if found == work.hash:
+            return found
+    wanted = strongest_of(work.hash)
+    if wanted is None:
+        if stated is None or stated.length not in (None, octets):
+            return None
+        wanted = strongest_of(stated.hash)
+    if wanted is None:
+        found = digest("sha-256") or ""
+        return f"sha-256:{found}" if found else None
+    return f"{wanted.algorithm}:{wanted.hex}" if digest(wanted.algorithm) == wanted.hex else None
+
+
+def algorithms_for(work: Work, stated: StatedByManifest | None) -> tuple[str, ...]:
+    """The algorithms whose digests `verified_digest` asks for."""
+    wanted = strongest_of(work.hash) or (strongest_of(stated.hash) if stated is not None else None)
+    return (wanted.algorithm if wanted is not None else "sha-256",)

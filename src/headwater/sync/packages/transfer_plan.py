@@ -1,0 +1,220 @@
+"""The plan of a transfer: which of what is wanted comes by packages of a dump, on demand, or by single requests.
+
+Reads the documents of dumps that are offered, and nothing else; the decisions are in `cost_model`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.spec.kinds import Kind
+from headwater.storage.database import Transaction
+from headwater.sync.filters import Scope
+from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
+from headwater.sync.options import TransferWay
+from headwater.sync.packages.cost_model import (
+    LEAST_RESOURCES,
+    USUAL_OCTETS,
+    Demand,
+    NetworkMeasures,
+    Prefer,
+    WayDecision,
+    batch_octets,
+    batch_resources,
+    choose_demand,
+    choose_packages,
+    large_octets,
+)
+from headwater.sync.packages.dump_documents import DumpRead, ListedPackage, read_dump
+from headwater.sync.packages.manifests import ELIGIBLE, Warn
+from headwater.sync.packages.on_demand import MOST_UNDER_WAY, BatchBounds
+from headwater.sync.run_context import RunContext
+from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
+
+_WANTED = f"SELECT count(*), sum(coalesce(length, {USUAL_OCTETS})) FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608
+
+
+_OF_CHANGES = " AND changed_at IS NOT NULL"
+_OF_BASELINES = " AND changed_at IS NULL"
+
+DUMPS = (CHANGE_DUMP, RESOURCE_DUMP)
+"""In the order in which they are looked at: what changes have brought is in few packages of a Change Dump."""
+
+
+class ChosenPackage(msgspec.Struct, frozen=True):
+    """A package that is to be fetched, of which kind of dump, and why."""
+
+    kind: Kind
+    package: ListedPackage
+    why: str
+
+
+class TransferPlan:
+    """Decides for the work of one set, as it now is; asked again after each way was gone."""
+
+    def __init__(self, context: RunContext, row: SetRow, offer: Offer, scope: Scope, warn: Warn) -> None:
+        self._context = context
+        self._set = row
+        self.offer = offer
+        self._scope = scope
+        self._warn = warn
+        self.prefer = Prefer(context.options.prefer)
+        self.not_taken: list[TransferWay] = []
+        """What is offered and was not taken, and why."""
+
+    def is_worth_a_look(self) -> bool:
+        """Whether enough is wanted to look at packages, and there are any on offer."""
+        if self.prefer is Prefer.LISTS:
+            return False
+        dumps = any(self._preference(kind) is Prefer.DUMPS for kind in _NAMES)
+        if self.wanted().resources < (1 if dumps else LEAST_RESOURCES):
+            return False
+        if self._set.position is not None:
+            self.offer = self._offer_of_now()
+        documents = self.offer.documents
+        return self.offer.on_demand is not None or not documents.keys().isdisjoint((RESOURCE_DUMP, CHANGE_DUMP))
+
+    def _offer_of_now(self) -> Offer:
+        """What the Capability List offers of packages by now: who polls a Change List has not read it again."""
+        uri = self.offer.capability_list
+        if uri is None:
+            return self.offer
+        try:
+            probe = self._context.documents.probe(uri)
+        except SourceFault:
+            return self.offer
+        if probe.document is None or probe.document.kind not in CAPABILITY_LISTS:
+            return self.offer
+        fresh, offer = offer_of(probe, self.offer.description, self._context.documents), self.offer
+        for capability in (RESOURCE_DUMP, CHANGE_DUMP):
+            offer = offer.with_document(capability, fresh.documents.get(capability))
+        return msgspec.structs.replace(offer, on_demand=fresh.on_demand)
+
+    def wanted(self, also: str = "", *values: int) -> Demand:
+        """What of the work packages may bring; `also`: a further condition on it."""
+        with self._context.database.write() as t:
+            return _demand(t, _WANTED + also, values)
+
+    def packages(self, capability: str) -> list[ChosenPackage]:
+        """The packages of the dump of this capability (one of `DUMPS`) that are worth their octets."""
+        uri = self.offer.documents.get(capability)
+        if uri is None or not self.wanted(_OF_CHANGES if capability == CHANGE_DUMP else "").resources:
+            return []
+        try:
+            dump = read_dump(self._context.documents, uri, self._scope.objection)
+        except SourceFault as fault:
+            self._warn(fault.rule or fault.code, f"a dump is passed over: {fault.what}", fault.where or uri)
+            return []
+        return self._of_change_dump(dump) if capability == CHANGE_DUMP else self._of_resource_dump(dump)
+
+    def _of_resource_dump(self, dump: DumpRead) -> list[ChosenPackage]:
+        """All packages or none: what is wanted lies in all of them alike, as far as can be known before."""
+        if dump.kind is not Kind.RESOURCE_DUMP or not dump.packages:
+            return []
+        choice = self._choice(dump.kind, dump.octets, self.wanted())
+        if not choice.taken:
+            self._note_missed(dump.kind, choice)
+            return []
+        packages = (
+            reversed(dump.packages) if self.is_list(dump.kind) else dump.packages
+        )  # the later one counts (DST-B3)
+        return [ChosenPackage(dump.kind, package, choice.why) for package in packages]
+
+    def _of_change_dump(self, dump: DumpRead) -> list[ChosenPackage]:
+        """The packages whose interval holds changes that are wanted (DST-D); the newest first, whose states count."""
+        if dump.kind is not Kind.CHANGE_DUMP:
+            return []
+        chosen: list[ChosenPackage] = []
+        missed: WayDecision | None = None
+        for package in reversed(dump.packages):
+            if package.from_ is None and package.until is None:
+                wanted = self.wanted(_OF_CHANGES)
+            else:
+                low, high = package.from_ or 0, package.until if package.until is not None else 1 << 62
+                wanted = self.wanted(" AND changed_at BETWEEN ? AND ?", low, high)
+            if not wanted.resources:
+                continue
+            choice = self._choice(dump.kind, package.length, wanted)
+            if choice.taken:
+                chosen.append(ChosenPackage(dump.kind, package, choice.why))
+            elif choice.compared:
+                missed = choice
+        if missed is not None and not chosen:
+            self._note_missed(dump.kind, missed)
+        return chosen
+
+    def _note_missed(self, kind: Kind, choice: WayDecision) -> None:
+        """Tell of what was not taken, where it was considered at all."""
+        if choice.compared:
+            self.not_taken.append(TransferWay(way=_NAMES[kind], why=choice.why))
+
+    def is_worth(self, kind: Kind, package: ListedPackage, wanted: Demand) -> bool:
+        """Whether a package of a dump of this kind is worth its octets, now that its manifest says what is in it."""
+        return self._choice(kind, package.length, wanted).taken
+
+    def is_list(self, kind: Kind) -> bool:
+        """Whether a dump of this kind stands for a list that the source does not offer (DST-D)."""
+        listed = self.offer.resource_list if kind is Kind.RESOURCE_DUMP else self.offer.change_list
+        return listed is None and _CAPABILITIES[kind] in self.offer.documents
+
+    def _choice(self, kind: Kind, octets: int | None, wanted: Demand) -> WayDecision:
+        offer = self.offer.on_demand
+        limits = offer.limits if offer else None
+        return choose_packages(octets, wanted, self.network(), limits, self._preference(kind))
+
+    def _preference(self, kind: Kind) -> Prefer:
+        """What only a dump lists may be in its packages alone: then they are preferred, unless the user says other."""
+        if self.prefer is Prefer.AUTO and self.is_list(kind):
+            also = _OF_CHANGES if kind is Kind.CHANGE_DUMP else _OF_BASELINES
+            return Prefer.DUMPS if self.wanted(also).resources else self.prefer
+        return self.prefer
+
+    def demand(self) -> tuple[WayDecision, BatchBounds] | None:
+        """Whether the rest that is not large is asked for on demand, and how much at a time; None: not considered."""
+        offer, network = self.offer.on_demand, self.network()
+        if offer is None:
+            return None
+        large = min(large_octets(network), offer.limits.octets)
+        wanted = self.wanted(" AND hash IS NOT NULL AND coalesce(length, 0) < ?", large)
+        if not wanted.resources:
+            return None
+        choice = choose_demand(wanted, network, offer.limits, self.prefer)
+        if not choice.compared:
+            return None
+        bounds = BatchBounds(
+            resources=batch_resources(wanted, offer.limits),
+            octets=batch_octets(network, offer.limits),
+            large_octets=large,
+            under_way=min(offer.limits.requests, MOST_UNDER_WAY, self._context.options.concurrency),
+        )
+        return choice, bounds
+
+    def network(self) -> NetworkMeasures:
+        """What has been measured of the source, within the limits that the user sets."""
+        options, usual = self._context.options, NetworkMeasures()
+        measured = self._context.transport.measures(self.offer.identity)
+        seconds = measured.request_seconds or usual.request_seconds
+        parallel = min(options.concurrency, usual.parallel)
+        if options.rate is not None:
+            seconds = max(seconds, parallel / options.rate)
+        octets = max(measured.octets_per_second, usual.octets_per_second)
+        return NetworkMeasures(
+            request_seconds=seconds,
+            octets_per_second=octets if options.bwlimit is None else min(octets, options.bwlimit),
+            parallel=parallel,
+        )
+
+
+_NAMES = {Kind.RESOURCE_DUMP: "Resource Dump", Kind.CHANGE_DUMP: "Change Dump"}
+_CAPABILITIES = {Kind.RESOURCE_DUMP: RESOURCE_DUMP, Kind.CHANGE_DUMP: CHANGE_DUMP}
+
+
+def way_of(kind: Kind) -> str:
+    """The way by packages of a dump, as a report names it."""
+    return _NAMES[kind]
+
+
+def _demand(t: Transaction, sql: str, values: tuple[int, ...]) -> Demand:
+    resources, octets = t.one(sql, values) or (0, 0)
+    return Demand(resources, octets or 0)

@@ -1,0 +1,26 @@
+"""The public contract suite of object stores: what `storage.objects.interface` promises, as tests.
+
+A store's own test module subclasses `StoreContract` and gives it a fixture `backend` (see `backend.StoreBackend`).
+Needs pytest, which running programs do not.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.storage.objects.interface import ObjectStore
+from headwater.testing.store.backend import StoreBackend
+from headwater.testing.store.changing import ChangingContract
+from headwater.testing.store.naming import NamingContract
+from headwater.testing.store.reading import ReadingObjectsContract
+
+__all__ = ["StoreBackend", "StoreContract"]
+
+
+class StoreContract(ChangingContract, ReadingObjectsContract, NamingContract):
+    """Subclass it and give it a fixture `backend`."""
+
+    @pytest.fixture
+    def store(self, backend: StoreBackend) -> ObjectStore:
+        """An empty store."""
+        return backend.fresh()

@@ -1,0 +1,112 @@
+"""Retention of versions: which are removed, by age and by size, and never one that a published document needs.
+
+What is *needed* is told by whoever publishes: the digests of all changes whose packages are not complete. A version
+that a change has named within the last hour stays as well: its change may be about to be recorded.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from headwater.storage.objects.interface import octets_of
+from headwater.versions.interface import StoredVersion, VersionStore
+
+GRACE = dt.timedelta(hours=1)
+"""Longer than a scan takes from reading a file to recording its change."""
+_PREFIX_DIGITS = 16
+
+
+class VersionRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long versions are kept that nothing needs: so many seconds, and so many octets in all; None: no bound."""
+
+    seconds: float | None = None
+    octets: int | None = None
+
+
+class VersionCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many versions there are, and their octets; how many of them were `removed`, or would be."""
+
+    versions: int = 0
+    octets: int = 0
+    needed: int = 0
+    removed: int = 0
+    removed_octets: int = 0
+
+
+class DigestSet:
+    """Digests in eight octets each. It may take a foreign digest for one of its own, never the other way round."""
+
+    def __init__(self, digests: Iterable[str]) -> None:
+        self._keys = array("Q", sorted(int(one[:_PREFIX_DIGITS], 16) for one in digests))
+
+    def __contains__(self, digest: str) -> bool:
+        key = int(digest[:_PREFIX_DIGITS], 16)
+        place = bisect_left(self._keys, key)
+        return place < len(self._keys) and self._keys[place] == key
+
+
+def collect(
+    store: VersionStore, retention: VersionRetention, needed: DigestSet, asked_at: dt.datetime, *, dry_run: bool = False
+) -> VersionCounts:
+    """Remove what the retention no longer keeps; with `dry_run` only count it. Raises VersionsUnusable.
+
+    `needed` is what published documents need as of `asked_at`, the present time before that was asked.
+    """
+    line = asked_at - GRACE
+    kept_from = _oldest_kept(store, retention, needed, asked_at)
+    versions = octets = needed_count = removed = removed_octets = 0
+    for one in store.versions():
+        versions += 1
+        octets += one.octets
+        if one.digest in needed:
+            needed_count += 1
+        elif one.used_at < min(kept_from, line) and (dry_run or store.delete(one.digest, min(kept_from, line))):
+            removed += 1
+            removed_octets += one.octets
+    return VersionCounts(
+        versions=versions, octets=octets, needed=needed_count, removed=removed, removed_octets=removed_octets
+    )
+
+
+def _oldest_kept(store: VersionStore, retention: VersionRetention, needed: DigestSet, now: dt.datetime) -> dt.datetime:
+    """Versions that were used before this time go."""
+    by_age = dt.datetime.min.replace(tzinfo=dt.UTC)
+    if retention.seconds is not None:
+        by_age = now - dt.timedelta(seconds=min(retention.seconds, 1e9))
+    if retention.octets is None:
+        return by_age
+    total, removable = 0, dict[dt.datetime, int]()
+    for one in store.versions():
+        if one.used_at >= by_age or one.digest in needed:
+            total += one.octets
+            if one.digest not in needed:
+                minute = one.used_at.replace(second=0, microsecond=0)
+                removable[minute] = removable.get(minute, 0) + one.octets
+    for minute in sorted(removable):
+        if total <= retention.octets:
+            break
+        total -= removable[minute]
+        by_age = max(by_age, minute + dt.timedelta(minutes=1))
+    return by_age
+
+
+def damaged(store: VersionStore) -> Iterator[StoredVersion]:
+    """The versions whose octets no longer have their digest; reads all of them. Raises VersionsUnusable."""
+    for one in store.versions():
+        content = store.open(one.digest)
+        if content is None:
+            continue
+        hasher = hashlib.sha256()
+        try:
+            for block in octets_of(content, 0, content.octets):
+                hasher.update(block)
+        finally:
+            content.close()
+        if hasher.hexdigest() != one.digest:
+            yield one

@@ -1,0 +1,32 @@
+"""A lease by silence: what its holder and those who wait know of it, each by a clock of its own."""
+
+from __future__ import annotations
+
+from headwater.catalog.lease import Expired, Held, HeldBy, LeaseTerm, LeaseWatch, renewal_seconds
+
+LEASE = HeldBy("other", 10.0)
+
+
+def test_it_is_renewed_when_a_third_of_it_has_passed_and_held_until_its_end() -> None:
+    term = LeaseTerm(30)
+    assert (term.is_held(0), term.is_due(0)) == (False, True)
+    term.renewed(100)
+    assert [(term.is_held(now), term.is_due(now)) for now in (100, 109.9, 110, 129.9, 130)] == [
+        (True, False),
+        (True, False),
+        (True, True),
+        (True, True),
+        (False, True),
+    ]
+    term.end()
+    assert (term.is_held(101), term.is_due(101)) == (False, True)
+    assert renewal_seconds(30) == 10
+
+
+def test_what_the_one_who_waits_writes_is_no_sign_of_life_of_the_holder() -> None:
+    watch = LeaseWatch("me")
+    watch.judge(LEASE, (1, 1), 100)
+    watch.wrote((2, 1))
+    assert watch.judge(LEASE, (2, 1), 109) == Held("other", 1, 9)
+    assert watch.judge(LEASE, (2, 1), 110) == Expired()
+    assert watch.judge(LEASE, (3, 1), 111) == Held("other", 10, 0), "the holder has written since"

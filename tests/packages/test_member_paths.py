@@ -1,0 +1,88 @@
+"""Names of members: which a manifest's path means, which are refused, which collide."""
+
+import pytest
+
+from headwater.packages.faults import BadPath, PackageTooLarge
+from headwater.packages.limits import PackageLimits
+from headwater.packages.member_paths import MemberNames, has_leading_slash, member_name, possible_names
+from tests.packages.bad_packages import NAMES
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/resources/a.txt", ("resources/a.txt",)),
+        ("resources/a.txt", ("resources/a.txt",)),
+        ("/resources/a%20b.txt", ("resources/a%20b.txt", "resources/a b.txt")),
+        ("/resources/%C3%A4", ("resources/%C3%A4", "resources/ä")),
+        ("/resources/%FF", ("resources/%FF",)),
+        ("/resources/%2e%2e/%2e%2e/x", ("resources/%2e%2e/%2e%2e/x",)),
+        ("/resources/a%5Cb", ("resources/a%5Cb",)),
+        ("/..a/b..", ("..a/b..",)),
+        ("/a／b", ("a／b",)),
+    ],
+)
+def test_the_names_that_a_path_may_mean(path: str, names: tuple[str, ...]) -> None:
+    """DST-P3, AMB-36: one leading slash less; literally first, then percent-decoded where that is safe."""
+    assert possible_names(path) == names
+    assert member_name(path) == names[0]
+    assert has_leading_slash(path) is path.startswith("/")
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "//a", "/a/", "/../a", "/a/../b", "C:/a", "/C:/a", "/a\\b", "/a\0", "/a//b", "/./a", "/．．/a"]
+)
+def test_a_path_that_is_refused(path: str) -> None:
+    with pytest.raises(BadPath) as caught:
+        member_name(path)
+    assert caught.value.rule == "DST-P3"
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_no_hostile_name_is_admitted(what: str) -> None:
+    names = MemberNames()
+    assert not names.admits(NAMES[what].decode("utf-8", "surrogateescape")) or what == "climbs in overlong UTF-8"
+    assert len(names) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a/b", "a/b"),
+        ("a/b", "A/B"),
+        ("straße", "STRASSE"),
+        ("\u00e9", "e\u0301"),
+        ("\u00c9", "e\u0301"),
+        ("a", "a/b"),
+        ("a/b", "a"),
+        ("a/b/c/d", "a/b"),
+        ("A/b", "a"),
+    ],
+)
+def test_names_that_collide(first: str, second: str) -> None:
+    names = MemberNames()
+    names.add(first)
+    assert not names.admits(second)
+    with pytest.raises(BadPath):
+        names.add(second)
+
+
+def test_names_that_do_not_collide() -> None:
+    names = MemberNames()
+    for name in ("a/b", "a/c", "ab", "A/d", "a.txt", "é/x", "é/y"):
+        names.add(name)
+    names.add_folder("a")
+    names.add_folder("a")
+    names.add_folder("empty")
+    assert len(names) == 7
+    with pytest.raises(BadPath):
+        names.add_folder("a/b")
+    with pytest.raises(BadPath):
+        names.add("empty")
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    names = MemberNames(PackageLimits(names_octets=600))
+    names.add("0/" + "d/" * 20 + "x")
+    with pytest.raises(PackageTooLarge):
+        names.add("1/" + "d/" * 20 + "x")

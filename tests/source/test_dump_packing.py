@@ -1,0 +1,68 @@
+"""The making of packages as a task: other tasks have their turn between two packages."""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+
+from headwater.catalog.faults import UnknownSet
+from headwater.progress import silent
+from headwater.source.dumps import dump_packing
+from headwater.source.dumps.dump_packing import DumpPacking, PackingJob
+
+
+@pytest.mark.parametrize("is_renewing", [False, True])
+def test_a_run_packs_once(*, is_renewing: bool) -> None:
+    """A first dump may take days: scans of other sets must not wait for its end (they share the threads)."""
+    left = [True, True, False]
+    job = PackingJob(
+        name="files", dump="Resource Dump", pack=lambda _stop: left.pop(0), is_renewing=lambda: is_renewing
+    )
+    packing = DumpPacking(job, Event(), lambda: None, silent)
+    packing.run()
+    assert packing.health.packages == 1
+    assert is_renewing or packing.due_at() <= time.monotonic(), "there may be more"
+    packing.run()
+    packing.run()
+    assert packing.health.packages == 2
+    assert packing.due_at() > time.monotonic()
+
+
+def test_what_rests_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tens of thousands of sets that nobody changes must not keep a processor at work."""
+    now = 1_000.0
+    monkeypatch.setattr(dump_packing, "time", SimpleNamespace(monotonic=lambda: now))
+    job = PackingJob(name="files", dump="Change Dump", pack=lambda _stop: False, pause_seconds=300.0)
+    packing = DumpPacking(job, Event(), lambda: None, silent)
+
+    def looks(until: float) -> int:
+        nonlocal now
+        count = 0
+        while packing.due_at() <= until:
+            now = max(now, packing.due_at())
+            packing.run()
+            count += 1
+        now = until
+        return count
+
+    assert looks(now + 300) >= 10, "what is due by time is not late"
+    looks(now + 86_400)
+    assert looks(now + 86_400) == 144
+    packing.news()
+    assert packing.due_at() - now <= 1.0
+    assert looks(now + 300) >= 10
+
+
+def test_sets_that_are_not_loaded_yet_are_not_asked_for_all_the_time() -> None:
+    def pack(_stop: object) -> bool:
+        raise UnknownSet("no such set")
+
+    packing = DumpPacking(PackingJob(name="files", dump="Change Dump", pack=pack), Event(), lambda: None, silent)
+    packing.run()
+    assert packing.health.failures == 0
+    assert packing.due_at() - time.monotonic() > 10
+    packing.news()
+    assert packing.due_at() - time.monotonic() <= 1.0

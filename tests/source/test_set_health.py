@@ -1,0 +1,45 @@
+"""How a failure becomes health: told when it is new, shown until all goes well, tried again after growing pauses."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import count
+
+from headwater.errors import StoreFault
+from headwater.progress import Notice, Progress
+from headwater.source.set_health import FIRST_PAUSE, LONGEST_PAUSE, Failures, RetryPauses, SetHealth
+
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+def test_pauses_double_up_to_a_minute_for_each_thing_by_itself() -> None:
+    pauses = RetryPauses()
+    assert not pauses
+    assert [pauses.failed("a") for _ in range(9)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert pauses.failed("b") == FIRST_PAUSE
+    pauses.worked("a")
+    assert pauses
+    assert (pauses.failed("a"), LONGEST_PAUSE) == (FIRST_PAUSE, 60.0)
+
+
+def test_a_failure_is_told_once_and_shown_until_nothing_fails() -> None:
+    heard: list[Notice | Progress] = []
+    health = SetHealth(name="s")
+    hours = count()
+    failures = Failures(health, lambda: NOON + dt.timedelta(hours=next(hours)), heard.append)
+
+    def fails() -> None:
+        raise StoreFault("the disk is full")
+
+    assert [failures.attempt("index", fails), failures.attempt("index", fails)] == [FIRST_PAUSE, 2 * FIRST_PAUSE]
+    assert failures.attempt("publication", fails) == FIRST_PAUSE
+    assert [one.message for one in heard if isinstance(one, Notice)] == [
+        "the set 's' cannot be brought up to date, and is tried again: the disk is full"
+    ]
+    assert (health.phase, health.failures, health.error) == ("failing", 3, "the disk is full")
+    assert (health.failing_since, health.error_at) == (NOON, NOON + dt.timedelta(hours=2))
+    assert failures.attempt("index", lambda: None) is None
+    assert health.error == "the disk is full", "the publication still fails"
+    assert failures.attempt("publication", lambda: None) is None
+    now = health  # narrowed by the asserts above
+    assert (now.failures, now.error, now.failing_since) == (0, None, None)

@@ -1,0 +1,187 @@
+"""A server on a socket of its own for a test, and clients that say exactly what they are told to say."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headwater.http.access_record import AccessRecord
+from headwater.http.app import Application
+from headwater.http.dumps.endpoint import DumpEndpoint
+from headwater.http.server.server import make_server
+from headwater.http.server.sockets import address_url, listen
+from headwater.http.server.uvicorn_server import ServerLimits
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.source import Source
+from tests.support.waiting import DEADLINE, until
+
+
+class Answer(msgspec.Struct):
+    """What came back: header names in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Face:
+    """A running server of one source."""
+
+    def __init__(self, source: Source, url: str) -> None:
+        self.source = source
+        self.url = url
+        self.served: list[AccessRecord] = []
+        self.app: Application
+        self.dumps: DumpEndpoint
+
+    def get(self, target: str, method: str = "GET", **headers: str) -> Answer:
+        """One request on a connection of its own; `_` in header names stands for `-`."""
+        return request(self.url, target, method, {name.replace("_", "-"): text for name, text in headers.items()})
+
+    def raw(self, octets: bytes, seconds: float = DEADLINE) -> bytes:
+        """Send octets as they are and return what comes back until the server closes or falls silent."""
+        with self.connect(seconds) as client:
+            client.sendall(octets)
+            return drain(client)
+
+    def connect(self, seconds: float = DEADLINE) -> socket.socket:
+        """A connection to the server."""
+        parts = urlsplit(self.url)
+        return socket.create_connection((parts.hostname, parts.port), timeout=seconds)
+
+
+def drain(client: socket.socket) -> bytes:
+    """Everything until the end, or until nothing more comes."""
+    received = b""
+    try:
+        while block := client.recv(1 << 16):
+            received += block
+    except (TimeoutError, ConnectionResetError):
+        pass
+    return received
+
+
+def request(
+    url: str, target: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
+) -> Answer:
+    """One request; the target is sent as it is."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=DEADLINE)
+    try:
+        connection.putrequest(method, target, skip_accept_encoding=True)
+        for name, text in (headers or {}).items():
+            connection.putheader(name, text)
+        if body is not None:
+            connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body)
+        response = connection.getresponse()
+        return Answer(response.status, {name.lower(): text for name, text in response.getheaders()}, response.read())
+    finally:
+        connection.close()
+
+
+@contextmanager
+def face(
+    files: Path,
+    state: Path,
+    *,
+    publish: bool = True,
+    limits: ServerLimits | None = None,
+    source_options: Mapping[str, int] | None = None,
+    **set_options: object,
+) -> Iterator[Face]:
+    """A server in a thread over a source that has made one round (`publish`)."""
+    listener = listen("127.0.0.1", 0)
+    url = address_url(listener)
+    config = SourceConfig(state=str(state), sets=(SetConfig(files=str(files), **set_options),), base_url=url)  # type: ignore[arg-type]
+    config = msgspec.structs.replace(config, **(source_options or {}))
+    with Source(config) as source:
+        if publish:
+            source.run_once()
+        running = Face(source, url)
+        ready = threading.Event()
+        offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
+        running.dumps = DumpEndpoint(source, source.contents, offers)
+        app = Application(
+            source,
+            {one.name: one.files for one in config.sets},
+            routes=running.dumps.routes(),
+            on_served=running.served.append,
+        )
+        running.app = app
+        server = make_server(app, limits, ready.set)
+        thread = threading.Thread(target=server.run, name="serve", kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            assert ready.wait(DEADLINE)
+            yield running
+        finally:
+            server.should_exit = True
+            thread.join(DEADLINE)
+            running.dumps.close()
+            app.close()
+            listener.close()
+            assert not thread.is_alive()
+
+
+class Process:
+    """`headwater serve` as a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "headwater", "serve", "--json", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONDEVMODE": ""},
+        )
+        self.url = self.address = ""
+        self.began = time.monotonic()
+
+    def listening(self) -> str:
+        """The URL, once it listens."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1].decode()
+        told = json.loads(line)
+        self.url, self.address = told["url"], told["address"]
+        return self.url
+
+    def ready(self) -> str:
+        """The URL, once everything is published."""
+        url = self.listening()
+        until(lambda: request(url, "/health").status == 200, what="the first publication")
+        return url
+
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """End it in order; status and what it said."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=DEADLINE)
+        return self.process.returncode, said.decode()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()

@@ -1,0 +1,142 @@
+"""The process that places small files: the same copy, whatever becomes of it, and no other run while it is at work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import Exit
+from headwater.processes.pool import _Processes
+from headwater.storage.lock import LockHeld, lock_exclusive
+from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.copy.placing_process import NewFile, PlacingProcess
+from headwater.sync.faults import DestinationUnusable
+from tests.support.copying import go
+from tests.support.fake_dumps import Dumps
+from tests.support.waiting import until
+from tests.sync.packages.test_package_transfer import COUNT, dumps, fetched, rows, tree, ways
+
+__all__ = ["dumps"]
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process, however few the files and the processors are."""
+    monkeypatch.setattr("headwater.sync.packages.package_transfer.PARALLEL_FROM", 1)
+    monkeypatch.setattr("headwater.sync.packages.package_transfer.processors", lambda: 2)
+
+
+@pytest.fixture
+def placing(tmp_path: Path) -> Iterator[PlacingProcess[str]]:
+    """A process over the folder `copy`, whose lock it shares; temporary files lie in `temp`."""
+    for name in ("copy", "temp"):
+        (tmp_path / name).mkdir()
+    lock = lock_exclusive(tmp_path / "lock")
+    with FileTree(tmp_path / "copy", tmp_path / "temp") as files:
+        process: PlacingProcess[str] = PlacingProcess(files, str(tmp_path / "temp"), lock)
+        yield process
+        process.close()
+    os.close(lock)
+
+
+@pytest.mark.parametrize("offered", ["resourcedump", "demand"])
+@pytest.mark.usefixtures("always")
+def test_the_copy_and_its_state_are_the_same(dumps: Dumps, dest: Path, tmp_path: Path, offered: str) -> None:
+    dumps.publish_packages(dumps.package())
+    dumps.publish(*(["resourcedump"] if offered != "demand" else []), demand=offered == "demand")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert ran.status == Exit.DONE
+    assert sum(ways(ran).values()) >= COUNT
+    plain = tmp_path / "plain"
+    assert go(dumps.site.source.base, plain, prefer="lists").status == Exit.DONE
+    assert tree(dest) == tree(plain) == dumps.site.files
+    assert rows(dest) == rows(plain)
+    assert list((dest / ".headwater" / "tmp").iterdir()) == []
+
+
+@pytest.mark.usefixtures("always")
+def test_what_finds_its_name_taken_is_left_to_single_requests(dumps: Dumps, dest: Path) -> None:
+    dumps.publish_packages(dumps.package())
+    dumps.publish("resourcedump")
+    (dest / "d0" / "f2.txt").mkdir(parents=True)
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert ways(ran) == {"Resource Dump": COUNT}
+    assert fetched(dumps) == ["/set/resources/d0/f2.txt"]
+
+
+@pytest.mark.usefixtures("always")
+def test_what_is_kept_aside_is_not_left_to_it(dumps: Dumps, dest: Path, tmp_path: Path) -> None:
+    """A backup is written by the run itself."""
+    dumps.publish_packages(dumps.package())
+    dumps.publish("resourcedump")
+    assert go(dumps.site.source.base, dest, prefer="dumps", backup_dir=str(tmp_path / "old")).status == Exit.DONE
+    assert tree(dest) == dumps.site.files
+
+
+def test_files_of_one_that_dies_are_placed_here(placing: PlacingProcess[str], tmp_path: Path) -> None:
+    """Also what it had begun, or had placed without having said so."""
+    content = {f"d/{number}": b"%d" % number * 100 for number in range(500)}
+    told: list[str] = []
+    for number, (name, octets) in enumerate(content.items()):
+        new = NewFile(f"{number}-member", name.encode(), octets, 1_000_000_000)
+        told += [item for item, outcome in placing.give(name, new) if outcome.is_placed]
+        if number == 200:
+            assert placing._queue is not None
+            processes: _Processes = placing._queue._processes
+            os.kill(processes._alive[0]._popen.pid, signal.SIGKILL)
+            (tmp_path / "temp" / "201-member").write_bytes(b"begun")
+    told += [item for item, outcome in placing.rest() if outcome.is_placed]
+    assert told == list(content)
+    assert {f"d/{path.name}": path.read_bytes() for path in (tmp_path / "copy" / "d").iterdir()} == content
+    assert list((tmp_path / "temp").iterdir()) == []
+
+
+def test_a_copy_that_cannot_be_written_ends_the_run(placing: PlacingProcess[str], tmp_path: Path) -> None:
+    (tmp_path / "temp").rmdir()
+    list(placing.give("a", NewFile("0-member", b"a", b"a", None)))
+    with pytest.raises(DestinationUnusable, match="cannot write"):
+        list(placing.rest())
+
+
+_OWNER = """
+import os, sys
+from pathlib import Path
+from headwater.storage.lock import lock_exclusive
+from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.copy.placing_process import NewFile, PlacingProcess
+base = Path(sys.argv[1])
+process = PlacingProcess(FileTree(base / "copy", base / "temp"), str(base / "temp"), lock_exclusive(base / "lock"))
+number = 0
+while True:
+    number += 1
+    for _ in process.give(number, NewFile(f"{number}-member", b"%d" % number, b"%d" % number * 1000, None)):
+        print("placed", flush=True)
+"""
+
+
+def test_no_other_run_begins_before_it_has_ended(tmp_path: Path) -> None:
+    """Its owner is killed: soon the lock is free, and from then on nothing is placed."""
+    for name in ("copy", "temp"):
+        (tmp_path / name).mkdir()
+    with subprocess.Popen([sys.executable, "-c", _OWNER, str(tmp_path)], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline()
+        owner.kill()
+
+    def free() -> int | None:
+        try:
+            return lock_exclusive(tmp_path / "lock")
+        except LockHeld:
+            return None
+
+    until(lambda: free() is not None, what="the lock")
+    placed = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "copy").iterdir()}
+    assert placed
+    assert all((tmp_path / "copy" / name).read_bytes() == name.encode() * 1000 for name in placed)
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "copy").iterdir()} == placed

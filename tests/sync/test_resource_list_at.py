@@ -1,0 +1,109 @@
+"""A Resource List of the `at` that was done last: nothing to do only where its octets are the same (DST-B1)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.copying import DONE, SOURCE, go, tree
+from tests.support.fake_source import Reply, Site, Source, at, document, url
+from tests.sync.test_documents import indexed, part
+
+LIST = "/set/resourcelist.xml"
+COMPONENTS = ("/set/a.xml", "/set/z.xml")
+
+
+@pytest.fixture(params=["no validators", "an ETag"])
+def listed(request: pytest.FixtureRequest, site: Site, source: Source) -> Site:
+    """Only a Resource List, without hashes: to read it again is to ask for each resource."""
+    site.publish_capabilities("resourcelist")
+    publish(source, site, etag=request.param == "an ETag")
+    return site
+
+
+def publish(source: Source, site: Site, *, etag: bool) -> None:
+    site.publish_list([url(site.uri(name)) for name in sorted(site.files)], when=10)
+    source.pages[LIST] = Reply(source.reply(LIST).body, etag=etag)
+
+
+def test_the_same_list_is_nothing_to_do(source: Source, listed: Site, dest: Path) -> None:
+    assert go(source.base, dest).status == DONE
+    for _ in range(2):
+        source.forget()
+        ran = go(source.base, dest)
+        assert (ran.status, ran.one.process) == (DONE, "none")
+        assert [path for path in source.requests() if "/resources/" in path] == []
+
+
+def test_a_mended_list_is_read(source: Source, listed: Site, dest: Path) -> None:
+    """A list that left something out, and one made by a tool whose `at` stands still."""
+    assert go(source.base, dest).status == DONE
+    etag = "ETag" in source.reply(LIST).headers
+    for name in ("more", "later"):
+        listed.put(name, name.encode())
+        listed.put("f1.txt", b"one, " + name.encode())
+        del listed.files["f2.txt" if name == "more" else "f3.txt"]
+        publish(source, listed, etag=etag)
+        ran = go(source.base, dest)
+        assert (ran.status, ran.one.process) == (DONE, "baseline")
+        assert tree(dest) == dict(listed.files)
+    assert go(source.base, dest).one.process == "none"
+
+
+def test_components_are_of_the_list(source: Source, site: Site, dest: Path) -> None:
+    """An index of the same octets, a component of others."""
+    site.publish_capabilities("resourcelist")
+    indexed(site)
+    for path in (LIST, *COMPONENTS):
+        source.pages[path] = Reply(source.reply(path).body, etag=False)
+    assert go(source.base, dest).status == DONE
+    assert go(source.base, dest).one.process == "none"
+    site.put("f4.txt", b"four, mended")
+    part(site, "a", "f2.txt", "f4.txt")
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.process) == (DONE, "baseline")
+    assert tree(dest) == {name: body for name, body in site.files.items() if name != "f3.txt"}
+
+
+@pytest.mark.parametrize("etag", [True, False], ids=["components with ETag", "without"])
+def test_an_index_that_is_unchanged_tells_nothing_of_its_components(
+    etag: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """A 304 of the index, and a component of other octets; what is the same costs a question each."""
+    site.publish_capabilities("resourcelist")
+    indexed(site)
+    for path in COMPONENTS:
+        source.pages[path] = Reply(source.reply(path).body, etag=etag)
+    assert go(source.base, dest).status == DONE
+    source.forget()
+    assert go(source.base, dest).one.process == "none"
+    assert [source.requests(path) for path in (LIST, *COMPONENTS)] == [[path] for path in (LIST, *COMPONENTS)]
+    site.put("f4.txt", b"four, mended")
+    part(site, "a", "f2.txt", "f4.txt")
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.process) == (DONE, "baseline")
+    assert tree(dest) == {name: body for name, body in site.files.items() if name != "f3.txt"}
+
+
+def test_an_index_of_a_sitemap_that_never_changes(source: Source, site: Site, dest: Path) -> None:
+    """The usual index of a plain Sitemap names its components and says nothing else."""
+    uri = f"{source.base}/sitemap_index.xml"
+    parts = [url(f"{site.root}/a.xml", tag="sitemap"), url(f"{site.root}/z.xml", tag="sitemap")]
+    site.serve("/sitemap_index.xml", document(parts, "sitemapindex"))
+    site.serve("/set/a.xml", document([url(site.uri("f0.txt"), at(0))]))
+    site.serve("/set/z.xml", document([url(site.uri("f1.txt"), at(0))]))
+    assert go(uri, dest, sitemap=True).status == DONE
+    site.put("f1.txt", b"one, changed")
+    site.serve("/set/z.xml", document([url(site.uri("f1.txt"), at(site.clock)), url(site.uri("f2.txt"), at(0))]))
+    assert go(uri, dest, sitemap=True).status == DONE
+    assert tree(dest) == {name: site.files[name] for name in ("f0.txt", "f1.txt", "f2.txt")}
+    assert go(uri, dest, sitemap=True).one.process == "none"
+    del source.pages["/set/a.xml"]
+    assert go(uri, dest, sitemap=True).status == SOURCE
+    assert len(tree(dest)) == 3
+
+
+def test_forced(source: Source, listed: Site, dest: Path) -> None:
+    assert go(source.base, dest).status == DONE
+    assert go(source.base, dest, baseline=True).one.process == "baseline"

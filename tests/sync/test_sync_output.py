@@ -1,0 +1,349 @@
+"""`sync` as it speaks: `--quiet`, `--verbose`, and `--exec`, a command that is told of changes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.cli import run
+from headwater.errors import Interrupted
+from headwater.progress import Done, silent
+from headwater.storage.database import Transaction
+from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
+from headwater.sync.follow import PollInterval
+from headwater.sync.options import SyncReport
+from headwater.sync.run import SyncTask, sync, synchronise
+from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, USAGE, go
+from tests.support.fake_source import Reply, Site, Source
+
+Said = pytest.CaptureFixture[str]
+
+
+def test_quiet_says_nothing_when_all_is_well(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    assert run(["sync", "-q", source.base, str(dest)]) == DONE
+    assert capsys.readouterr() == ("", "")
+
+
+def test_quiet_says_what_is_wrong(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    assert run(["sync", "-q", source.base, str(dest)]) == FAILED
+    out, err = capsys.readouterr()
+    assert "1 failed" in out
+    assert "HTTP status 404" in err
+
+
+def test_verbose_says_each_resource(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    dest.mkdir()
+    (dest / "f3.txt").write_bytes(b"body 3\n")
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    assert run(["sync", "-v", source.base, str(dest)]) == FAILED
+    out = capsys.readouterr().out
+    assert "adopted f3.txt\n" in out
+    assert "created f0.txt: 7 B\n" in out
+    assert "failed f1.txt: HTTP status 404\n" in out
+    site.put("f0.txt", b"new")
+    site.drop("f2.txt")
+    site.publish_changes(10)
+    run(["sync", "-v", "--json", source.base, str(dest)])
+    told = capsys.readouterr()
+    assert json.loads(told.out)["sets"][0]["deleted"] == 1
+    assert "updated f0.txt: 3 B\n" in told.err
+    assert "deleted f2.txt\n" in told.err
+
+
+def test_verbose_steers_no_terminal(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    site.put("red%1B%5B31m", b"x")
+    site.publish()
+    assert run(["sync", "-v", source.base, str(dest)]) == DONE
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_each_hears_of_every_resource(source: Source, site: Site, dest: Path) -> None:
+    heard: list[Done] = []
+    sync(source.base, dest, each=heard.append)
+    assert sorted((one.action, one.path, one.octets) for one in heard) == [
+        ("created", f"f{n}.txt", 7) for n in range(5)
+    ]
+
+
+def test_quiet_and_verbose_exclude_each_other(dest: Path, capsys: Said) -> None:
+    assert run(["sync", "-q", "-v", "http://127.0.0.1:1/", str(dest)]) == USAGE
+
+
+def test_a_wait_that_the_source_asks_for_is_told_with_its_end(
+    source: Source, site: Site, dest: Path, capsys: Said
+) -> None:
+    source.pages["/set/resources/f1.txt"] = Reply(b"", 429, {"Retry-After": "3600"})
+    assert run(["sync", "--json", source.base, str(dest)]) == FAILED
+    (failure,) = json.loads(capsys.readouterr().out)["sets"][0]["failures"]
+    until = dt.datetime.fromisoformat(failure["waits_until"])
+    assert dt.timedelta(minutes=59) < until - dt.datetime.now(dt.UTC) < dt.timedelta(minutes=61)
+    assert run(["sync", source.base, str(dest)]) == FAILED
+    said = capsys.readouterr().err
+    assert f"HTTP status 429, not to be requested again before {failure['waits_until']}" in said
+
+
+def test_a_file_where_the_copy_is_to_be(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    dest.write_text("a file")
+    assert run(["sync", source.base, str(dest)]) == USAGE
+    assert "the destination is no folder: something else has this name" in capsys.readouterr().err
+
+
+# one cause, told once
+
+
+def away(source: Source, how: str) -> None:
+    """Make the source be away, whatever it is asked for."""
+    if how == "refused":
+        source.close()
+        return
+    reply = Reply(b"", 503) if how == "overloaded" else Reply(script=lambda _handler: time.sleep(2))
+    source.pages = dict.fromkeys(source.pages, reply)
+
+
+@pytest.mark.parametrize("how", ["refused", "overloaded", "silent"])
+@pytest.mark.parametrize("several", [False, True])
+def test_that_a_known_source_is_away_is_told_once_and_with_advice(
+    several: bool, how: str, source: Source, dest: Path
+) -> None:
+    names = ["one", "two"] if several else ["one"]
+    for name in names:
+        site = Site(source, name)
+        site.put("a.txt", name.encode())
+        site.publish().publish_description(*names)
+    assert go(source.base, dest).status == DONE
+    away(source, how)
+    ran = go(source.base, dest, msgspec.structs.replace(IMPATIENT, retries=0, stall_timeout_seconds=1))
+    assert ran.status == SOURCE
+    (told,) = ran.notices
+    assert told.where == f"{source.base}/.well-known/resourcesync"
+    assert told.message.endswith(
+        "Check the address and the network, then run the same command again: nothing was lost."
+    )
+    assert ran.report is not None
+    assert all("cannot be fetched" in str(one.fault) for one in ran.report.sets)  # what ails each set is in the report
+    assert len(ran.report.sets) == len(names)
+
+
+def test_that_nobody_is_let_in_any_more_is_told_once(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    assert run(["sync", "-q", source.base, str(dest)]) == DONE
+    source.pages = dict.fromkeys(source.pages, Reply(b"", 401, {"WWW-Authenticate": "Basic"}))
+    assert run(["sync", "--json", source.base, str(dest)]) == SOURCE
+    out, err = capsys.readouterr()
+    assert json.loads(out)["sets"][0]["fault"].startswith("the source requires authentication")
+    assert err.count("the source requires authentication") == 1
+    assert err.count("--user or HEADWATER_USER") == 1
+
+
+def test_faults_of_single_documents_are_told_each(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest)
+    source.pages["/.well-known/resourcesync"] = source.pages["/set/changelist.xml"] = Reply(b"", 500)
+    assert [one.rule for one in go(source.base, dest).notices] == ["DST-F4", "DST-F1"]
+
+
+def test_without_a_change_list_that_the_source_is_away_is_told_once(source: Source, site: Site, dest: Path) -> None:
+    site.publish_capabilities("resourcelist")
+    assert go(f"{site.root}/capabilitylist.xml", dest).status == DONE
+    away(source, "overloaded")
+    ran = go(f"{site.root}/capabilitylist.xml", dest)
+    assert ran.status == SOURCE
+    assert [one.message.split(". ")[0] for one in ran.notices] == [
+        "the Capability List cannot be read: HTTP status 503"
+    ]
+
+
+# the command that is told
+
+
+class Told:
+    """A command that keeps what it was told, and ends as the file `status` says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.script = folder / "hook.py"
+        self.script.write_text(
+            "import os, sys\n"
+            f"folder = {str(folder)!r}\n"
+            "number = len([name for name in os.listdir(folder) if name.startswith('told')])\n"
+            "open(f'{folder}/told{number}', 'wb').write(sys.stdin.buffer.read())\n"
+            "print('said by the command', *sys.argv[1:])\n"
+            "sys.exit(int(open(f'{folder}/status').read()))\n"
+        )
+        self.ends(0)
+
+    def ends(self, status: int) -> None:
+        (self.folder / "status").write_text(str(status))
+
+    @property
+    def command(self) -> str:
+        return f"{sys.executable} {self.script} 'two words' '$(touch {self.folder}/bad)'"
+
+    @property
+    def times(self) -> int:
+        return len(list(self.folder.glob("told*")))
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    (tmp_path / "hook").mkdir()
+    return Told(tmp_path / "hook")
+
+
+def test_the_command_is_told_after_changes_and_only_then(
+    source: Source, site: Site, dest: Path, told: Told, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sync", "--exec", told.command, "--json", source.base, str(dest)]
+    assert run([*arguments, "--dry-run"]) == DONE
+    assert told.times == 0
+    capfd.readouterr()
+    assert run(arguments) == DONE
+    out, err = capfd.readouterr()
+    report = json.loads((told.folder / "told0").read_bytes())
+    assert report == json.loads(out)  # and what the command says does not stand in it
+    assert report["sets"][0]["created"] == 5
+    assert f"said by the command two words $(touch {told.folder}/bad)" in err
+    assert not (told.folder / "bad").exists()  # no shell has read it
+    assert run(arguments) == DONE
+    assert told.times == 1
+    site.put("f0.txt", b"new")
+    site.publish_changes(10)
+    assert run(arguments) == DONE
+    assert json.loads((told.folder / "told1").read_bytes())["sets"][0]["updated"] == 1
+
+
+def test_a_command_that_fails_is_told_again(
+    source: Source, site: Site, dest: Path, told: Told, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sync", "--exec", told.command, source.base, str(dest)]
+    told.ends(3)
+    assert run(arguments) == FINDINGS
+    err = capfd.readouterr().err
+    assert "ended with exit status 3" in err
+    assert "HW-CLI-03" in err
+    assert run(arguments) == FINDINGS  # nothing has changed since, and nobody has been told
+    told.ends(0)
+    assert run(arguments) == DONE
+    assert run(arguments) == DONE
+    assert told.times == 3
+
+
+def test_the_status_of_the_run_goes_before_that_of_the_command(
+    source: Source, site: Site, dest: Path, told: Told, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    told.ends(3)
+    assert run(["sync", "--exec", told.command, source.base, str(dest)]) == FAILED
+
+
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+def test_changes_of_a_run_that_was_cut_short_are_told_by_the_next(
+    how: str, source: Source, site: Site, dest: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "killed":
+        go(source.base, dest)
+        with writable_state(DestinationFolder(dest)) as database, database.write() as t:
+            t.run("DELETE FROM facts WHERE name = 'changes not told'")
+            t.run("UPDATE runs SET ended_at = NULL")
+    else:
+        placed: list[str] = []
+        with pytest.raises(Interrupted):
+            sync(source.base, dest, each=lambda done: placed.append(done.path), stopped=lambda: len(placed) == 5)
+    assert len(list(dest.glob("*.txt"))) == 5
+    assert run(["sync", "--exec", told.command, source.base, str(dest)]) == DONE
+    assert told.times == 1
+    assert run(["sync", "--exec", told.command, source.base, str(dest)]) == DONE
+    assert told.times == 1
+
+
+def test_changes_that_come_while_the_command_works_are_not_lost(
+    source: Source, site: Site, dest: Path, told: Told
+) -> None:
+    """Another run may change the copy before the command has ended: what that did is told, too."""
+
+    def marks(t: Transaction) -> None:
+        t.run("UPDATE facts SET value = 'later' WHERE name = 'changes not told'")
+
+    report = sync(source.base, dest)
+    with writable_state(DestinationFolder(dest)) as database, database.write() as t:
+        marks(t)
+    from headwater.cli.destination.run_hook import RunHook
+
+    assert RunHook(told.command).tell(report, dest)
+    assert run(["sync", "--exec", told.command, source.base, str(dest)]) == DONE
+    assert told.times == 2
+
+
+@pytest.mark.parametrize("command", ["", "'open"])
+def test_a_command_that_is_none(command: str, source: Source, site: Site, dest: Path) -> None:
+    assert run(["sync", "--exec", command, source.base, str(dest)]) == USAGE
+    assert not dest.exists()
+
+
+def test_a_command_that_is_not_there(source: Source, site: Site, dest: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["sync", "--exec", "/nowhere/hook", source.base, str(dest)]) == FINDINGS
+    assert "cannot be run" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_service_tells_the_command_after_each_look_that_changed_something(
+    quiet: bool, source: Source, site: Site, dest: Path, told: Told, monkeypatch: pytest.MonkeyPatch, capfd: Said
+) -> None:
+    """Also when the command fails the service goes on."""
+    import headwater.sync.follow
+
+    def three_looks(task: SyncTask, _interval: PollInterval, tell: Callable[[SyncReport], None]) -> int:
+        for _ in range(2):
+            tell(synchronise(task))
+        source.pages["/set/changelist.xml"] = Reply(b"", 500)
+        told.ends(3)
+        tell(synchronise(task))
+        return 0
+
+    monkeypatch.setattr(headwater.sync.follow, "follow", three_looks)
+    arguments = ["sync", "--follow", "1", "--exec", told.command, source.base, str(dest)]
+    assert run([*arguments, *(["-q"] if quiet else [])]) == DONE
+    assert told.times == 1
+    out, err = capfd.readouterr()
+    assert ("5 created" in out) is not quiet
+    assert "set: incomplete; 5 files held" in out  # of the last look, which failed
+    assert "nothing to do" not in out
+    assert "HTTP status 500" in err
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_service_tells_once_what_goes_on_being_wrong(
+    quiet: bool, source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    """The same again after a minute; anything else at once, and so is what is wrong again."""
+    import headwater.sync.follow
+
+    face = sys.modules["headwater.cli.destination.sync"]
+    now, shown = [0.0], list[str]()
+    monkeypatch.setattr(face, "_RepeatedFaults", partial(face._RepeatedFaults, lambda: now[0]))
+
+    def probe_many(task: SyncTask, _interval: PollInterval, tell: Callable[[SyncReport], None]) -> int:
+        def probe() -> None:
+            tell(synchronise(msgspec.structs.replace(task, listener=silent)))
+            out = capsys.readouterr().out
+            shown.append(out.split(";")[0])
+
+        for now[0] in (0.0, 10.0, 59.0, 61.0, 170.0, 190.0):
+            probe()
+        source.pages["/set/resources/f2.txt"] = Reply(b"gone", 404)
+        site.publish_changes(0, entries=[site.change(90, "updated", "f2.txt", b"other")])
+        probe()
+        return 0
+
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    monkeypatch.setattr(headwater.sync.follow, "follow", probe_many)
+    assert run(["sync", "--follow", "1", *(["-q"] if quiet else []), source.base, str(dest)]) == DONE
+    first = "set: 4 created, 1 failed"
+    assert shown == [first, "", "", "set: 1 failed", "", "set: 1 failed", "set: 2 failed"]
