@@ -1,5 +1,6 @@
 """The transport against real sockets: one table of what servers do, and what is made of each."""
 
+import gc
 import hashlib
 import os
 import re
@@ -11,6 +12,8 @@ import sys
 import threading
 import time
 import tracemalloc
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ import pytest
 from tools.engines.certificates import Authority
 
 from headwater.errors import UsageFault
+from headwater.sync.network.internal_addresses import Level, level_of
 from headwater.sync.network.transport import (
     FailureKind,
     Fetch,
@@ -693,6 +697,44 @@ def test_a_stream_may_be_left_early_and_others_go_on() -> None:
         with transport.stream(Fetch(server.base + "/big", max_octets=1 << 30)) as stream:
             next(iter(stream))
             assert transport.one(Fetch(server.base + "/")).ok
+        assert transport.one(Fetch(server.base + "/big", max_octets=1 << 30)).body == BIG
+
+
+def test_a_stream_that_is_collected_as_garbage_while_others_come_in_is_given_up() -> None:
+    """libcurl lets no transfer go while it calls back, which is when the collector may run."""
+
+    def at_work(address: str) -> Level:
+        gc.collect()
+        return level_of(address)
+
+    def leave_in_a_cycle(transport: Transport, uri: str) -> weakref.ref[Any]:
+        class Reader:
+            chunks: Iterator[bytes]
+
+        def read() -> Iterator[bytes]:
+            with transport.stream(Fetch(uri, max_octets=1 << 30)) as stream:
+                yield from stream
+
+        reader = Reader()
+        reader.chunks = read()
+        next(reader.chunks)
+        reader.cycle = reader  # type: ignore[attr-defined]
+        return weakref.ref(reader)
+
+    with (
+        scripted({"/big": answer(BIG), "/": answer(b"x", Connection="close")}) as server,
+        Transport(options(level_of=at_work, source=server.base)) as transport,
+    ):
+        for _ in range(3):
+            transport.one(Fetch(server.base + "/"))  # its connection is closed: the next one looks at its address
+            gc.disable()
+            try:
+                left = leave_in_a_cycle(transport, server.base + "/big")
+                assert left() is not None
+                assert transport.one(Fetch(server.base + "/")).ok
+                assert left() is None
+            finally:
+                gc.enable()
         assert transport.one(Fetch(server.base + "/big", max_octets=1 << 30)).body == BIG
 
 

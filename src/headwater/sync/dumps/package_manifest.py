@@ -123,7 +123,8 @@ class PackageManifest:
         download = PackageDownload(self._documents.transport, self._package, self._objection, held)
         reading = self._reading(entries, to_the_end=to_the_end)
         try:
-            read_stream(download.chunks(), reading, PackageLimits(), manifest_first=False)
+            with contextlib.closing(download.chunks()) as chunks:
+                read_stream(chunks, reading, PackageLimits(), manifest_first=False)
         except _Enough:
             pass
         except NeedsDirectory:

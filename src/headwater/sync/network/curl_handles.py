@@ -239,6 +239,8 @@ class MultiHandle:
     def __init__(self, most: int) -> None:
         self._multi: Any = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, most)
+        self.at_work = False
+        """Whether libcurl is calling back; it adds and removes no transfer meanwhile."""
 
     def add(self, handle: EasyHandle) -> None:
         """Begin a transfer."""
@@ -250,7 +252,11 @@ class MultiHandle:
 
     def perform(self) -> None:
         """Send and receive what can be without waiting."""
-        self._multi.perform()
+        self.at_work = True
+        try:
+            self._multi.perform()
+        finally:
+            self.at_work = False
 
     def finished(self) -> Sequence[tuple[EasyHandle, int, str]]:
         """The transfers that have ended since the last time: libcurl's result of each, and its words for people."""

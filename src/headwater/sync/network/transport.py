@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from headwater.errors import Interrupted, UsageFault
 from headwater.sync.network import scheduler as dispatch
@@ -60,6 +61,7 @@ class Transport:
         self._flying: dict[EasyHandle, None] = {}
         self._streams: dict[ScheduledFetch, EasyHandle] = {}
         self._reread: deque[tuple[ScheduledFetch, Generator[None]]] = deque()
+        self._postponed: deque[Callable[[], None]] = deque()
         self._queue = RequestScheduler(self.options, self._most)
         self._headers = RequestHeaders(self.options.credentials)
         self._proxied = self.options.proxy is not None or any(
@@ -152,6 +154,9 @@ class Transport:
         self._send()
 
         def close() -> None:
+            if self._multi.at_work:
+                self._postponed.append(close)
+                return
             self._abandon(job.run)
             if self._streams.pop(job, None) is not None:
                 handle.close()
@@ -198,7 +203,17 @@ class Transport:
     def _send(self) -> None:
         """Start what may start and let libcurl send it, without waiting."""
         self._start(self.options.monotonic())
+        self._perform()
+
+    def _perform(self) -> None:
+        """Let libcurl send and receive, then give up what was given up meanwhile.
+
+        While libcurl calls back, the garbage collector may close a generator that was reading a stream; libcurl lets
+        no transfer go at that moment.
+        """
         self._multi.perform()
+        while self._postponed:
+            self._postponed.popleft()()
 
     def _turn(self, stream: StreamReceiver | None = None) -> None:
         """Start what may start, then let libcurl work until something is complete, in `stream` too, or briefly."""
@@ -210,7 +225,7 @@ class Transport:
         self._start(now)
         if self._throttle is not None:
             self._let_in(self._throttle, now)
-        self._multi.perform()
+        self._perform()
         if self._collect() or self._reread or (stream is not None and stream.ready):
             return
         due = self._queue.next_start(now)
@@ -368,6 +383,9 @@ class Transport:
     def _abandon(self, run: FetchBatch) -> None:
         """Give up whatever of a run is still open (its caller has stopped asking)."""
         if run.open == 0:
+            return
+        if self._multi.at_work:
+            self._postponed.append(partial(self._abandon, run))
             return
         for handle in list(self._flying):
             if handle.job is not None and handle.job.run is run:

@@ -7,7 +7,7 @@ verifies by itself, until they have come to their end without an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -89,11 +89,11 @@ class PackageDownload:
         """How many octets are taken: as many as are listed, and no more."""
         return LARGEST_PACKAGE if self._package.length is None else self._package.length
 
-    def chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Generator[bytes]:
         """The octets in order, with back-pressure; ends when all have come and are those that are listed.
 
-        An answer that breaks off is gone on with by a range (RFC 9110, 14) where its validator is strong. Raises
-        PackageUnavailable and OtherPackage (DST-P1).
+        An answer that breaks off is gone on with by a range (RFC 9110, 14) where its validator is strong. Who stops
+        before the end closes it. Raises PackageUnavailable and OtherPackage (DST-P1).
         """
         digest = self._package.digest
         hasher = HASHERS[digest.algorithm]() if digest is not None else None

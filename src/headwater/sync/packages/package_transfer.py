@@ -178,7 +178,8 @@ class PackageTransfer:
         download = PackageDownload(self._context.transport, chosen.package, self._scope.objection)
         reading = self._reading(chosen, results, placing, whole=False)
         try:
-            read_stream(download.chunks(), reading, PackageLimits())
+            with contextlib.closing(download.chunks()) as chunks:
+                read_stream(chunks, reading, PackageLimits())
             reading.flush()
             self._tell_missing(chosen, reading, placing)
             return
