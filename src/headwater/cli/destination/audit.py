@@ -38,7 +38,7 @@ def command(
     """Compare the copy in DEST with what the source behind URL lists, every file by its hash; nothing is modified.
 
     Exit status 0: in sync. 1: not in sync. 5: undetermined, because the source cannot be read as a whole or changed
-    meanwhile.
+    meanwhile, or a file of the copy cannot be read.
     """
     from headwater.sync.audit.auditor import audit
     from headwater.sync.options import SyncOptions
@@ -61,6 +61,11 @@ def command(
             click.echo(f"  {finding.verdict}: {printable(finding.path)}{reason}")
         if len(set_audit.findings) > _SHOWN or set_audit.findings_are_cut:
             click.echo("  … and more (--json lists them)")
+        if set_audit.unreadable:
+            click.echo(
+                "  what cannot be read: see to the permissions of the copy, the user who runs this, and the disk;"
+                " `headwater sync --repair` fetches such files again"
+            )
         if set_audit.missing or set_audit.different:
             click.echo(
                 "  `headwater sync` fetches what has changed at the source,"
@@ -82,6 +87,7 @@ def _counts(sets: list[SetAudit]) -> str:
             ("missing", "missing", True),
             ("different", "different", True),
             ("extra", "extra", True),
+            ("unreadable", "unreadable", False),
             ("unverifiable", "unverifiable", True),
             ("changed_during_audit", "changed meanwhile", True),
             ("refused", "refused", False),

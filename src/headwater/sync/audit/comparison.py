@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import msgspec
@@ -16,6 +17,7 @@ from headwater.sync.audit.findings import (
     EXTRA,
     MISSING,
     SAME,
+    UNREADABLE,
     ExpectedFile,
     Finding,
     FoundFile,
@@ -35,6 +37,12 @@ _EXTRA = (
     " AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = w.path)"
 )
 
+_FINDINGS = (
+    "SELECT e.verdict, e.uri, e.path, f.errno FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
+    " WHERE e.verdict IS NOT NULL ORDER BY e.path LIMIT ?"
+)
+_UNREAD_FOLDERS = "SELECT path, errno FROM temp.unread_folders ORDER BY path LIMIT ?"
+
 
 class _ComparedRow(msgspec.Struct, frozen=True, gc=False):
     """One row of `temp.expected`, with what `temp.found` has of the file; nothing, where there is none."""
@@ -47,6 +55,7 @@ class _ComparedRow(msgspec.Struct, frozen=True, gc=False):
     size: int | None
     mtime_ns: int | None
     digests: str | None
+    errno: int | None
 
     @property
     def expected(self) -> ExpectedFile:
@@ -56,7 +65,9 @@ class _ComparedRow(msgspec.Struct, frozen=True, gc=False):
     @property
     def found(self) -> FoundFile | None:
         """What is there."""
-        return None if self.size is None else FoundFile(self.size, self.mtime_ns or 0, self.digests or "")
+        if self.size is None:
+            return None
+        return FoundFile(self.size, self.mtime_ns or 0, self.digests or "", self.errno or 0)
 
 
 class SetComparison:
@@ -98,7 +109,7 @@ class SetComparison:
 
     def _compare(self) -> None:
         query = (
-            "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, f.size, f.mtime_ns, f.digests"
+            "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, f.size, f.mtime_ns, f.digests, f.errno"
             " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
         )
         with self._database.write() as t:
@@ -140,15 +151,19 @@ class SetComparison:
                 if verdict is not None:
                     setattr(result, verdict.replace(" ", "_"), count)
             result.extra = int(t.value(f"SELECT count(*) FROM ({_EXTRA})"))  # noqa: S608  our own constant
-            query = "SELECT verdict, uri, path FROM temp.expected WHERE verdict IS NOT NULL ORDER BY path LIMIT ?"
-            for verdict, uri, path in t.rows(query, (_MOST_FINDINGS,)):
-                result.findings.append(Finding(verdict, uri, _shown(path)))
+            result.unreadable += int(t.value("SELECT count(*) FROM temp.unread_folders"))
+            for verdict, uri, path, errno in t.rows(_FINDINGS, (_MOST_FINDINGS,)):
+                reason = os.strerror(errno) if verdict == UNREADABLE else ""
+                result.findings.append(Finding(verdict, uri, _shown(path), reason))
+            for path, errno in t.rows(_UNREAD_FOLDERS, (_MOST_FINDINGS,)):
+                result.findings.append(Finding(UNREADABLE, None, _shown(path) + "/", os.strerror(errno)))
             for (path,) in t.rows(_EXTRA + " ORDER BY w.path LIMIT ?", (_MOST_FINDINGS,)):
                 held = t.one("SELECT uri FROM resources WHERE path = ?", (path,))
                 result.findings.append(
                     Finding(EXTRA, held[0] if held else None, _shown(path), "" if held else "not from the source")
                 )
-        total = result.missing + result.different + result.extra + result.unverifiable + result.changed_during_audit
+        certain = result.missing + result.different + result.extra
+        total = certain + result.unreadable + result.unverifiable + result.changed_during_audit
         result.findings_are_cut = total > len(result.findings)
 
 

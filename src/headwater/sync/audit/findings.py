@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from headwater.errors import Exit
@@ -10,13 +12,16 @@ from headwater.sync.source_times import SECOND
 from headwater.sync.transfer.verification import digests_of
 
 SAME, MISSING, DIFFERENT, EXTRA = "same", "missing", "different", "extra"
-UNVERIFIABLE, CHANGED = "unverifiable", "changed during audit"
+UNREADABLE, UNVERIFIABLE, CHANGED = "unreadable", "unverifiable", "changed during audit"
 
 IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One discrepancy: a resource whose file is missing or differs, or a file that no list has."""
+    """One discrepancy: a file that is missing, differs or cannot be read, or one that no list has.
+
+    A folder that cannot be read is a finding too: whether there are files in it that no list has is unknown.
+    """
 
     verdict: str
     uri: str | None
@@ -34,6 +39,7 @@ class SetAudit(msgspec.Struct, kw_only=True):
     missing: int = 0
     extra: int = 0
     different: int = 0
+    unreadable: int = 0
     unverifiable: int = 0
     changed_during_audit: int = 0
     refused: int = 0
@@ -67,11 +73,12 @@ class ExpectedFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class FoundFile(msgspec.Struct, frozen=True, gc=False):
-    """One file as it lies on the disk, with its digests as `algorithm:hex`."""
+    """One file as it lies on the disk, with its digests as `algorithm:hex`; `errno`: why it cannot be read, else 0."""
 
     size: int
     mtime_ns: int
     digests: str
+    errno: int = 0
 
 
 def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
@@ -81,6 +88,8 @@ def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
     """
     if found is None:
         return MISSING
+    if found.errno:
+        return UNREADABLE
     length, lastmod = expected.length, expected.lastmod
     if states_all(found.digests, expected.hash):
         return SAME if length is None or length == found.size else DIFFERENT
@@ -111,20 +120,29 @@ def states_all(digests: str, listed: str | None) -> bool:
 def judge_set(result: SetAudit, doubts: list[str]) -> None:
     """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it.
 
-    Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12).
+    Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12). Of a
+    file that cannot be read nobody knows whether it is what is listed.
     """
     partial = bool(result.refused or result.skipped)
     if doubts:
         result.verdict, result.reason = UNDETERMINED, "; ".join(doubts)
     elif result.missing or result.different or (result.extra and not partial):
         result.verdict = NOT_IN_SYNC
-    elif partial:
-        told = [f"{n:,} {what}" for n, what in ((result.refused, "refused"), (result.skipped, "skipped")) if n]
-        result.verdict, result.reason = UNDETERMINED, f"listed by the source: {', '.join(told)}"
+    elif partial or result.unreadable:
+        result.verdict, result.reason = UNDETERMINED, "; ".join(_uncertain(result))
     elif result.changed_during_audit:
         result.verdict, result.reason = UNDETERMINED, "the source changed during the audit"
     else:
         result.verdict = IN_SYNC
+
+
+def _uncertain(result: SetAudit) -> Iterator[str]:
+    if result.unreadable:
+        what = "file or folder" if result.unreadable == 1 else "files or folders"
+        yield f"{result.unreadable:,} {what} of the copy cannot be read"
+    told = [f"{n:,} {what}" for n, what in ((result.refused, "refused"), (result.skipped, "skipped")) if n]
+    if told:
+        yield f"listed by the source: {', '.join(told)}"
 
 
 _STATUSES = {IN_SYNC: Exit.DONE, NOT_IN_SYNC: Exit.FINDINGS, UNDETERMINED: Exit.UNDETERMINED}

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from headwater.files import hashing
+from headwater.files.file_placement import GONE
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
 from headwater.processes.processors import processors
@@ -25,11 +26,15 @@ PARALLEL_FROM = 3_000
 
 _CHUNK = 5_000
 
+_NO_SUCH_FILE = frozenset({errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
+"""A socket, or a name that no file can have here: there is nothing that could be read."""
+
 TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS found(
-  path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digests TEXT
+  path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digests TEXT, errno INTEGER
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS walked(path BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS unread_folders(path BLOB PRIMARY KEY, errno INTEGER) WITHOUT ROWID;
 """
 
 _HELD = """
@@ -48,12 +53,13 @@ class WantedFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class HashedFile(msgspec.Struct, frozen=True, gc=False):
-    """A file that was hashed; `size` None: there is no plain file to be read."""
+    """A file that was hashed; `size` None: there is no plain file. `errno`: why one that is there cannot be read."""
 
     path: bytes
     size: int | None
     mtime_ns: int = 0
     digests: str = ""
+    errno: int = 0
 
 
 class Inventory:
@@ -118,8 +124,8 @@ class Inventory:
         for block in blocks:
             with self._database.write() as t:
                 t.many(
-                    "INSERT OR REPLACE INTO temp.found(path, size, mtime_ns, digests) VALUES (?, ?, ?, ?)",
-                    [(one.path, one.size, one.mtime_ns, one.digests) for one in block],
+                    "INSERT OR REPLACE INTO temp.found(path, size, mtime_ns, digests, errno) VALUES (?, ?, ?, ?, ?)",
+                    [(one.path, one.size, one.mtime_ns, one.digests, one.errno) for one in block],
                 )
             done += len(block)
             self._listener(Progress("hashing", done))
@@ -127,18 +133,23 @@ class Inventory:
     def walk(self, folder: str, others: list[str]) -> None:
         """Have every file below the folder of one set in `walked`, so that what should not be there is seen.
 
-        `others` are the folders of the other sets, which may lie in it.
+        Folders that cannot be read are in `unread_folders`. `others` are the folders of the other sets, which may lie
+        in it.
         """
         skip = {FOLDER.encode(), *(other.encode() for other in others if other)} if not folder else set()
         with self._database.write() as t:
             t.run("DELETE FROM temp.walked")
+            t.run("DELETE FROM temp.unread_folders")
         block: list[tuple[bytes]] = []
-        for path in _files(self._root, folder.encode(), skip):
+        unread: list[tuple[bytes, int]] = []
+        for path in _files(self._root, folder.encode(), skip, unread):
             block.append((path,))
             if len(block) >= _CHUNK:
                 self._keep_walked(block)
                 block = []
         self._keep_walked(block)
+        with self._database.write() as t:
+            t.many("INSERT OR IGNORE INTO temp.unread_folders(path, errno) VALUES (?, ?)", unread)
 
     def _keep_walked(self, block: list[tuple[bytes]]) -> None:
         with self._database.write() as t:
@@ -155,6 +166,8 @@ def _hashed(path: bytes, result: HashResult) -> HashedFile:
     outcome, error, (size, mtime_ns, _, _), _, _, digests, _ = result
     if outcome == hashing.READ:
         return HashedFile(path, size, mtime_ns, digests)
+    if outcome == hashing.UNREADABLE and error not in _NO_SUCH_FILE:
+        return HashedFile(path, -1, errno=error or errno.EIO)
     is_changing = outcome == hashing.CHANGED and error != errno.ELOOP
     return HashedFile(path, -1 if is_changing else None)  # a file, but no content that could be the right one
 
@@ -170,14 +183,20 @@ def _by_pages(begin: Callable[[], AbstractContextManager[Transaction]], query: s
         yield from rows
 
 
-def _files(root: bytes, folder: bytes, skip: set[bytes]) -> Iterator[bytes]:
-    """Every file and link below `folder`, relative to `root`; folders are not followed through links."""
+def _files(root: bytes, folder: bytes, skip: set[bytes], unread: list[tuple[bytes, int]]) -> Iterator[bytes]:
+    """Every file and link below `folder`, relative to `root`; folders are not followed through links.
+
+    Folders that cannot be read are added to `unread`, each with the errno.
+    """
     pending = [folder]
     while pending:
         here = pending.pop()
         try:
             entries = list(os.scandir(root + b"/" + here if here else root))
-        except OSError:
+        except GONE:
+            continue
+        except OSError as cause:
+            unread.append((here, cause.errno or errno.EIO))
             continue
         for entry in entries:
             if not here and entry.name in skip:

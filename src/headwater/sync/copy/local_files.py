@@ -41,7 +41,10 @@ class LocalFiles:
 
 
 def find_damage(database: Database, files: LocalFiles, set_id: int, now: int) -> None:
-    """Hash every held file of a set, and remember what is missing or different, so that it is fetched again."""
+    """Hash every held file of a set, and remember what is missing or different, so that it is fetched again.
+
+    What cannot be read is fetched again too: it stays as it is until verified content takes its place.
+    """
     last = 0
     while True:
         with database.write() as t:
@@ -70,7 +73,7 @@ def record_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> 
     """Remember a held file as failed, so that it is fetched again with what was listed of it."""
     t.run(
         "INSERT OR IGNORE INTO failures(set_id, uri, loc, reason, status, tries, first_at, last_at, next_at, lastmod,"
-        " length, hash, changed_at) SELECT set_id, uri, ?, 'the file is missing or was changed', 0, 0, ?, ?, 0,"
+        " length, hash, changed_at) SELECT set_id, uri, ?, 'the file is missing, changed or unreadable', 0, 0, ?, ?, 0,"
         " lastmod, listed_length, listed_hash, changed_at FROM resources WHERE set_id = ? AND id = ?",
         (uri, now, now, set_id, key),
     )
