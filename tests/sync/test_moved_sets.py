@@ -198,6 +198,76 @@ def test_several_sets(source: Source, new: Source, dest: Path) -> None:
     assert check(new.base, dest).verdict == "in sync"
 
 
+def two_sets(source: Source, **spoilt: dict[str, bytes]) -> None:
+    """The sets `one` and `two`, of which some may have other content."""
+    for name in ("one", "two"):
+        bodies = {"a.txt": name.encode(), "b.txt": b"b of " + name.encode()}
+        publish(source, name, spoilt.get(name, bodies)).publish_description("one", "two")
+
+
+@pytest.mark.parametrize("wrong", ["other content", "no such set", "broken list", "address of one set"])
+@pytest.mark.parametrize("first", ["one", "two"])
+@pytest.mark.parametrize("lists", [("resourcelist", "changelist"), ("changelist",)], ids=["lists", "changes alone"])
+def test_by_the_users_word_all_sets_move_or_none(
+    lists: tuple[str, ...], first: str, wrong: str, source: Source, new: Source, dest: Path
+) -> None:
+    """Where the new address is wrong for one set, neither it nor a set beside it is taken along or made."""
+    two_sets(source)
+    for name in ("one", "two"):
+        Site(source, name).publish_capabilities(*lists)
+    assert go(source.base, dest).status == DONE
+    before = tree(dest)
+    two_sets(new, **({first: {"x.txt": b"of another source"}} if wrong == "other content" else {}))
+    publish(new, "three", {"t.txt": b"three"}).publish_description("one", "two", "three")
+    for name in ("one", "two", "three"):
+        Site(new, name).publish_capabilities(*lists)
+    other = "two" if first == "one" else "one"
+    if wrong == "no such set":
+        Site(new).publish_description(other, "three")
+    if wrong == "broken list":
+        new.pages[f"/{first}/{lists[0]}.xml"] = Reply(b"<urlset")
+    start = f"{new.base}/{other}/capabilitylist.xml" if wrong == "address of one set" else new.base
+    for _ in range(2):
+        ran = go(start, dest, moved=True)
+        assert (ran.status, ran.report) == (SOURCE, None), "no set was dealt with"
+        assert first in str(ran.error)
+        assert tree(dest) == before
+    assert fetched(new) == []
+    again = go(source.base, dest)
+    assert again.report is not None
+    assert (again.status, again.rules(), [one.name for one in again.report.sets]) == (DONE, set(), ["one", "two"])
+    two_sets(new)
+    for name in ("one", "two"):
+        Site(new, name).publish_capabilities(*lists)
+    assert go(new.base, dest, moved=True).status == DONE
+    assert tree(dest) == before
+
+
+def test_the_sets_that_are_named_may_move_without_the_others(source: Source, new: Source, dest: Path) -> None:
+    two_sets(source)
+    assert go(source.base, dest).status == DONE
+    before = tree(dest)
+    two_sets(new, two={"x.txt": b"of another source"})
+    ran = go(new.base, dest, moved=True, sets=("one",))
+    assert ran.status == DONE
+    assert ran.one.base == f"{new.base}/one/resources/"
+    assert go(new.base, dest, moved=True, sets=("two",)).status == SOURCE
+    assert tree(dest) == before
+    assert fetched(new) == []
+
+
+def test_a_set_given_up_before_the_move_is_not_asked_for(source: Source, new: Source, dest: Path) -> None:
+    two_sets(source)
+    assert go(source.base, dest).status == DONE
+    Site(source).publish_description("one")
+    assert go(source.base, dest).status == DONE
+    two_sets(new)
+    Site(new).publish_description("one")
+    before = tree(dest)
+    assert go(new.base, dest, moved=True).status == DONE
+    assert tree(dest) == before
+
+
 def test_only_a_change_list(source: Source, new: Source, dest: Path) -> None:
     """Without a Resource List the changes are read again."""
     for where in (source, new):

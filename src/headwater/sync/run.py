@@ -20,9 +20,8 @@ from headwater.sync.copy.crash_recovery import CrashRecovery
 from headwater.sync.copy.destination_folder import DestinationFolder, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.filters import Scope, bare_host, hosts_of
+from headwater.sync.filters import bare_host
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import scope_origins
 from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.options import SetReport, SyncOptions, SyncReport, gravest_status
 from headwater.sync.run_context import RunContext
@@ -182,7 +181,7 @@ class _Run:
                         self._ask_ahead(rows[done : done + _AHEAD])
                     self._documents.progress("sets", done, len(rows))
                 row = self._registry.with_fresh_offer(row)
-                report = SetSync(context, row, self._scope(row)).run()
+                report = SetSync(context, row, self._registry.scope_of(row.offer)).run()
                 self._report.sets.append(report)
                 statuses.append(report.exit_status)
             if number:
@@ -202,15 +201,9 @@ class _Run:
         self._report.exit_status = gravest_status(statuses)
         return self._report
 
-    def _scope(self, row: SetRow) -> Scope:
-        moved = self._documents.moved
-        own = (self._task.url, self._registry.final, row.offer.capability_list)
-        origins = scope_origins(*own, *(moved.get(uri) for uri in own if uri))
-        return Scope(origins, hosts_of(self._options.allow_hosts), self._options.any_host)
-
     def _ask_ahead(self, rows: list[SetRow]) -> None:
         """The first requests of the next sets, many at a time."""
-        scopes = {row.id: self._scope(row) for row in rows}
+        scopes = {row.id: self._registry.scope_of(row.offer) for row in rows}
         with self._database.read() as t:
             asked = asked_first(t, rows, self._options, scopes)
         if len(asked) > 1:

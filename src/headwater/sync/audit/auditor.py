@@ -28,7 +28,7 @@ from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import ListContext, scope_origins
+from headwater.sync.lists.entries import ListContext, redirected_origins
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature
 from headwater.sync.run import open_transport, recall_public, utcnow
@@ -206,7 +206,5 @@ class _Audit:
         if row.scope:
             chosen = choice_of_signature(row.scope)
             hosts, any_host = (*chosen.allow_hosts, *hosts), chosen.any_host or any_host
-        moved = self._documents.moved
-        own = (self._url, self._final, row.offer.capability_list)
-        origins = scope_origins(*own, *(moved.get(uri) for uri in own if uri))
+        origins = redirected_origins(self._documents.moved, self._url, self._final, row.offer.capability_list)
         return Scope(origins, hosts_of(hosts), any_host)

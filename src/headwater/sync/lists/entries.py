@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -176,3 +177,8 @@ def links_of(kept: str | None, relation: str) -> list[Link]:
 def scope_origins(*uris: str | None) -> frozenset[Origin]:
     """The origins of the source's documents (DST-S12)."""
     return frozenset(origin for uri in uris if uri and (origin := origin_of(uri)) is not None)
+
+
+def redirected_origins(moved: Mapping[str, str], *uris: str | None) -> frozenset[Origin]:
+    """The same, with the origins to which these documents have `moved` for good."""
+    return scope_origins(*uris, *(moved.get(uri) for uri in uris if uri))

@@ -15,10 +15,12 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Transaction
+from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.faults import Unreachable, cause_of
-from headwater.sync.filters import origin_of
+from headwater.sync.filters import Scope, hosts_of, origin_of
 from headwater.sync.lists.capability_lists import RememberedOffer, unusable
 from headwater.sync.lists.documents import Documents, Probe
+from headwater.sync.lists.entries import ListContext, redirected_origins
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.options import SyncOptions
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
@@ -39,7 +41,9 @@ from headwater.sync.sets.moved_sets import (
 from headwater.sync.sets.offer_refresh import OfferRefresh, place_of
 from headwater.sync.sets.selection import pick, wanted_of
 from headwater.sync.sets.set_names import SetNames
+from headwater.sync.sets.stated_move import check_sets, moving_sets, sets_missing
 from headwater.sync.state.facts import fact, keep_fact
+from headwater.sync.state.schema import FOLDER
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
 from headwater.sync.state.validators import SOURCE, all_validators, keep_validators, moved_documents, validators
 
@@ -245,6 +249,8 @@ class SetRegistry:
         """
         some = found.listed is not None
         matches = self._matches(known, found) if known else SetMatches({}, ())
+        if self._options.moved:
+            self._check_stated_move(known, found, matches)
         with self._database.write() as t:
             before = self._offered_before(t, known) if some else []
             rows = self._rows(t, known, found, matches)
@@ -272,11 +278,29 @@ class SetRegistry:
             raise another_source(before, known, self._url, self._root)
         return matches
 
+    def _check_stated_move(self, known: list[SetRow], found: DiscoveredSets, matches: SetMatches) -> None:
+        """Where the user says that the source has moved, all sets that are wanted have: else nothing is remembered."""
+        with self._database.read() as t:
+            before = {row.id for row in self._offered_before(t, known)}
+        gone = [row for row in matches.gone if row.id in before and not self._is_unread(row.offer)]
+        if gone and not self._is_same_url() and not self._options.sets:
+            raise sets_missing([row.name for row in gone], found.final, found.faults)
+        if len(found.offers) > 1:  # one alone is compared before anything is done in any case
+            check_sets(moving_sets(matches, found.offers, self._options.sets), self._database, self._lists_of)
+
+    def _lists_of(self, offer: Offer) -> ListContext:
+        lists = DumpLists(self._documents, None if self._options.dry_run else str(self._root / FOLDER / "tmp"))
+        return ListContext(lists, self._database, self.scope_of(offer), self._listener)
+
+    def scope_of(self, offer: Offer) -> Scope:
+        """The hosts whose resources are fetched of one set: those of its documents, and those allowed (DST-S12)."""
+        origins = redirected_origins(self._documents.moved, self._url, self.final, offer.capability_list)
+        return Scope(origins, hosts_of(self._options.allow_hosts), self._options.any_host)
+
     def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
         """How sets that are left over are told by what they list; None where the address alone tells another source."""
         url = None if self._is_same_url() else self._url
-        may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
-        may = may or self._options.moved
+        may = self._options.moved or may_be_moved(known, url, (self._url, found.final), self._documents.moved)
         return compare_lists(self._documents, self._database, self._url, found.final) if may else None
 
     def _is_unread(self, offer: Offer) -> bool:
