@@ -139,6 +139,48 @@ def test_inspect_writes_one_object(tmp_path: Path) -> None:
     assert [(problem["rule"], problem["fails"]) for problem in shown["package"]["problems"]] == [("DST-P5", True)]
 
 
+def damaged_package(count: int) -> bytes:
+    """A package of so many members, of which every second has a wrong CRC; one more is not named, and damaged too."""
+    contents = {f"m{n:03}.txt": b"member %d" % n for n in range(count)}
+    members = [
+        Raw(f"resources/{name}".encode(), content, crc=n % 2 or None)
+        for n, (name, content) in enumerate(contents.items())
+    ]
+    text = manifest([entry(name, content) for name, content in contents.items()])
+    return raw([Raw(b"manifest.xml", text), *members, Raw(b"stray.txt", b"stray", crc=1)])
+
+
+def test_inspect_tells_every_damaged_member(tmp_path: Path) -> None:
+    """The first of them does not end the reading, and the exit status is what it was."""
+    (tmp_path / "package.zip").write_bytes(damaged_package(8))
+    status, out, err = inspect(tmp_path / "package.zip")
+    assert status == 3
+    assert "10 members" in out
+    assert "http://example.com/m007.txt" in out
+    damaged = [f"resources/m{n:03}.txt" for n in (1, 3, 5, 7)] + ["stray.txt"]
+    told = [line for line in out.splitlines() if line.startswith("problem: [DST-P6]")]
+    assert [name in line for name, line in zip(damaged, told, strict=True)] == [True] * 5
+    assert "8 entries, " in out, "the manifest is whole"
+    assert "5 members are damaged; of the first of them: 'resources/m001.txt' has another CRC" in err
+    status, out, _ = inspect(tmp_path / "package.zip", "--json")
+    shown = json.loads(out)
+    assert (status, shown["complete"], shown["entry_count"]) == (3, False, 8)
+    assert [one["subject"] for one in shown["package"]["problems"] if one["fails"]] == damaged
+
+
+def test_inspect_tells_a_bounded_number_of_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.cli.inspect_package._MOST_DAMAGED", 30)
+    (tmp_path / "package.zip").write_bytes(damaged_package(80))
+    _, out, err = inspect(tmp_path / "package.zip")
+    assert out.count("problem: ") == 20
+    assert (
+        "… and 11 more problems and warnings; --all shows all" in out
+    )  # 30 that are kept, and the stray one's warning
+    assert "41 members are damaged" in err
+    _, out, _ = inspect(tmp_path / "package.zip", "--all")
+    assert (out.count("problem: "), out.count("warning: ")) == (30, 1)
+
+
 def test_inspect_reads_a_package_from_standard_input() -> None:
     status, out, err = inspect("-", "--ndjson", octets=BAD["a member is missing"].make())
     assert status == 1

@@ -17,7 +17,7 @@ from headwater.cli.inspect_views import SHOWN, JsonView, PeopleView, View
 from headwater.cli.output import human_octets, printable
 from headwater.errors import Exit, StoreFault
 from headwater.packages.faults import BadPackage
-from headwater.packages.package import PackageFile, PackageProblem, read_package
+from headwater.packages.package import PackagedEntry, PackageFile, PackageProblem, read_package
 from headwater.packages.zip_directory import ZipMember
 from headwater.packages.zip_format import DEFLATED, END_SIGNATURE, LOCAL_SIGNATURE
 from headwater.spec.reader import Reader
@@ -26,6 +26,9 @@ SIGNATURES = (LOCAL_SIGNATURE, END_SIGNATURE)
 
 _SPARE = 256 << 20
 """Octets that are left free on the disk."""
+
+_MOST_DAMAGED = 1_000
+"""Damaged members that are told one by one: a hostile package may have hundreds of thousands."""
 
 MakeView = Callable[[Reader], View]
 
@@ -65,40 +68,89 @@ def _keep(chunks: Iterable[bytes], file: BinaryIO) -> None:
         file.write(chunk)
 
 
+class _MemberCheck:
+    """Reads the members of a package. A damaged one is noted, and the next is read: all of them are to be known."""
+
+    def __init__(self) -> None:
+        self._damaged: set[str] = set()
+        self._first: BadPackage | None = None
+        self.problems: list[PackageProblem] = []
+        """The damaged members, at most `_MOST_DAMAGED` of them."""
+
+    def verify(self, package: PackageFile, packaged: PackagedEntry) -> None:
+        """Read the member of an entry, if it has one, and compare it with what the entry says."""
+        if packaged.member is not None:
+            self._read(packaged.member, lambda: package.verify(packaged))
+
+    def check(self, package: PackageFile, member: ZipMember) -> None:
+        """Read a member that no entry names."""
+        self._read(member, lambda: package.directory.check(member))
+
+    def _read(self, member: ZipMember, read: Callable[[], object]) -> None:
+        if member.name in self._damaged:
+            return
+        try:
+            read()
+        except BadPackage as fault:
+            self._first = self._first or fault
+            self._damaged.add(member.name)
+            if len(self.problems) < _MOST_DAMAGED:
+                self.problems.append(PackageProblem(fault.rule or fault.code, fault.what, member.name, fails=True))
+
+    @property
+    def fault(self) -> BadPackage | None:
+        """Where members are damaged the first of the faults, with their number."""
+        count = len(self._damaged)
+        if self._first is None or count == 1:
+            return self._first
+        what = f"{count:,} members are damaged; of the first of them: {self._first.what}"
+        return type(self._first)(what, rule=self._first.rule)
+
+
 def show_package(file: BinaryIO, target: str, make_view: MakeView, *, show_all: bool) -> Exit:
-    """Show a package. Gives FINDINGS when entries cannot be had from it as the manifest says. Raises BadPackage."""
+    """Show a package. Gives FINDINGS when entries cannot be had from it as the manifest says.
+
+    Raises BadPackage when it cannot be believed; where members are damaged, when all others were read.
+    """
     view = make_view(Reader())
     package: PackageFile | None = None
+    ended: BadPackage | None = None
+    members = _MemberCheck()
     try:
         package = read_package(file)
         view = make_view(package.reader)
         for packaged in package.entries():
             view.entries([packaged.entry])
-            package.verify(packaged)
+            members.verify(package, packaged)
         for member in package.undeclared():
-            package.directory.check(member)
+            members.check(package, member)
     except BadPackage as fault:
-        fault.where = target
-        _end(view, package, fault, show_all=show_all)
-        sys.stdout.flush()
-        raise
-    _end(view, package, None, show_all=show_all)
-    return Exit.FINDINGS if any(problem.fails for problem in package.problems) else Exit.DONE
-
-
-def _end(view: View, package: PackageFile | None, fault: BadPackage | None, *, show_all: bool) -> None:
+        ended = fault
+    problems = [*members.problems, *package.problems] if package is not None else []
+    found = ended or members.fault
     if isinstance(view, JsonView):
-        view.more = {"package": _plain(package)}
-        view.end(fault)
-        return
-    view.end(fault)
-    if package is None:
-        return
-    is_text = isinstance(view, PeopleView)
+        view.more = {"package": _plain(package, problems)}
+        view.end(found)
+    else:
+        view.end(ended)
+        if package is not None:
+            _say_package(package, problems, is_text=isinstance(view, PeopleView), show_all=show_all)
+    if found is not None:
+        found.where = target
+        sys.stdout.flush()
+        raise found
+    return Exit.FINDINGS if any(problem.fails for problem in problems) else Exit.DONE
+
+
+def _say_package(package: PackageFile, problems: list[PackageProblem], *, is_text: bool, show_all: bool) -> None:
+    """The members, and what is wrong with them, problems first; where entries are lines for a program, that alone."""
     if is_text:
         _say_members(package, show_all=show_all)
-    for problem in package.problems:
+    told = sorted(problems, key=lambda problem: not problem.fails)
+    for problem in told if show_all else told[:SHOWN]:
         click.echo(_problem_line(problem), err=not is_text)
+    if len(told) > SHOWN and not show_all:
+        click.echo(f"  … and {len(told) - SHOWN:,} more problems and warnings; --all shows all", err=not is_text)
 
 
 def _say_members(package: PackageFile, *, show_all: bool) -> None:
@@ -118,10 +170,11 @@ def _member_line(member: ZipMember) -> str:
 
 def _problem_line(problem: PackageProblem) -> str:
     word = "problem" if problem.fails else "warning"
-    return f"{word}: [{problem.rule}] {printable(problem.message)}: {printable(problem.subject)}"
+    message, subject = printable(problem.message), printable(problem.subject)
+    return f"{word}: [{problem.rule}] {message}" + ("" if subject in message else f": {subject}")
 
 
-def _plain(package: PackageFile | None) -> dict[str, Any] | None:
+def _plain(package: PackageFile | None, problems: list[PackageProblem]) -> dict[str, Any] | None:
     if package is None:
         return None
     members = [
@@ -134,8 +187,5 @@ def _plain(package: PackageFile | None) -> dict[str, Any] | None:
         }
         for member in package.directory.members
     ]
-    problems = [
-        {"rule": one.rule, "message": one.message, "subject": one.subject, "fails": one.fails}
-        for one in package.problems
-    ]
-    return {"members": members, "problems": problems}
+    told = [{"rule": one.rule, "message": one.message, "subject": one.subject, "fails": one.fails} for one in problems]
+    return {"members": members, "problems": told}
