@@ -22,11 +22,12 @@ demo:
 test:
 	@$(PYTHON) tools/environment.py test
 	@$(BIN)/python -m compileall -q src  # tests start many a process: half of a start would be compiling
-	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)  # tests wait a lot: two to a core
+	@# tests wait a lot: two workers to a core; what pytest compiles of them is kept, or each worker would compile it
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long:
 	@$(PYTHON) tools/environment.py test
-	HEADWATER_MANY_EXAMPLES=1 HEADWATER_POWER_LOSSES=2000 HEADWATER_KILLS=100 HEADWATER_TRIAL_EVENTS=300 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	PYTHONDONTWRITEBYTECODE= HEADWATER_MANY_EXAMPLES=1 HEADWATER_POWER_LOSSES=2000 HEADWATER_KILLS=100 HEADWATER_TRIAL_EVENTS=300 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all:
 	@$(PYTHON) tools/matrix.py $(ARGS)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import signal
 import subprocess
 from collections import Counter
+from contextlib import suppress
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +26,29 @@ pytest_plugins = ["tests.support.engines"]
 settings.register_profile("on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("the same each time", settings.get_profile("on any machine"), derandomize=True)
 settings.load_profile("the same each time" if os.environ.get("HEADWATER_SAME_EXAMPLES") == "1" else "on any machine")
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each worker of a whole run import a part of the files before all collect all of them.
+
+    pytest compiles a file anew for its assertions, which costs more than the rest of collecting, and keeps what comes
+    of it: so each file is compiled by one of the workers, and not by each. Where nothing is kept there is nothing won.
+    """
+    config = session.config
+    told = getattr(config, "workerinput", None)
+    if told is None or config.args != config.getini("testpaths"):
+        return
+    tests = Path(__file__).parent
+    part = sorted(tests.rglob("test_*.py"))[int(told["workerid"][2:]) :: told["workercount"]]
+    for path in (*tests.rglob("conftest.py"), *part):  # those first that say what else is compiled so
+        with suppress(Exception):  # collecting says what is wrong with it
+            importlib.import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is there by now, hundreds of thousands of objects, out of every collection of garbage to come."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
