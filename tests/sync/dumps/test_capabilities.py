@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,15 @@ def test_baseline_increment_and_audit(dumps: Dumps, dest: Path, tmp_path: Path, 
     plain = tmp_path / "plain"
     assert go(site.source.base, plain).status == DONE
     assert tree(plain) == site.files
+
+
+def test_lists_alone_load_nothing_that_reads_packages(dumps: Dumps, dest: Path) -> None:
+    """A run that has nothing to do takes as long as its modules take to load."""
+    go(dumps.site.source.base, dest)
+    code = (
+        "import sys; from headwater.cli import run; status = run(['sync', *sys.argv[1:], '-q']);"
+        "print(status, *[name for name in sys.modules if 'manifest' in name or '.packages.zip' in name])"
+    )
+    command = [sys.executable, "-c", code, dumps.site.source.base, str(dest)]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"0\n"
+    assert tree(dest) == dumps.site.files

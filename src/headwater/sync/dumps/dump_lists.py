@@ -15,7 +15,6 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.sync.dumps.package_manifest import ManifestConsumer, PackageManifest
 from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (
     MOST_ENTRIES,
@@ -27,7 +26,6 @@ from headwater.sync.lists.documents import (
 )
 from headwater.sync.network.fetch import Objection
 from headwater.sync.packages.dump_documents import MOST_PACKAGES, ListedPackage, package_of
-from headwater.sync.packages.manifests import MANIFESTS
 from headwater.sync.packages.package_download import PackageUnavailable, PackageUnchanged
 from headwater.sync.state.validators import Validators
 
@@ -123,6 +121,10 @@ class DumpLists:
     def _package(
         self, known: _KnownPackage, consumer: EntryConsumer, held: Validators | None, objection: Objection | None
     ) -> DocumentRead | UnchangedDocument | MissingDocument:
+        # imported here: they take long to load, and most sources offer lists
+        from headwater.sync.dumps.package_manifest import ManifestConsumer, PackageManifest
+        from headwater.sync.packages.manifests import MANIFESTS
+
         package = package_of(known.entry)
         validators = _by_hash(package)
         if held is not None and validators is not None and held == validators:
