@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,6 +53,24 @@ UNUSABLE: dict[str, Callable[[Dumps], Reply]] = {
 """Packages that are what is listed, and cannot be used."""
 
 
+class Pipe(BytesIO):
+    """What a ZIP file is written to without going back in it."""
+
+    def tell(self) -> int:
+        raise OSError
+
+
+def of_unknown_sizes(dumps: Dumps) -> bytes:
+    """A package whose members tell where they end only in the central directory: it has to be read from a file."""
+    buffer = Pipe()
+    with zipfile.ZipFile(buffer, "w") as made:
+        for name, octets in [("manifest.xml", dumps.manifest(dumps.site.files))] + [
+            (dumps.path(name), body) for name, body in dumps.site.files.items()
+        ]:
+            made.writestr(zipfile.ZipInfo(name), octets)
+    return buffer.getvalue()
+
+
 def two_packages(dumps: Dumps) -> bytes:
     """A Resource Dump of two packages; the octets of the second."""
     names = list(dumps.site.files)
@@ -57,6 +78,24 @@ def two_packages(dumps: Dumps) -> bytes:
     dumps.publish_packages(dumps.package(names[:3]), second)
     dumps.site.publish_capabilities("resourcedump")
     return second
+
+
+def test_whether_a_package_that_needs_a_file_fits_is_judged_once(
+    dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DST-P6: one that does not fit on the disk is not fetched, which is told."""
+    octets = of_unknown_sizes(dumps)
+    dumps.publish_packages(octets)
+    dumps.site.publish_capabilities("resourcedump")
+    with monkeypatch.context() as full:
+        full.setattr("os.statvfs", lambda _folder: SimpleNamespace(f_bavail=len(octets) - 1, f_frsize=1))
+        ran = go(dumps.site.source.base, dest)
+    assert ran.status == SOURCE
+    assert "no room on the disk" in str(ran.one.fault)
+    with monkeypatch.context() as judged_otherwise:
+        judged_otherwise.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(total=1, used=1, free=0))
+        assert go(dumps.site.source.base, dest).status == DONE
+    assert tree(dest) == dumps.site.files
 
 
 @pytest.mark.parametrize("held", [False, True])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import headwater.sync.packages.package_transfer  # noqa: F401  loaded before a test replaces what it imports
 from headwater.errors import Exit
 from tests.support.copying import go
 from tests.support.fake_dumps import Dumps, etag_of, zipped

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import shutil
 import tempfile
 from collections.abc import Callable
 from hashlib import blake2b
@@ -150,9 +149,6 @@ class PackageManifest:
     def _from_file(self, download: PackageDownload, reading: _ManifestOnly) -> None:
         with contextlib.ExitStack() as stack:
             folder = self._temp or stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-"))
-            if (self._package.length or 0) > shutil.disk_usage(folder).free:
-                said = f"a package of {self._package.length:,} octets has no room on the disk"
-                raise SourceFault(said, where=self._package.uri, rule="DST-P6")
             path = Path(folder) / _FILE
             stack.callback(path.unlink, missing_ok=True)
             download.into(str(path))
