@@ -1,5 +1,7 @@
 """Names of members: which a manifest's path means, which are refused, which collide."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from headwater.packages.faults import BadPath, PackageTooLarge
@@ -86,3 +88,44 @@ def test_what_is_remembered_is_bounded() -> None:
     names.add("0/" + "d/" * 20 + "x")
     with pytest.raises(PackageTooLarge):
         names.add("1/" + "d/" * 20 + "x")
+
+
+@pytest.mark.parametrize(
+    ("before", "together"),
+    [
+        ([], ["a/b", "a/c", "a/d/e", "top"]),
+        (["a/b"], ["a/c", "a/d"]),
+        (["a/b"], ["a/c", "A/B"]),
+        ([], ["a/b", "a/c", "A/b"]),
+        ([], ["a", "a/b"]),
+        ([], ["a/b", "a"]),
+        ([], ["a/b/c", "A/b"]),
+        (["a"], ["b", "a/b"]),
+        (["a"], ["b", "a/b/c/d"]),
+        (["a/b/c"], ["d", "a/B"]),
+        ([], ["d/" * 100 + "x"]),
+    ],
+)
+def test_many_names_at_once_are_as_one_after_another(before: Sequence[str], together: Sequence[str]) -> None:
+    """DST-P3."""
+    one, other = MemberNames(), MemberNames()
+    for name in before:
+        one.add(name)
+        other.add(name)
+    try:
+        for name in together:
+            one.add(name)
+    except BadPath:
+        assert not other.add_all(together)
+        assert len(other) == len(before)
+    else:
+        assert other.add_all(together)
+        assert vars(other).items() >= {k: v for k, v in vars(one).items() if k != "_limits"}.items()
+
+
+@pytest.mark.parametrize("limits", [PackageLimits(names_octets=7), PackageLimits(members=2)])
+def test_many_names_at_once_are_bounded(limits: PackageLimits) -> None:
+    names = MemberNames(limits)
+    assert names.add_all(["a/b", "a/c"])
+    assert not names.add_all(["d"])
+    assert len(names) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from urllib.parse import unquote_to_bytes
 
 from headwater.packages.faults import BadPath, PackageTooLarge
@@ -100,6 +101,37 @@ class MemberNames:
         self._check(key, name)
         self._remember(self._files, key)
         self._add_folders_of(key)
+
+    def add_all(self, names: Sequence[str]) -> bool:
+        """Take the names of many files in at once, where one look at them shows that none is refused or collides.
+
+        They are of ASCII letters, digits and `_-./`, with no segment that is empty or begins with a dot. False, and
+        nothing is taken in: `add` has to tell of each.
+        """
+        keys = [name.lower() for name in names]
+        files, folders = set(keys), set[str]()
+        for folder in {key.rpartition("/")[0] for key in keys}:
+            parent = folder
+            while parent and parent not in self._folders:
+                folders.add(parent)
+                parent = parent.rpartition("/")[0]
+        octets = self._octets + sum(map(len, keys)) + sum(map(len, folders))
+        is_free = (
+            len(files) == len(keys)
+            and files.isdisjoint(folders)
+            and self._files.isdisjoint(files)
+            and self._files.isdisjoint(folders)
+            and self._folders.isdisjoint(files)
+        )
+        most = self._limits.members
+        has_room = octets <= self._limits.names_octets and len(self) + len(files) <= most
+        has_room = has_room and len(self._folders) + len(folders) <= most
+        if not (is_free and has_room) or any(key.count("/") >= MOST_SEGMENTS for key in keys):
+            return False
+        self._files |= files
+        self._folders |= folders
+        self._octets = octets
+        return True
 
     def add_folder(self, name: str) -> None:
         """Take the name of a folder in, without its last slash; it may come several times. Raises as `add` does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -56,6 +56,9 @@ _DESCRIPTOR = Struct("<4sIII")
 _DESCRIPTOR64 = Struct("<4sIQQ")
 _NUMBER = Struct("<Q")
 _OFFSET_AT = CENTRAL.size - 4
+_COMMON = Struct("<HHHHHIIIHH")
+_CENTRAL_HEAD = CENTRAL_SIGNATURE + _MADE_BY.to_bytes(2, "little")
+_CENTRAL_TAIL = struct.pack("<HHHII", 0, 0, 0, _ATTRIBUTES, 0)
 
 
 class ZipWriter:
@@ -84,16 +87,27 @@ class ZipWriter:
     def member(self, name: str, content: bytes, *, deflate: bool) -> bytes:
         """A whole member: sizes and CRC stand in its local header. With `deflate` it is deflated, unless that makes
         it no shorter. Raises BadMemberName."""
-        record, octets = _whole(_encoded(name), content, deflate=deflate)
-        self._records.append(record)
-        self._offsets.append(self.octets)
-        self.octets += len(octets)
-        return octets
+        return b"".join(self.whole_members([name], [content], [deflate]))
+
+    def whole_members(self, names: Sequence[str], contents: Sequence[bytes], deflate: Sequence[bool]) -> list[bytes]:
+        """Whole members, one after another, as parts that belong together. Raises BadMemberName before the first."""
+        encoded = [_encoded(name) for name in names]
+        records, parts, offset = [], list[bytes](), self.octets
+        for name, content, pays in zip(encoded, contents, deflate, strict=True):
+            record, head, body = _whole(name, content, deflate=pays)
+            records.append(record)
+            self._offsets.append(offset)
+            offset += len(head) + len(body)
+            parts += (head, body)
+        self._records += records
+        self.octets = offset
+        return parts
 
     def insert_first(self, name: str, content: bytes, *, deflate: bool) -> bytes:
         """A whole member to be put before all that was given so far (a manifest that is made of what was packed): the
         other members move behind it. Raises BadMemberName."""
-        record, octets = _whole(_encoded(name), content, deflate=deflate)
+        record, head, body = _whole(_encoded(name), content, deflate=deflate)
+        octets = head + body
         self._records.insert(0, record)
         self._offsets = array("Q", [0, *(offset + len(octets) for offset in self._offsets)])
         self.octets += len(octets)
@@ -251,8 +265,8 @@ def _cut(content: bytes) -> Iterator[bytes]:
     return (content[start : start + BLOCK] for start in range(0, len(content), BLOCK))
 
 
-def _whole(name: bytes, content: bytes, *, deflate: bool) -> tuple[bytes, bytes]:
-    """The record of a whole member in the central directory, and its local header and body."""
+def _whole(name: bytes, content: bytes, *, deflate: bool) -> tuple[bytes, bytes, bytes]:
+    """The record of a whole member in the central directory, its local header and its body."""
     body, method = content, STORED
     if deflate:
         is_long = len(content) > _RATIO_OCTETS
@@ -260,14 +274,23 @@ def _whole(name: bytes, content: bytes, *, deflate: bool) -> tuple[bytes, bytes]
         if len(packed) < len(content):
             body, method = packed, DEFLATED
     facts = _Facts(UTF8, method, crc32(content), len(body), len(content))
-    return _central(name, facts), _local(name, facts, large=len(content) >= MOST_32) + body
+    if len(content) < MOST_32:
+        common = _common(facts, len(name))
+        return _CENTRAL_HEAD + common + _CENTRAL_TAIL + name, LOCAL_SIGNATURE + common + name, body
+    return _central(name, facts), _local(name, facts, large=True), body
+
+
+def _common(facts: _Facts, name_length: int) -> bytes:
+    """What stands in the local header of a member and in its record alike, where no size needs 64 bits."""
+    flags, method, crc, packed, plain = facts
+    return _COMMON.pack(_VERSION, flags, method, 0, _DATE, crc, packed, plain, name_length, 0)
 
 
 def _local(name: bytes, facts: _Facts, *, large: bool) -> bytes:
     """The local header of a member."""
-    flags, method, crc, packed, plain = facts
     if not large:
-        return LOCAL.pack(LOCAL_SIGNATURE, _VERSION, flags, method, 0, _DATE, crc, packed, plain, len(name), 0) + name
+        return LOCAL_SIGNATURE + _common(facts, len(name)) + name
+    flags, method, crc, packed, plain = facts
     extra = _SIZES64.pack(ZIP64_FIELD, 16, plain, packed)
     head = (LOCAL_SIGNATURE, _VERSION64, flags, method, 0, _DATE, crc, MOST_32, MOST_32, len(name), len(extra))
     return LOCAL.pack(*head) + name + extra
@@ -278,8 +301,7 @@ def _central(name: bytes, facts: _Facts) -> bytes:
     flags, method, crc, packed, plain = facts
     length = len(name)
     if packed < MOST_32 and plain < MOST_32:
-        head = (CENTRAL_SIGNATURE, _MADE_BY, _VERSION, flags, method, 0, _DATE, crc, packed, plain, length)
-        return CENTRAL.pack(*head, 0, 0, 0, 0, _ATTRIBUTES, 0) + name
+        return _CENTRAL_HEAD + _common(facts, length) + _CENTRAL_TAIL + name
     sizes = [size for size in (plain, packed) if size >= MOST_32]
     extra = _field64(sizes)
     begin = (CENTRAL_SIGNATURE, _MADE_BY, _VERSION64, flags, method, 0, _DATE, crc)

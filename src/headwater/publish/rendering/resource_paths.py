@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from urllib.parse import unquote_to_bytes
 
 from headwater.packages.faults import BadPackage
@@ -10,6 +11,7 @@ from headwater.packages.member_paths import MemberNames
 from headwater.spec.uris import quote_path
 
 FOLDER = "/resources/"
+_FOLDER_NAME = FOLDER.removeprefix("/")
 NUMBERED = "/others/"
 """Below it lie, by number, resources whose own path another one has already, but for case or normalisation."""
 
@@ -34,6 +36,12 @@ class ResourcePaths:
             self._numbered += 1
             return f"{NUMBERED}{self._numbered:08d}"
         return path
+
+    def take_all(self, uris: Sequence[str]) -> list[str]:
+        """The paths of more resources with these relative URIs, as `take` has them one after another."""
+        if all(map(_safe, uris)) and self._names.add_all([_FOLDER_NAME + uri for uri in uris]):
+            return [FOLDER + uri for uri in uris]
+        return [self.take(uri) for uri in uris]
 
 
 def resource_path(uri: str) -> str:
