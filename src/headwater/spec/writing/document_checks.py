@@ -22,7 +22,7 @@ _MANIFESTS: Final = frozenset({Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP_MAN
 _CHANGES: Final = frozenset({Kind.CHANGE_LIST, Kind.CHANGE_DUMP_MANIFEST, Kind.CHANGE_NOTIFICATION})
 _NOT_WRITTEN: Final = frozenset({Kind.SITEMAP, Kind.SITEMAP_INDEX, Kind.UNKNOWN, Kind.UNKNOWN_INDEX})
 
-_PLACED: Final = ("capability", "path", "at", "completed", "from_", "until")
+_PLACED: Final = ("capability", "at", "completed", "from_", "until")
 """What may stand only in some documents, or is looked at one by one."""
 
 _ANNOUNCED: Final = {
@@ -126,7 +126,9 @@ class ElementOrder:
         rules, count = self._rules, len(columns["loc"])
         if any(columns["links"]) or any(columns[name].count(None) < count for name in _PLACED):
             return False
-        if any(need is Need.MUST for need in (rules.entry_capability, rules.entry_path)):
+        if rules.entry_capability is Need.MUST:
+            return False
+        if columns["path"].count(None) != (0 if rules.entry_path is Need.MUST else count):
             return False
         if rules.entry_change is Need.NEVER:
             return columns["change"].count(None) == count == columns["datetime"].count(None)
