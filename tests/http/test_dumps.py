@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource
+from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource, read_whole
 from headwater.catalog.interface import Resource
 from headwater.http.metrics.counters import kind_of
 from headwater.http.server.uvicorn_server import ServerLimits
@@ -157,6 +157,15 @@ def test_paths_that_no_file_system_holds_side_by_side() -> None:
     names = MemberNames()
     for path in taken:
         names.add(path[1:])
+
+
+@pytest.mark.parametrize(
+    "uris", [["a/b", "a/c", "B/d"], ["a", "A"], ["a", "%C3%BC"], ["a", ".a"], ["a", "a/b"], ["x" * 300, "a/x"], []]
+)
+def test_many_paths_at_once_are_as_one_after_another(uris: Sequence[str]) -> None:
+    one, other = ResourcePaths(), ResourcePaths()
+    assert one.take("b") == other.take("b")
+    assert other.take_all(uris) == [one.take(uri) for uri in uris]
 
 
 def test_the_offer_and_the_limits(running: Face) -> None:
@@ -478,6 +487,9 @@ class Altering:
     def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
         content = self._reader.open(set_name, resource)
         return content if isinstance(content, NoContent) else AlteringContent(content, resource.uri, self._act)
+
+    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
+        return [read_whole(self, set_name, one) for one in resources]
 
 
 class AlteringContent:

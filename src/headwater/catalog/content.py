@@ -7,7 +7,7 @@ change while it is read: `recorded_blocks` gives the octets, and tells at the en
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -78,6 +78,13 @@ class ContentReader(Protocol):
         """The octets of a resource as it was recorded; whoever opens them closes them."""
         ...
 
+    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
+        """For each of these resources all its octets as it was recorded; they are held together.
+
+        Whoever asks sees to it that each states a length, and that these are small.
+        """
+        ...
+
 
 class ContentChanged(Exception):
     """What was read is not what was recorded: the resource has changed meanwhile."""
@@ -118,6 +125,24 @@ def recorded_octets(content: OpenContent, metadata: Metadata) -> bytes:
         if len(octets) == content.octets and metadata.length in (None, len(octets)) and content.is_unchanged():
             return octets
     return b"".join(recorded_blocks(content, metadata))
+
+
+def read_whole(reader: ContentReader, set_name: str, resource: RecordedResource) -> bytes | NoContent:
+    """What `ContentReader.read_each` gives for one resource, by opening it."""
+    content = reader.open(set_name, resource)
+    return content if isinstance(content, NoContent) else read_and_close(content, resource.metadata)
+
+
+def read_and_close(content: OpenContent, metadata: Metadata) -> bytes | NoContent:
+    """All the octets of a small content that has been opened, or why they are not the recorded ones."""
+    try:
+        return recorded_octets(content, metadata)
+    except ContentChanged:
+        return NoContent(Absence.CHANGED)
+    except OSError as cause:
+        return NoContent(Absence.UNREADABLE, cause.strerror or "")
+    finally:
+        content.close()
 
 
 def strongest_digest(metadata: Metadata) -> Digest | None:

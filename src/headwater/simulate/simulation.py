@@ -6,9 +6,9 @@ What is due follows from the time, so that whatever takes long makes the next po
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
+from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource, read_whole
 from headwater.catalog.interface import Catalog
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.simulate.clock import SimulatedClock
@@ -143,6 +143,10 @@ class Simulation:
         if resource.metadata.length not in (None, len(content)):
             return NoContent(Absence.CHANGED, "not of this simulation")
         return OpenSyntheticContent(resources, content)
+
+    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
+        """The octets of small resources."""
+        return [read_whole(self, set_name, one) for one in resources]
 
 
 def share(total: int, place: int, sets: int) -> int:

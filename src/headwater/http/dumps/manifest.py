@@ -1,13 +1,15 @@
 """The manifest of a package that is made while it is sent: it grows with the package and is sent last.
 
-What is written of it is kept deflated, so that the manifest of fifty thousand resources takes a few megabytes.
+What is written of it beyond a megabyte is kept deflated, so that the manifest of fifty thousand resources takes a few
+megabytes.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +17,7 @@ from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Resource
 from headwater.deflate import FAST_LEVEL, deflate_whole
 from headwater.http.dumps.faults import TooMuchAsked
+from headwater.publish.rendering.resource_paths import FOLDER, NUMBERED
 from headwater.spec.kinds import Kind
 from headwater.spec.limits import DOCUMENT_OCTETS
 from headwater.spec.records import AbsenceReason, AbsentResource, Document, Entry, Link
@@ -22,10 +25,21 @@ from headwater.spec.writer import DocumentWriter
 from headwater.spec.writing.xml_text import escape
 
 _AT_A_TIME = 512
+_WRITTEN_OCTETS = 1 << 20
+"""So many octets of entries are kept as they are written."""
 _ABSENT_OCTETS = 120
 """What an `absent` has besides its URI, at most."""
 _PATH_GROWTH = 6
 """A character of a path becomes so many octets at most when it is escaped."""
+_PATH_START = max(map(len, (FOLDER, f"{NUMBERED}00000000")))
+"""A path has so many characters at most besides those of its resource's relative URI."""
+
+
+class EntryRoom(NamedTuple):
+    """What entries take in a manifest at most, and what had been reserved for naming their resources as absent."""
+
+    octets: int
+    reserved: int
 
 
 class Manifest:
@@ -45,6 +59,8 @@ class Manifest:
         self._writer = DocumentWriter(self._head)
         self._waiting: list[Entry] = []
         self._waiting_octets = len(self._writer.head())
+        self._written: list[bytes] = []
+        self._written_octets = 0
         self._deflated: list[bytes] = []
         self._absent: list[AbsentResource] = []
         self._reserved = sum(map(_absent_octets, uris))
@@ -56,16 +72,17 @@ class Manifest:
         """Entries so far."""
         return self._writer.entry_count + len(self._waiting)
 
-    def room_for(self, resource: Resource, uri: str, path: str) -> int:
-        """Octets that the entry of a resource with this absolute `uri` takes at most; 0 when there is no room."""
-        octets = weight(resource.uri, resource.metadata) + _PATH_GROWTH * len(path)
-        used = self._writer.octet_count + self._waiting_octets + self._reserved - _absent_octets(uri)
-        return octets if used + octets < DOCUMENT_OCTETS else 0
+    def room_for(self, resources: Sequence[Resource], uris: Sequence[str]) -> EntryRoom | None:
+        """The room that the entries of resources with these absolute `uris` take at most; None when there is none."""
+        weights = sum(weight(one.uri, one.metadata) for one in resources)
+        octets = weights + _PATH_GROWTH * sum(_PATH_START + len(one.uri) for one in resources)
+        reserved = sum(map(_absent_octets, uris))
+        used = self._writer.octet_count + self._waiting_octets + self._reserved - reserved
+        return EntryRoom(octets, reserved) if used + octets < DOCUMENT_OCTETS else None
 
-    def add(self, resource: Resource, uri: str, path: str, octets: int) -> None:
-        """A resource that is in the package at `path`; `octets` as `room_for` has said."""
-        stated = resource.metadata
-        self._waiting.append(
+    def add(self, resources: Sequence[Resource], uris: Sequence[str], paths: Sequence[str], room: EntryRoom) -> None:
+        """Resources that are in the package at these paths; `room` as `room_for` has said."""
+        self._waiting += [
             Entry(
                 loc=uri,
                 lastmod=stated.lastmod,
@@ -77,9 +94,10 @@ class Manifest:
                 type=stated.type,
                 links=stated.links,
             )
-        )
-        self._waiting_octets += octets
-        self._reserved -= _absent_octets(uri)
+            for uri, path, stated in zip(uris, paths, [one.metadata for one in resources], strict=True)
+        ]
+        self._waiting_octets += room.octets
+        self._reserved -= room.reserved
         if len(self._waiting) >= _AT_A_TIME:
             self._write()
 
@@ -90,15 +108,21 @@ class Manifest:
     def blocks(self) -> Iterator[bytes]:
         """The whole document."""
         self._write()
-        self._deflated.append(deflate_whole(self._writer.tail(), FAST_LEVEL))
         yield DocumentWriter(msgspec.structs.replace(self._head, absent=tuple(self._absent))).head()
+        yield from self._written
         for deflated in self._deflated:
             yield zlib.decompress(deflated, -15)
+        yield self._writer.tail()
 
     def _write(self) -> None:
-        if self._waiting:
-            self._deflated.append(deflate_whole(self._writer.entries(self._waiting), FAST_LEVEL))
+        """Write what waits; the first of it is kept as it is, which spares most manifests to be deflated twice."""
+        written = self._writer.entries(self._waiting)
         self._waiting, self._waiting_octets = [], 0
+        if not self._deflated and self._written_octets + len(written) <= _WRITTEN_OCTETS:
+            self._written.append(written)
+            self._written_octets += len(written)
+        else:
+            self._deflated.append(deflate_whole(written, FAST_LEVEL))
 
 
 def _absent_octets(uri: str) -> int:

@@ -7,7 +7,7 @@ recorded with the digest that the catalog has, so a reader that knows the lists 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,11 +17,11 @@ from headwater.catalog.content import (
     ContentReader,
     NoContent,
     OpenContent,
+    read_and_close,
     recorded_blocks,
-    recorded_octets,
 )
 from headwater.catalog.interface import Catalog, Metadata, Resource
-from headwater.http.dumps.manifest import Manifest
+from headwater.http.dumps.manifest import EntryRoom, Manifest
 from headwater.http.dumps.selection import SelectedResources, absolute_uri
 from headwater.packages.compression import pays
 from headwater.packages.zip_writer import ZipWriter
@@ -82,17 +82,10 @@ class Package:
             batch = uris[start : start + ROWS]
             found = source.catalog.get(source.name, batch)
             for uri in batch:
-                resource = found.get(uri)
-                if resource is None:
+                if uri not in found:
                     self._leave_out(uri, AbsenceReason.UNKNOWN if "://" not in uri else AbsenceReason.ELSEWHERE)
-                    continue
-                content = source.contents.open(source.name, resource)
-                if isinstance(content, NoContent):
-                    self._leave_out(uri, AbsenceReason(content.why.value))
-                elif content.octets > SMALL_OCTETS:
-                    yield from self._large(resource, content)
-                elif (member := self._small(resource, content)) is not None:
-                    yield member
+            for group in _groups([found[uri] for uri in batch if uri in found]):
+                yield from self._group(group)
         for uri in self._selection.deleted:
             self._leave_out(uri, AbsenceReason.DELETED)
         yield from self._zip.stream(MANIFEST, self._manifest.blocks(), deflate=True)
@@ -101,59 +94,104 @@ class Package:
     def _leave_out(self, uri: str, reason: AbsenceReason) -> None:
         self._manifest.leave_out(absolute_uri(uri, self._source.prefix), reason)
 
-    def _small(self, resource: Resource, content: OpenContent) -> bytes | None:
-        """The member of a resource that is read whole; None when it cannot be given."""
-        try:
-            octets = recorded_octets(content, resource.metadata)
-        except ContentChanged:
-            self._leave_out(resource.uri, AbsenceReason.CHANGED)
-            return None
-        except OSError:
-            self._leave_out(resource.uri, AbsenceReason.UNREADABLE)
-            return None
-        finally:
-            content.close()
-        place = self._place(resource, len(octets))
+    def _group(self, group: list[Resource]) -> Iterator[bytes]:
+        """The members of resources that may be held together, or of one of which nobody knows as much."""
+        source, first = self._source, group[0]
+        if _is_small(first):
+            yield from self._whole(group, source.contents.read_each(source.name, group))
+            return
+        content = source.contents.open(source.name, first)
+        if isinstance(content, NoContent):
+            self._leave_out(first.uri, AbsenceReason(content.why.value))
+        elif content.octets > SMALL_OCTETS:
+            yield from self._large(first, content)
+        else:
+            yield from self._whole(group, [read_and_close(content, first.metadata)])
+
+    def _whole(self, group: Sequence[Resource], contents: Sequence[bytes | NoContent]) -> Sequence[bytes]:
+        """The members of resources that have been read whole, of those that can be given."""
+        there: list[Resource] = []
+        read: list[bytes] = []
+        for resource, content in zip(group, contents, strict=True):
+            if isinstance(content, NoContent):
+                self._leave_out(resource.uri, AbsenceReason(content.why.value))
+            else:
+                there.append(resource)
+                read.append(content)
+        if (place := self._place(there, sum(map(len, read)))) is None:
+            return [part for one, octets in zip(there, read, strict=True) for part in self._whole_one(one, octets)]
+        return self._members(there, read, place)
+
+    def _whole_one(self, resource: Resource, octets: bytes) -> Sequence[bytes]:
+        """The member of one of several resources for all of which there was no room."""
+        place = self._place([resource], len(octets))
         if place is None:
-            return None
-        member = self._zip.member(place.path[1:], octets, deflate=pays(resource.metadata.type, len(octets)))
-        self._manifest.add(resource, *place)
-        return member
+            self._leave_out(resource.uri, AbsenceReason.LIMIT)
+            return ()
+        return self._members([resource], [octets], place)
+
+    def _members(self, resources: Sequence[Resource], contents: Sequence[bytes], place: _Place) -> Sequence[bytes]:
+        deflate = [pays(one.metadata.type, len(octets)) for one, octets in zip(resources, contents, strict=True)]
+        parts = self._zip.whole_members([path[1:] for path in place.paths], contents, deflate)
+        self._manifest.add(resources, *place)
+        return parts
 
     def _large(self, resource: Resource, content: OpenContent) -> Iterator[bytes]:
         """The member of a resource that is read while it is sent."""
         try:
-            place = self._place(resource, content.octets)
+            place = self._place([resource], content.octets)
             if place is None:
+                self._leave_out(resource.uri, AbsenceReason.LIMIT)
                 return
             reading = _Reading(content, resource.metadata)
             deflate = pays(resource.metadata.type, content.octets)
-            yield from self._zip.stream(place.path[1:], reading, deflate=deflate)
+            yield from self._zip.stream(place.paths[0][1:], reading, deflate=deflate)
             if reading.fault is None:
-                self._manifest.add(resource, *place)
+                self._manifest.add([resource], *place)
             else:
                 self._leave_out(resource.uri, reading.fault)
         finally:
             content.close()
 
-    def _place(self, resource: Resource, octets: int) -> _Place | None:
-        """The place of a resource in the package; None, and it is left out, when the limits have no room for it."""
-        uri = absolute_uri(resource.uri, self._source.prefix)
-        if octets <= self._room:
-            path = self._paths.take(resource.uri)
-            if entry_octets := self._manifest.room_for(resource, uri, path):
-                self._room -= octets
-                return _Place(uri, path, entry_octets)
-        self._manifest.leave_out(uri, AbsenceReason.LIMIT)
-        return None
+    def _place(self, resources: Sequence[Resource], octets: int) -> _Place | None:
+        """The place of resources in the package; None when the limits have no room for all of them."""
+        if octets > self._room:
+            return None
+        uris = [absolute_uri(one.uri, self._source.prefix) for one in resources]
+        room = self._manifest.room_for(resources, uris)
+        if room is None:
+            return None
+        self._room -= octets
+        return _Place(uris, self._paths.take_all([one.uri for one in resources]), room)
 
 
 class _Place(NamedTuple):
-    """A resource in the package: its absolute URI, its path, and what its entry in the manifest takes at most."""
+    """Resources in the package: absolute URIs, paths, and the room of their entries in the manifest."""
 
-    uri: str
-    path: str
-    entry_octets: int
+    uris: Sequence[str]
+    paths: Sequence[str]
+    room: EntryRoom
+
+
+def _groups(resources: Iterable[Resource]) -> Iterator[list[Resource]]:
+    """The resources in their order, those together that are small and together hardly more than a block."""
+    group: list[Resource] = []
+    octets = 0
+    for resource in resources:
+        length = resource.metadata.length
+        if group and (octets + (length or 0) > BLOCK_OCTETS or not (_is_small(resource) and _is_small(group[0]))):
+            yield group
+            group, octets = [], 0
+        group.append(resource)
+        octets += length or 0
+    if group:
+        yield group
+
+
+def _is_small(resource: Resource) -> bool:
+    """Whether it is known to be read whole."""
+    length = resource.metadata.length
+    return length is not None and length <= SMALL_OCTETS
 
 
 class _Reading:

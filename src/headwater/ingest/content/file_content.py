@@ -12,12 +12,20 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource, strongest_digest
+from headwater.catalog.content import (
+    Absence,
+    NoContent,
+    OpenContent,
+    RecordedResource,
+    read_whole,
+    strongest_digest,
+)
+from headwater.ingest.content import fast_reading
 from headwater.ingest.content.resource_folder import OpenFile, ResourceFolder
 from headwater.ingest.folder.signature import RACY
 from headwater.ingest.folder.walking.path_filter import PathFilter
@@ -57,8 +65,8 @@ class FileContentReader:
             return NoContent(Absence.ELSEWHERE, uri)
         if (folder := self._folders.get(set_name)) is None:
             return NoContent(Absence.ELSEWHERE, root.prefix + uri)
-        path = _path_of(uri)
-        if path is None or (root.paths is not None and not root.paths.takes(path)):
+        path = _taken(root, uri)
+        if path is None:
             return NoContent(Absence.GONE, "no path of the set")
         try:
             file = folder.open(path)
@@ -71,11 +79,28 @@ class FileContentReader:
         file.close()
         return NoContent(Absence.CHANGED)
 
+    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
+        """The octets of small files."""
+        root, folder = self._roots[set_name], self._folders.get(set_name)
+        if folder is None or not root.is_scanned:
+            return [read_whole(self, set_name, one) for one in resources]
+        found = fast_reading.recorded_files(folder, resources, [_taken(root, one.uri) for one in resources])
+        return [
+            read_whole(self, set_name, one) if octets is None else octets
+            for octets, one in zip(found, resources, strict=True)
+        ]
+
     def _missing(self, set_name: str, cause: OSError) -> NoContent:
         why = Absence.GONE if cause.errno in GONE else Absence.UNREADABLE
         if why is Absence.GONE and not os.path.isdir(self._roots[set_name].folder or ""):
             why = Absence.UNREADABLE  # a file system that is away says nothing of its files
         return NoContent(why, cause.strerror or "")
+
+
+def _taken(root: ContentRoot, uri: str) -> bytes | None:
+    """The path of the file with this relative URI; None when the set takes no such file."""
+    path = _path_of(uri)
+    return path if path is None or root.paths is None or root.paths.takes(path) else None
 
 
 def _path_of(uri: str) -> bytes | None:

@@ -10,12 +10,12 @@ import sys
 import msgspec
 
 from headwater.files.nofollow import open_unlinked
-from headwater.ingest.folder.signature import note
+from headwater.ingest.folder.signature import matches
 from headwater.ingest.folder.walking.walk import STATE_FOLDER, is_state
 
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+"""Flags by which a file is opened that may turn out to be anything: nothing is waited for."""
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_MARK = slice(1, 5)  # where a signature keeps the mark of the settings, which is not a matter of the file
 
 
 class ResourceFolder:
@@ -44,17 +44,21 @@ class ResourceFolder:
             raise
         return OpenFile(descriptor, state)
 
+    def path_of(self, path: bytes) -> bytes:
+        """The absolute path of a file at the relative `path`."""
+        return self._folder + b"/" + path
+
     def _open(self, path: bytes) -> int:
         """One call for a file that no link leads to, as nearly all are."""
         if not self._has_links:
             try:
-                return open_unlinked(self._folder + b"/" + path, _FLAGS)
+                return open_unlinked(self.path_of(path), READ)
             except OSError as cause:
                 if cause.errno != errno.ELOOP:
                     raise
         folder = os.open(self._folder, _FOLDER)
         try:
-            return open_unlinked(path, _FLAGS, folder)
+            return open_unlinked(path, READ, folder)
         except OSError as cause:
             if cause.errno != errno.ELOOP:
                 raise
@@ -64,7 +68,7 @@ class ResourceFolder:
 
     def _open_linked(self, path: bytes, folder: int) -> int:
         """Open a file that links lead to, and judge where they have led: asked of the kernel, so no race is left."""
-        descriptor = os.open(path, _FLAGS, dir_fd=folder)
+        descriptor = os.open(path, READ, dir_fd=folder)
         try:
             below = _path_of(folder, self._folder).rstrip(b"/") + b"/"
             real = _path_of(descriptor, self._folder + b"/" + path)
@@ -115,7 +119,7 @@ class OpenFile(msgspec.Struct, frozen=True, gc=False):
 
     def matches(self, memo: bytes) -> bool:
         """Whether the file is the one that ingest hashed, by the signature in its memo."""
-        return memo == note(int.from_bytes(memo[_MARK], "little"), self.state)
+        return matches(memo, self.state)
 
     def read(self, start: int, octets: int) -> bytes:
         """Up to so many octets from `start`."""

@@ -18,6 +18,8 @@ COARSE_TICK_NS = 2_100_000_000
 """For file systems that keep whole or even seconds (FAT, ext3, some network servers)."""
 
 _LAYOUT = struct.Struct("<BIQQQQ")
+_STATE = struct.Struct("<QQQQ")
+_STATE_AT = _LAYOUT.size - _STATE.size
 _VERSION = 1
 _BITS = (1 << 64) - 1
 _SECOND_NS = 1_000_000_000
@@ -43,6 +45,13 @@ def pack(mark: int, size: int, mtime_ns: int, ctime_ns: int, inode: int) -> byte
     """The same from the stat's parts."""
     # Times before 1970 are negative, and times beyond 2262 need more than 64 bits: their low bits tell them apart.
     return _LAYOUT.pack(_VERSION, mark, size, mtime_ns & _BITS, ctime_ns & _BITS, inode)
+
+
+def matches(memo: bytes, stat: os.stat_result) -> bool:
+    """Whether a note is of a file in this state, whatever its mark."""
+    size, mtime_ns, ctime_ns, inode = stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
+    state = _STATE.pack(size, mtime_ns & _BITS, ctime_ns & _BITS, inode)
+    return memo[_STATE_AT:] == state and memo[0] == _VERSION
 
 
 def settled_note(mark: int, state: Sequence[int], read_at_ns: int, changed_ns: int) -> bytes:

@@ -1,0 +1,210 @@
+"""Small files that are read many at once: what the fast path gives is what opening each gives."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
+from headwater.catalog.interface import Metadata, Upsert
+from headwater.ingest.content import fast_reading
+from headwater.ingest.content.file_content import ContentRoot, FileContentReader
+from headwater.ingest.folder.signature import RACY, note
+from headwater.ingest.folder.walking.path_filter import PathFilter
+from headwater.patterns import Selection
+
+PREFIX = "http://source.example/s/resources/"
+FILES = {
+    "a/one.txt": b"one",
+    "a/two.txt": b"two" * 999,
+    "a/empty": b"",
+    "a/deep/er/three.txt": b"three",
+    "b/four.txt": b"four",
+    "top": b"top",
+    "with%20blank": b"a name that needs an escape",
+}
+
+
+class Counting(FileContentReader):
+    """Remembers what it was asked to open."""
+
+    def __init__(self, root: Path, paths: PathFilter | None = None) -> None:
+        self.opened: list[str] = []
+        super().__init__({"s": ContentRoot(prefix=PREFIX, folder=str(root), paths=paths, is_scanned=True)})
+
+    def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
+        self.opened.append(resource.uri)
+        return super().open(set_name, resource)
+
+
+def recorded(root: Path) -> list[Upsert]:
+    """All files as a scan records them."""
+    found = []
+    for uri, octets in FILES.items():
+        file = root / uri.replace("%20", " ")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(octets)
+        digest = f"sha-256:{hashlib.sha256(octets).hexdigest()}"
+        found.append(Upsert(uri, Metadata(length=len(octets), hash=digest), note(7, file.stat())))
+    return found
+
+
+def with_memo(resources: Sequence[Upsert], uri: str, memo: bytes) -> list[Upsert]:
+    return [msgspec.structs.replace(one, memo=memo) if one.uri == uri else one for one in resources]
+
+
+def both_ways(
+    reader: Counting, resources: Sequence[Upsert], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[bytes | NoContent], list[str]]:
+    """What either way gives, which is the same, and what the fast one has opened by the other."""
+    fast = reader.read_each("s", resources)
+    opened = reader.opened.copy()
+    monkeypatch.setattr(fast_reading, "IS_ON", False)
+    assert reader.read_each("s", resources) == fast
+    return fast, opened
+
+
+def nothing(_root: Path) -> None: ...
+
+
+def gone(root: Path) -> None:
+    (root / "a/one.txt").unlink()
+
+
+def gone_with_its_folder(root: Path) -> None:
+    shutil.rmtree(root / "a")
+
+
+def changed(root: Path) -> None:
+    (root / "a/one.txt").write_bytes(b"eno")
+
+
+def longer(root: Path) -> None:
+    (root / "a/one.txt").write_bytes(b"one more")
+
+
+def replaced_by_its_like(root: Path) -> None:
+    shutil.copy2(root / "a/one.txt", root / "a/other")
+    (root / "a/other").replace(root / "a/one.txt")
+
+
+def a_link(root: Path) -> None:
+    (root / "a/one.txt").rename(root / "a/other")
+    (root / "a/one.txt").symlink_to("other")
+
+
+def a_link_out(root: Path) -> None:
+    (root / "a/one.txt").rename(root.parent / "outside")
+    (root / "a/one.txt").symlink_to(root.parent / "outside")
+
+
+def a_folder_that_is_a_link_out(root: Path) -> None:
+    (root / "a").rename(root.parent / "elsewhere")
+    (root / "a").symlink_to(root.parent / "elsewhere")
+
+
+def a_folder_now(root: Path) -> None:
+    (root / "a/one.txt").unlink()
+    (root / "a/one.txt").mkdir()
+
+
+def a_fifo(root: Path) -> None:
+    (root / "a/one.txt").unlink()
+    os.mkfifo(root / "a/one.txt")
+
+
+def away(root: Path) -> None:
+    root.rename(root.parent / "unmounted")
+
+
+@pytest.mark.parametrize(
+    ("change", "result", "opened"),
+    [
+        (nothing, b"one", []),
+        (gone, Absence.GONE, ["a/one.txt"]),
+        (gone_with_its_folder, Absence.GONE, [uri for uri in FILES if uri.startswith("a/")]),
+        (changed, Absence.CHANGED, ["a/one.txt"]),
+        (longer, Absence.CHANGED, ["a/one.txt"]),
+        (replaced_by_its_like, b"one", ["a/one.txt"]),
+        (a_link, b"one", ["a/one.txt"]),
+        (a_link_out, Absence.GONE, ["a/one.txt"]),
+        (a_folder_that_is_a_link_out, Absence.GONE, [uri for uri in FILES if uri.startswith("a/")]),
+        (a_folder_now, Absence.GONE, ["a/one.txt"]),
+        (a_fifo, Absence.GONE, ["a/one.txt"]),
+        (away, Absence.UNREADABLE, list(FILES)),
+    ],
+)
+def test_both_ways_give_the_same(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    result: bytes | Absence,
+    opened: list[str],
+) -> None:
+    resources = recorded(tmp_path / "root")
+    change(tmp_path / "root")
+    found, opened_anew = both_ways(Counting(tmp_path / "root"), resources, monkeypatch)
+    first = found[0]
+    assert (first.why if isinstance(first, NoContent) else first) == result
+    assert opened_anew == opened
+    for resource, content in zip(resources, found, strict=True):
+        if resource.uri not in opened:
+            assert content == FILES[resource.uri]
+
+
+@pytest.mark.parametrize("memo", [RACY, b"", b"the provider's", b"\2" + note(7, os.stat(__file__))[1:]])
+def test_without_a_signature_the_digest_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memo: bytes) -> None:
+    resources = with_memo(recorded(tmp_path / "root"), "b/four.txt", memo)
+    found, opened = both_ways(Counting(tmp_path / "root"), resources, monkeypatch)
+    assert found == list(FILES.values())
+    assert opened == ["b/four.txt"]
+
+
+def test_what_the_set_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resources = recorded(root := tmp_path / "root")
+    odd = [Upsert(uri, Metadata(length=3), b"") for uri in ("../x", "http://other.example/", ".headwater/x", "a//b")]
+    reader = Counting(root, PathFilter(os.fsencode(root), Selection(exclude=("*.txt",)), ()))
+    found, opened = both_ways(reader, [*resources, *odd], monkeypatch)
+    assert [one for one in found if isinstance(one, bytes)] == [FILES[uri] for uri in FILES if "txt" not in uri]
+    assert opened == [
+        uri for uri in (*FILES, *(one.uri for one in odd)) if uri not in ("a/empty", "top", "with%20blank")
+    ]
+
+
+def test_a_root_that_is_reached_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resources = recorded(tmp_path / "root")
+    (tmp_path / "link").symlink_to("root")
+    found, opened = both_ways(Counting(tmp_path / "link"), resources, monkeypatch)
+    assert found == list(FILES.values())
+    assert opened == list(FILES)
+
+
+def test_what_changes_after_it_was_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look at the state comes last: there is no moment in which a change could be missed."""
+    resources = recorded(tmp_path / "root")
+    pread = os.pread
+
+    def then_write(descriptor: int, octets: int, start: int) -> bytes:
+        read = pread(descriptor, octets, start)
+        if read == b"four":
+            (tmp_path / "root/b/four.txt").write_bytes(b"five")
+        return read
+
+    monkeypatch.setattr(os, "pread", then_write)
+    found = Counting(tmp_path / "root").read_each("s", resources)
+    assert found == [NoContent(Absence.CHANGED) if octets == b"four" else octets for octets in FILES.values()]
+
+
+def test_no_descriptor_is_left(tmp_path: Path) -> None:
+    resources = recorded(tmp_path / "root")
+    for change in (nothing, a_fifo, gone_with_its_folder):
+        change(tmp_path / "root")
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        Counting(tmp_path / "root").read_each("s", resources)
+        assert (len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0) == before
