@@ -1,10 +1,12 @@
-"""Inflates one member within bounds: octets of the file in, octets of the content out, in blocks."""
+"""Inflates one member within bounds: octets of the file in, octets of the content out, in blocks or as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.deflate import DeflateError, raw_inflater
+import msgspec
+
+from headwater.deflate import DeflateError, crc32, raw_inflater
 from headwater.packages.faults import BadPackage, PackageTooLarge
 from headwater.packages.limits import PackageLimits
 from headwater.packages.member_paths import shown
@@ -71,3 +73,36 @@ class Inflation:
             raise PackageTooLarge(f"{shown(self._name)} grows more than {limits.ratio} times by inflating")
         if self.packed > self.plain + (self.plain >> 4) + limits.barren_octets:
             raise PackageTooLarge(f"{shown(self._name)} is deflated and longer than its content")
+
+
+class PackedBody(msgspec.Struct, frozen=True, gc=False):
+    """The body of a small member as it is in the package, and what its header says of the content."""
+
+    packed: bytes
+    plain_octets: int
+    crc: int
+    is_deflated: bool
+
+    def octets(self, name: str) -> bytes:
+        """The content of the member `name`. Raises BadPackage where length or CRC are not as stated."""
+        content = inflate_whole(name, self.packed, self.plain_octets) if self.is_deflated else self.packed
+        if crc32(content) != self.crc:
+            raise BadPackage(f"{shown(name)} has another CRC than its local header says")
+        return content
+
+
+def stored_body(content: bytes) -> PackedBody:
+    """The body of a member whose content is known."""
+    return PackedBody(content, len(content), crc32(content), is_deflated=False)
+
+
+def inflate_whole(name: str, body: bytes, octets: int) -> bytes:
+    """The content of a small member, which has exactly so many octets. Raises BadPackage."""
+    inflater = raw_inflater()
+    try:
+        content = inflater.decompress(body, octets + 1)
+    except DeflateError as error:
+        raise BadPackage(f"the deflated content of {shown(name)} is damaged") from error
+    if not inflater.eof or inflater.unused_data or len(content) != octets:
+        raise BadPackage(f"{shown(name)} has another length than its local header says")
+    return content

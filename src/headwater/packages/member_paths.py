@@ -20,6 +20,9 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:|^/|(?:^|/)\.{0,2}(?=/|$
 """Control characters and back-slashes anywhere; a drive letter or a slash in front; a segment that is empty, `.` or
 `..` (RS-EXT-07, DST-P3)."""
 
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*\Z", re.ASCII)
+"""A name of which nothing has to be looked at more closely, as most are."""
+
 _CLIMBS = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
 
 
@@ -52,6 +55,8 @@ def possible_names(path: str) -> tuple[str, ...]:
 
 def check_name(name: str) -> None:
     """Refuse a name that is no plain relative path of a file. Raises BadPath."""
+    if _PLAIN.match(name) and name.count("/") < MOST_SEGMENTS:
+        return
     if _UNSAFE.search(name) or name.count("/") >= MOST_SEGMENTS:
         raise BadPath(f"the name {shown(name)} is refused")
     if not name.isascii() and _CLIMBS.search(unicodedata.normalize("NFKC", name)):
@@ -80,6 +85,8 @@ class MemberNames:
         self._files: set[str] = set()
         self._folders: set[str] = set()
         self._octets = 0
+        self._last_folder = ""
+        """The folder of the file that was added last: it is known, and no file."""
 
     def __len__(self) -> int:
         """How many files there are."""
@@ -98,9 +105,12 @@ class MemberNames:
         """Take the name of a file in. Raises BadPath when it is refused or collides, PackageTooLarge."""
         check_name(name)
         key = folded(name)
-        self._check(key, name)
+        folder = key.rpartition("/")[0]
+        if folder != self._last_folder or key in self._files or key in self._folders:
+            self._check(key, name)
+            self._add_folders_of(key)
+            self._last_folder = folder
         self._remember(self._files, key)
-        self._add_folders_of(key)
 
     def add_all(self, names: Sequence[str]) -> bool:
         """Take the names of many files in at once, where one look at them shows that none is refused or collides.

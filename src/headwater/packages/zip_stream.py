@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from headwater.deflate import DeflateError, crc32, raw_inflater
+from headwater.deflate import crc32
 from headwater.packages.faults import BadPackage, CutPackage, NeedsDirectory, NotPackage
-from headwater.packages.inflation import BLOCK, Inflation
+from headwater.packages.inflation import BLOCK, Inflation, PackedBody, inflate_whole
 from headwater.packages.limits import PackageLimits
 from headwater.packages.member_paths import shown
 from headwater.packages.zip_end import PackageEnd, agreement_key
@@ -56,10 +56,15 @@ class MemberData(msgspec.Struct, frozen=True, gc=False):
 
 
 class WholeMember(msgspec.Struct, frozen=True, gc=False):
-    """A small member with all its content, whose length and CRC are as stated."""
+    """A small member that has come whole, as it is in the package: nothing of it is believed before `octets`."""
 
     name: str
-    octets: bytes
+    body: PackedBody
+
+    @property
+    def octets(self) -> bytes:
+        """Its content, whose length and CRC are as stated. Raises BadPackage."""
+        return self.body.octets(self.name)
 
 
 class MemberEnd(msgspec.Struct, frozen=True, gc=False):
@@ -109,7 +114,8 @@ class ZipStream:
                 yield event
 
     def push_whole(self, data: bytes) -> Iterator[WholeMember | MemberEvent]:
-        """The same, for a reader of many: a small member with nothing unusual comes as one event, a WholeMember."""
+        """The same, for a reader of many: a small member with nothing unusual comes as one event, a WholeMember, whose
+        content is inflated and checked when it is asked for."""
         if self._failed:
             raise BadPackage("the package was found to be bad before")
         self._waiting += data
@@ -188,14 +194,9 @@ class ZipStream:
                 break
             budget.admit(name)
             budget.check_said(name, packed, plain)
-            content = bytes(waiting[begin:end])
-            if method == DEFLATED:
-                content = _inflate_whole(name, content, plain)
-            if crc32(content) != crc:
-                raise BadPackage(f"{shown(name)} has another CRC than its local header says")
             budget.spend(plain, packed)
             self._end.member(agreement_key(octets, method, crc, (packed, plain), self._at + at))
-            yield WholeMember(name, content)
+            yield WholeMember(name, PackedBody(bytes(waiting[begin:end]), plain, crc, method == DEFLATED))
             at = end
         else:
             if waiting[at : at + 4] == LOCAL_SIGNATURE:
@@ -252,7 +253,7 @@ class ZipStream:
         header = member.header
         content = self._take(header.packed)
         if header.method != STORED:
-            content = _inflate_whole(member.name, content, header.plain)
+            content = inflate_whole(member.name, content, header.plain)
         member.crc, member.packed, member.plain = crc32(content), header.packed, len(content)
         self._budget.spend(len(content), header.packed)
         if header.descriptor:
@@ -417,15 +418,3 @@ class _Open:
         self.in_blocks = False
         self.silent = False
         self.inflation: Inflation | None = None
-
-
-def _inflate_whole(name: str, body: bytes, octets: int) -> bytes:
-    """The content of a small member, which has exactly so many octets. Raises BadPackage."""
-    inflater = raw_inflater()
-    try:
-        content = inflater.decompress(body, octets + 1)
-    except DeflateError as error:
-        raise BadPackage(f"the deflated content of {shown(name)} is damaged") from error
-    if not inflater.eof or inflater.unused_data or len(content) != octets:
-        raise BadPackage(f"{shown(name)} has another length than its local header says")
-    return content

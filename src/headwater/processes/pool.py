@@ -115,6 +115,11 @@ class JobQueue(Generic[T]):
         self._most = ahead * processes
         self._waiting: deque[tuple[T, _Task]] = deque()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether fewer than `ahead` jobs for each process are in hand, and so `give` does not wait."""
+        return len(self._waiting) < self._most
+
     def give(self, item: T, job: Any) -> Iterator[tuple[T, Any]]:
         """Have a job done. Gives the answers that have come, in the order of the jobs, each with its item; waits for
         them while more than `ahead` for each process are in hand."""

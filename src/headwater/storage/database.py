@@ -96,6 +96,14 @@ class Transaction:
         """Stream the rows of a query. It starts with the first row taken, and ends with the transaction."""
         return self._stream(lambda: self._connection.execute(sql, values))
 
+    def fetch(self, sql: str, values: Values = ()) -> list[Row]:
+        """All rows of a query, where they are few enough to be held: faster than one after another."""
+        try:
+            found: list[Row] = self._connection.execute(sql, values).fetchall()
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+        return found
+
     def rows_each(self, sql: str, sequence: Iterable[Values]) -> Iterator[Row]:
         """Stream the rows of a query executed once for each item of `sequence`, one after another."""
         return self._stream(lambda: self._connection.executemany(sql, sequence))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headwater.deflate import FAST_LEVEL, crc32, deflate_whole
 from headwater.errors import Exit
 from headwater.processes.pool import _Processes
 from headwater.storage.lock import LockHeld, lock_exclusive
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.placing_process import NewFile, PlacingProcess
+from headwater.sync.copy.placing_process import NewFile, Placement, PlacementOutcome, PlacingProcess
 from headwater.sync.faults import DestinationUnusable
 from tests.support.copying import go
 from tests.support.fake_dumps import Dumps
@@ -43,6 +46,15 @@ def placing(tmp_path: Path) -> Iterator[PlacingProcess[str]]:
         yield process
         process.close()
     os.close(lock)
+
+
+def new_file(
+    name: str, octets: bytes, *, number: int = 0, deflate: bool = False, crc: int | None = None, digest: str = ""
+) -> NewFile:
+    content = deflate_whole(octets, FAST_LEVEL) if deflate else octets
+    checksum = crc32(octets) if crc is None else crc
+    wanted = digest or hashlib.sha256(octets).hexdigest()
+    return f"{number}-member", name.encode(), 10**9, content, len(octets), checksum, deflate, "sha-256", wanted
 
 
 @pytest.mark.parametrize("offered", ["resourcedump", "demand"])
@@ -83,39 +95,92 @@ def test_files_of_one_that_dies_are_placed_here(placing: PlacingProcess[str], tm
     """Also what it had begun, or had placed without having said so."""
     content = {f"d/{number}": b"%d" % number * 100 for number in range(500)}
     told: list[str] = []
+
+    def note(outcomes: Iterable[tuple[str, PlacementOutcome]]) -> None:
+        told.extend(item for item, (placement, *_) in outcomes if placement == Placement.PLACED)
+
     for number, (name, octets) in enumerate(content.items()):
-        new = NewFile(f"{number}-member", name.encode(), octets, 1_000_000_000)
-        told += [item for item, outcome in placing.give(name, new) if outcome.is_placed]
+        note(placing.give(name, new_file(name, octets, number=number, deflate=number % 2 == 0)))
         if number == 200:
             assert placing._queue is not None
             processes: _Processes = placing._queue._processes
             os.kill(processes._alive[0]._popen.pid, signal.SIGKILL)
             (tmp_path / "temp" / "201-member").write_bytes(b"begun")
-    told += [item for item, outcome in placing.rest() if outcome.is_placed]
-    assert told == list(content)
+    note(placing.rest())
+    assert sorted(told) == sorted(content)
     assert {f"d/{path.name}": path.read_bytes() for path in (tmp_path / "copy" / "d").iterdir()} == content
     assert list((tmp_path / "temp").iterdir()) == []
 
 
+@pytest.mark.parametrize("here", [False, True])
+@pytest.mark.parametrize(
+    ("wrong", "placement"),
+    [
+        ({}, Placement.PLACED),
+        ({"deflate": True}, Placement.PLACED),
+        ({"digest": "0" * 64}, Placement.DIFFERENT),
+        ({"digest": "0" * 64, "deflate": True}, Placement.DIFFERENT),
+        ({"crc": 1}, Placement.DAMAGED),
+        ({"crc": 1, "deflate": True}, Placement.DAMAGED),
+        ({"name": "taken"}, Placement.OCCUPIED),
+    ],
+    ids=str,
+)
+def test_only_what_verifies_gets_its_place(
+    placing: PlacingProcess[str], tmp_path: Path, wrong: dict[str, Any], placement: Placement, here: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """DST-P5: by the process as by the run itself, which helps where the process has its hands full."""
+    (tmp_path / "copy" / "taken").mkdir()
+    if here:
+        monkeypatch.setattr("headwater.processes.pool.JobQueue.has_room", False)
+    file = new_file(**({"name": "a", "octets": b"content " * 9} | wrong))
+    ((item, outcome),) = [*placing.give("a", file), *placing.rest()]
+    assert (item, outcome[0]) == ("a", placement)
+    assert (tmp_path / "copy" / "a").exists() == (placement is Placement.PLACED)
+    assert list((tmp_path / "temp").iterdir()) == []
+
+
+def test_what_the_process_has_no_room_for_is_placed_here(placing: PlacingProcess[str], tmp_path: Path) -> None:
+    """The process stands still; what it has got is placed once it goes on."""
+    names = [f"{number}" for number in range(64 * 15)]
+    placed: dict[str, int] = {}
+    for number, name in enumerate(names):
+        placed |= {item: outcome[0] for item, outcome in placing.give(name, new_file(name, b"x" * 99, number=number))}
+        if number == 64:
+            assert placing._queue is not None
+            standing = placing._queue._processes._alive[0]._popen
+            standing.send_signal(signal.SIGSTOP)
+    assert len(placed) >= 64 * 3
+    standing.send_signal(signal.SIGCONT)
+    placed |= {item: outcome[0] for item, outcome in placing.rest()}
+    assert placed == dict.fromkeys(names, Placement.PLACED)
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == sorted(names)
+
+
 def test_a_copy_that_cannot_be_written_ends_the_run(placing: PlacingProcess[str], tmp_path: Path) -> None:
     (tmp_path / "temp").rmdir()
-    list(placing.give("a", NewFile("0-member", b"a", b"a", None)))
+    list(placing.give("a", new_file("a", b"a")))
     with pytest.raises(DestinationUnusable, match="cannot write"):
         list(placing.rest())
 
 
 _OWNER = """
-import os, sys
+import hashlib, os, sys
 from pathlib import Path
+from headwater.deflate import crc32
 from headwater.storage.lock import lock_exclusive
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.placing_process import NewFile, PlacingProcess
+from headwater.sync.copy.placing_process import PlacingProcess
 base = Path(sys.argv[1])
 process = PlacingProcess(FileTree(base / "copy", base / "temp"), str(base / "temp"), lock_exclusive(base / "lock"))
 number = 0
 while True:
     number += 1
-    for _ in process.give(number, NewFile(f"{number}-member", b"%d" % number, b"%d" % number * 1000, None)):
+    octets = b"%d" % number * 1000
+    digest = hashlib.sha256(octets).hexdigest()
+    file = f"{number}-member", b"%d" % number, None, octets, len(octets), crc32(octets), False, "sha-256", digest
+    for _ in process.give(number, file):
         print("placed", flush=True)
 """
 

@@ -125,7 +125,9 @@ def command(
 
     from headwater.sync.run import SyncTask, synchronise
 
-    task = SyncTask(url=url, destination=dest, options=options, each=output.each)
+    task = SyncTask(url=url, destination=dest, options=options)
+    if verbose:
+        task = replace(task, each=output.each)
     if follow is not None:
         return _follow(task, follow, longest, output)
     with output.listening() as progress:
@@ -163,11 +165,10 @@ class _RunOutput:
         return partial_files(self._dest)[1]
 
     def each(self, done: Done) -> None:
-        """Tell of one resource, if that is wanted; standard output is for the result when that is JSON."""
-        if self._verbose:
-            octets = human_octets(done.octets) if done.octets else ""
-            more = f": {printable(done.reason or octets)}" if done.reason or octets else ""
-            click.echo(f"{done.action} {printable(done.path)}{more}", err=self.as_json)
+        """Tell of one resource; standard output is for the result when that is JSON."""
+        octets = human_octets(done.octets) if done.octets else ""
+        more = f": {printable(done.reason or octets)}" if done.reason or octets else ""
+        click.echo(f"{done.action} {printable(done.path)}{more}", err=self.as_json)
 
     def show(self, report: SyncReport) -> None:
         """Show the result; of a quiet run only when something is wrong."""

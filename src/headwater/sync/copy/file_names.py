@@ -32,6 +32,8 @@ _GO_ON = "~"  # ends every folder of an escaped name, and no last part: a shorte
 _SAFE = "-._"
 _HAZARD = re.compile(r"[?#\0]|%2f|%00", re.IGNORECASE)
 _DOTS = (b"", b".", b"..")
+_PLAIN = re.compile(rb"(?:[A-Za-z0-9_-][\w.-]{0,200}/)*[A-Za-z0-9_-][\w.-]{0,200}\Z", re.ASCII)
+"""A path of which nothing has to be looked at more closely, as most are."""
 
 
 def base_folder(text: str) -> str:
@@ -133,6 +135,8 @@ def _is_safe(path: bytes) -> bool:
     """Whether every part is a plain name, and the first is none of ours."""
     if len(path) > _LONGEST_PATH or b"\0" in path:
         return False
+    if _PLAIN.match(path):
+        return True
     parts = path.split(b"/")
     if parts[0] == STATE_FOLDER or _ESCAPED.match(path):
         return False

@@ -1,55 +1,62 @@
-"""A process that writes small files and gives them their places, while the run reads and verifies the next ones.
+"""A process that verifies small files and gives them their places, while the run reads and records the next ones.
 
-Writing and renaming is a third of what a small file costs. The process has the run's lock of the folder open as well:
-when the run is killed, no other can begin before the process has ended, which it does at the next file.
+To inflate, digest, write and rename is more than half of what a small file costs. The process has the run's lock of the
+folder open as well: when the run is killed, no other can begin before the process has ended, which it does at the next
+file.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
+from headwater.packages.faults import BadPackage
+from headwater.packages.inflation import PackedBody
 from headwater.processes.pool import JobQueue, WorkerProgram
-from headwater.sync.copy.file_tree import FileTree, PathOccupied
+from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
 from headwater.sync.faults import DestinationUnusable
+from headwater.sync.network.response import HASHERS
 
 _BLOCK_FILES = 64
 _BLOCK_OCTETS = 1 << 18
-_AHEAD = 20
-"""So many blocks are in hand at most: the process goes on while the run reads and records a batch."""
+_AHEAD = 10
+"""So many blocks are in its hands at most; what comes meanwhile the run places itself."""
 
 T = TypeVar("T")
 
-_File = tuple[str, bytes, bytes, "int | None"]
-_Outcome = tuple[bool, int, int, str]
-"""`NewFile` and `PlacementOutcome` as they go between the processes: plain tuples."""
+NewFile = tuple[str, bytes, "int | None", bytes, int, int, bool, "str | None", "str | None"]
+"""A file to be written, as a plain tuple, which goes between the processes as it is: its temporary name, its place, its
+modification time (ns), then its content as it has come: the octets, how many they are inflated, their CRC-32, whether
+they are deflated; algorithm and hex of the digest by which it is verified, None where it was verified before."""
+
+PlacementOutcome = tuple[int, int, int, str]
+"""What came of a file: a `Placement`; where it is PLACED, size and time (ns) there; else perhaps why it is not."""
 
 
-class NewFile(NamedTuple):
-    """A file to be written: its temporary name, its place, its content and its modification time."""
+class Placement(IntEnum):
+    """What may come of a file. Of all but PLACED nothing is left."""
 
-    temp: str
-    path: bytes
-    octets: bytes
-    mtime_ns: int | None
+    PLACED = 0
+    OCCUPIED = 1
+    DIFFERENT = 2
+    DAMAGED = 3
+    """It is not what its package says of it."""
+    UNUSABLE = 4
+    """The copy cannot be written at all."""
 
 
-class PlacementOutcome(NamedTuple):
-    """What came of a file: its size and time in its place (`is_placed`), or nothing, because the place is occupied."""
-
-    is_placed: bool
-    size: int = 0
-    mtime_ns: int = 0
-    fault: str = ""
-    """Why the copy cannot be written at all."""
+_OCCUPIED, _DIFFERENT = (Placement.OCCUPIED.value, 0, 0, ""), (Placement.DIFFERENT.value, 0, 0, "")
+_PLACED, _DAMAGED, _UNUSABLE = Placement.PLACED.value, Placement.DAMAGED.value, Placement.UNUSABLE.value
 
 
 class PlacingProcess(Generic[T]):
-    """Places files of the copy in the order in which they are given. Close it.
+    """Places files of the copy, in any order. Close it.
 
-    Started with the first block. What a process that has died had in hand is placed here, which is the same again.
+    Started with the first block. What it has no room for is placed here, and so is what a process that has died had in
+    hand, which is the same again.
     """
 
     def __init__(self, tree: FileTree, temp: str, lock: int) -> None:
@@ -60,21 +67,21 @@ class PlacingProcess(Generic[T]):
         )
         self._queue: JobQueue[list[T]] | None = None
         self._items: list[T] = []
-        self._files: list[_File] = []
+        self._files: list[NewFile] = []
         self._octets = 0
 
-    def give(self, item: T, file: NewFile) -> Iterator[tuple[T, PlacementOutcome]]:
+    def give(self, item: T, file: NewFile) -> Iterable[tuple[T, PlacementOutcome]]:
         """Have a file placed; gives what has come of earlier ones. Raises DestinationUnusable."""
         self._items.append(item)
-        self._files.append((file.temp, file.path, file.octets, file.mtime_ns))
-        self._octets += len(file.octets)
+        self._files.append(file)
+        self._octets += len(file[3])
         if len(self._files) >= _BLOCK_FILES or self._octets >= _BLOCK_OCTETS:
-            yield from self._send()
+            return self._send()
+        return ()
 
-    def take(self) -> Iterator[tuple[T, PlacementOutcome]]:
+    def take(self) -> Iterable[tuple[T, PlacementOutcome]]:
         """What has come of files meanwhile; to be asked now and then, so that the process does not run out of them."""
-        if self._queue is not None:
-            yield from self._told(self._queue.take())
+        return () if self._queue is None else self._told(self._queue.take())
 
     def rest(self) -> Iterator[tuple[T, PlacementOutcome]]:
         """What has come of all files that were given. Raises DestinationUnusable."""
@@ -94,49 +101,58 @@ class PlacingProcess(Generic[T]):
         self._items, self._files, self._octets = [], [], 0
         if self._queue is None:
             self._queue = JobQueue(self._program, self._place_here, processes=1, ahead=_AHEAD)
-        yield from self._told(self._queue.give(items, files))
+        yield from self._told(self._queue.take())
+        if self._queue.has_room:
+            yield from self._told(self._queue.give(items, files))
+        else:
+            yield from self._told(iter([(items, [_placed(self._tree, file) for file in files])]))
 
-    def _told(self, answers: Iterator[tuple[list[T], list[_Outcome]]]) -> Iterator[tuple[T, PlacementOutcome]]:
+    def _told(self, answers: Iterator[tuple[list[T], list[PlacementOutcome]]]) -> Iterator[tuple[T, PlacementOutcome]]:
         for items, found in answers:
-            for item, values in zip(items, found, strict=True):
-                outcome = PlacementOutcome(*values)
-                if outcome.fault:
-                    raise DestinationUnusable(outcome.fault, where=os.fsdecode(self._tree.root))
-                yield item, outcome
+            for outcome in found:
+                if outcome[0] == _UNUSABLE:
+                    raise DestinationUnusable(outcome[-1], where=os.fsdecode(self._tree.root))
+            yield from zip(items, found, strict=True)
 
-    def _place_here(self, files: list[_File]) -> list[_Outcome]:
-        for temp, _, _, _ in files:
-            self._tree.discard(temp)
-        return [_placed(self._tree, NewFile(*file)) for file in files]
+    def _place_here(self, files: list[NewFile]) -> list[PlacementOutcome]:
+        """A process that has died may have left temporary files of these."""
+        for file in files:
+            self._tree.discard(file[0])
+        return [_placed(self._tree, file) for file in files]
 
 
-def file_placer(
-    settings: tuple[bytes, bytes],
-) -> Callable[[list[_File]], list[_Outcome]]:
+def file_placer(settings: tuple[bytes, bytes]) -> Callable[[list[NewFile]], list[PlacementOutcome]]:
     """What the process does: place a block of files, as long as its owner lives. `settings`: the folders of the copy
     and of its temporary files."""
     root, temp = settings
     tree = FileTree(Path(os.fsdecode(root)), Path(os.fsdecode(temp)))
     owner = os.getppid()
 
-    def place(files: list[_File]) -> list[_Outcome]:
+    def place(files: list[NewFile]) -> list[PlacementOutcome]:
         found = []
         for file in files:
             if os.getppid() != owner:
                 raise SystemExit
-            found.append(_placed(tree, NewFile(*file)))
+            found.append(_placed(tree, file))
         return found
 
     return place
 
 
-def _placed(tree: FileTree, file: NewFile) -> _Outcome:
+def _placed(tree: FileTree, file: NewFile) -> PlacementOutcome:
+    temp, path, mtime_ns, packed, plain_octets, crc, is_deflated, algorithm, digest = file
     try:
-        size, mtime_ns = tree.write(file.temp, file.octets, file.mtime_ns)
-        tree.place(file.temp, file.path)
+        content = PackedBody(packed, plain_octets, crc, is_deflated).octets(printable_path(path))
+    except BadPackage as fault:
+        return _DAMAGED, 0, 0, fault.what
+    if algorithm is not None and HASHERS[algorithm](content).hexdigest() != digest:
+        return _DIFFERENT
+    try:
+        size, kept_ns = tree.write(temp, content, mtime_ns)
+        tree.place(temp, path)
     except PathOccupied:
-        tree.discard(file.temp)
-        return False, 0, 0, ""
+        tree.discard(temp)
+        return _OCCUPIED
     except DestinationUnusable as fault:
-        return False, 0, 0, fault.what
-    return True, size, mtime_ns, ""
+        return _UNUSABLE, 0, 0, fault.what
+    return _PLACED, size, kept_ns, ""

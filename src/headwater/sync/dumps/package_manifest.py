@@ -19,6 +19,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.packages.faults import NeedsDirectory
 from headwater.packages.limits import PackageLimits
+from headwater.packages.zip_stream import WholeMember
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.sync.lists.documents import DocumentRead, Documents
@@ -221,7 +222,7 @@ class _ManifestOnly:
             waiting, self._waiting = self._waiting, []
             self._entries.take(document, waiting)
 
-    def small(self, name: str, octets: bytes) -> None:
+    def small(self, member: WholeMember) -> None:
         """A member, which is not wanted here."""
 
     def begin(self, name: str) -> bool:

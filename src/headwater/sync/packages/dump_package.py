@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from headwater.errors import SourceFault
+from headwater.packages.zip_stream import WholeMember
 from headwater.storage.database import Row, Transaction
 from headwater.sync.packages.large_member import LargeMember
 from headwater.sync.packages.manifests import WORK_OF_MEMBERS, StagedManifest
@@ -59,7 +60,7 @@ class DumpPackage:
         columns = f"p.name, p.hash, p.length, {manifest.agrees}, {_WORK_COLUMNS}"
         select = f"SELECT {columns} FROM temp.packed p {WORK_OF_MEMBERS} "  # noqa: S608  our own names
         self._of_places, self._of_name = select + _OF_PLACES, select + _OF_NAME
-        self._batch: dict[str, bytes] = {}
+        self._batch: dict[str, WholeMember] = {}
         self._waiting_octets = 0
         self._place = 0
         self._is_ordered = True
@@ -89,11 +90,11 @@ class DumpPackage:
         if self._manifest.unverifiable and not self._whole:
             raise NeedsWholePackage("it has resources without a listed hash")
 
-    def small(self, name: str, octets: bytes) -> None:
-        """A whole member."""
+    def small(self, member: WholeMember) -> None:
+        """A whole member. Raises BadPackage where one before it is not what the package says of it."""
         self.members += 1
-        self._batch[name] = octets
-        self._waiting_octets += len(octets)
+        self._batch[member.name] = member
+        self._waiting_octets += len(member.body.packed)
         if self.members % _CATCH_UP == 0:
             self._placing.catch_up()
         if len(self._batch) >= _BATCH_MEMBERS or self._waiting_octets >= _BATCH_OCTETS:
@@ -132,15 +133,27 @@ class DumpPackage:
         self._placing.file(work, member.octets, member.close(), stated)
 
     def flush(self) -> None:
-        """Place what has come."""
+        """Place what has come. Raises BadPackage where a member is not what the package says of it."""
         batch, self._batch, self._waiting_octets = self._batch, {}, 0
         if not batch:
             return
+        taken = list(self._taken(batch))
+        if len({work.n for _, work, _ in taken}) == len(taken):
+            for name, work, stated in taken:
+                self._placing.member(work, batch[name], stated)
+        else:
+            self._place_states(taken, batch)
+        self._placing.check()
+
+    def _place_states(
+        self, taken: list[tuple[str, Work, StatedByManifest | None]], batch: dict[str, WholeMember]
+    ) -> None:
+        """Place members of which several may be one resource, in several states: the first that is what is listed."""
         placed: set[int] = set()
-        for name, work, stated in self._taken(batch):
+        for name, work, stated in taken:
             if work.n in placed:
                 self._results.left(work)
-            elif self._placing.octets(work, batch[name], stated):
+            elif self._placing.content(work, batch[name], stated):
                 placed.add(work.n)
 
     def discard(self) -> None:
@@ -172,7 +185,7 @@ class DumpPackage:
     def _in_order(self, t: Transaction, names: Collection[str]) -> list[Row] | None:
         """The work of members that are the next ones of the manifest, as they mostly are; None where they are not."""
         last = self._place + len(names)
-        rows = list(t.rows(self._of_places, (self._place, last)))
+        rows = t.fetch(self._of_places, (self._place, last))
         if len(rows) != len(names) or {row[0] for row in rows} != set(names):
             self._is_ordered = False
             return None

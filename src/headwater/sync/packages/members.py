@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from headwater.packages.faults import BadPackage, NeedsDirectory, PackageTooLarge
+from headwater.packages.inflation import stored_body
 from headwater.packages.limits import PackageLimits
 from headwater.packages.zip_directory import read_directory
 from headwater.packages.zip_stream import MemberBegin, MemberData, MemberEnd, WholeMember, ZipStream
@@ -30,8 +31,8 @@ class MemberConsumer(Protocol):
         """The manifest is whole."""
         ...
 
-    def small(self, name: str, octets: bytes) -> None:
-        """A whole member, whose CRC and size are right."""
+    def small(self, member: WholeMember) -> None:
+        """A whole member."""
         ...
 
     def begin(self, name: str) -> bool:
@@ -60,13 +61,13 @@ class Members:
         self._is_large = self._is_wanted = False
         self.has_manifest = False
 
-    def whole(self, name: str, octets: bytes) -> None:
+    def whole(self, member: WholeMember) -> None:
         """A small member, from its beginning to its end. Raises as `begin` does."""
-        if name != MANIFEST and (self.has_manifest or not self._manifest_first):
-            self._consumer.small(name, octets)
+        if member.name != MANIFEST and (self.has_manifest or not self._manifest_first):
+            self._consumer.small(member)
             return
-        self.begin(name)
-        self.data(octets)
+        self.begin(member.name)
+        self.data(member.octets)
         self.end()
 
     def begin(self, name: str) -> None:
@@ -108,7 +109,8 @@ class Members:
         if self._name == MANIFEST:
             self._consumer.manifest_end()
             return
-        self._consumer.small(self._name, self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+        content = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._consumer.small(WholeMember(self._name, stored_body(content)))
 
 
 def read_stream(
@@ -120,7 +122,7 @@ def read_stream(
     for chunk in chunks:
         for event in stream.push_whole(chunk):
             if isinstance(event, WholeMember):
-                members.whole(event.name, event.octets)
+                members.whole(event)
             elif isinstance(event, MemberData):
                 members.data(event.octets)
             elif isinstance(event, MemberBegin):

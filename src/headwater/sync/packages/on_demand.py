@@ -16,6 +16,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.packages.faults import BadPackage, NeedsDirectory
 from headwater.packages.limits import PackageLimits
+from headwater.packages.zip_stream import WholeMember
 from headwater.spec.extensions import DumpOffer
 from headwater.storage.database import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree
@@ -117,8 +118,9 @@ class _Answer:
     def manifest_end(self) -> None:
         """Nothing is to be done."""
 
-    def small(self, name: str, octets: bytes) -> None:
-        """A whole member: place it for all that have this digest."""
+    def small(self, member: WholeMember) -> None:
+        """A whole member: place it for all that have this digest. Raises BadPackage."""
+        octets = member.octets
         digests = {algorithm: digest_of(octets, algorithm) for algorithm in self._batch.algorithms}
         for work in self._batch.take(digests):
             self._placing.octets(work, octets, digests=digests)

@@ -181,6 +181,8 @@ class PackageTransfer:
             with contextlib.closing(download.chunks()) as chunks:
                 read_stream(chunks, reading, PackageLimits())
             reading.flush()
+            placing.settle()
+            placing.check()
             self._tell_missing(chosen, reading, placing)
             return
         except NothingWanted:
@@ -208,6 +210,8 @@ class PackageTransfer:
             download.into(path)
             read_file(path, reading, PackageLimits())
             reading.flush()
+            placing.settle()
+            placing.check()
             if reading.unverifiable and chosen.package.digest is None:
                 said = f"neither {reading.unverifiable:,} resources nor their package have a hash: its CRCs verify them"
                 self._warn("DST-P1", said, chosen.package.uri)

@@ -7,13 +7,15 @@ not fit, or finds its place occupied, is left to single requests, whose rules ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 import msgspec
 
-from headwater.progress import Done
+from headwater.packages.faults import BadPackage
+from headwater.packages.inflation import stored_body
+from headwater.packages.zip_stream import WholeMember
+from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
-from headwater.sync.copy.placing_process import NewFile, PlacementOutcome, PlacingProcess
+from headwater.sync.copy.placing_process import NewFile, Placement, PlacementOutcome, PlacingProcess
 from headwater.sync.network.response import HASHERS
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_of
@@ -37,15 +39,14 @@ class PlacingCounts(msgspec.Struct):
     occupied: int = 0
 
 
-class VerifiedWork(NamedTuple):
-    """Work whose octets are what is listed, by this digest."""
+VerifiedWork = tuple[Work, str]
+"""Work, and the digest by which its octets are what is listed; with a process that verifies, if they are."""
 
-    work: Work
-    digest: str
+_PLACED, _OCCUPIED = Placement.PLACED.value, Placement.OCCUPIED.value
 
 
 class MemberPlacing:
-    """Places what is in memory (`octets`) or in a finished temporary file (`file`)."""
+    """Places small members (`member`), what is in memory (`octets`), or in a finished temporary file (`file`)."""
 
     def __init__(
         self,
@@ -66,6 +67,49 @@ class MemberPlacing:
         self._plan = counts
         self._each = each
         self.counts = PlacingCounts()
+        self._damage: str | None = None
+        self._given: dict[int, bool] = {}
+        """The work that the process got, by `n`, and whether it is known to have its place."""
+
+    def member(self, work: Work, member: WholeMember, stated: StatedByManifest | None = None) -> bool:
+        """Place a small member if it is what is listed, and tell whether it may be; if not, the work is left.
+
+        With a process it is known only later whether it is: then the work is left when that is known. `stated` as for
+        `octets`. That a member is not what its package says of it is told by `check`.
+        """
+        body = member.body
+        if body.plain_octets > self.largest or work.length not in (None, body.plain_octets):
+            return self._different(work)
+        wanted = strongest_of(work.hash)
+        if wanted is None or self._process is None:
+            return self.content(work, member, stated)
+        if work.n in self._given:  # another state of it came in a batch before
+            self.settle()
+            if self._given[work.n]:
+                self._results.left(work)
+                return True
+        self._given[work.n] = False
+        file: NewFile = (
+            temporary_name(work), work.path, mtime_ns(work.lastmod, None),
+            body.packed, body.plain_octets, body.crc, body.is_deflated, wanted.algorithm, wanted.hex,
+        )  # fmt: skip
+        self._note_outcomes(self._process.give((work, f"{wanted.algorithm}:{wanted.hex}"), file))
+        return True
+
+    def content(self, work: Work, member: WholeMember, stated: StatedByManifest | None = None) -> bool:
+        """The same, decided at once."""
+        try:
+            octets = member.octets
+        except BadPackage as fault:
+            self._damage = fault.what
+            return self._different(work)
+        return self.octets(work, octets, stated)
+
+    def check(self) -> None:
+        """Raises BadPackage, once, where a member was not what its package says of it."""
+        damage, self._damage = self._damage, None
+        if damage is not None:
+            raise BadPackage(damage)
 
     def octets(
         self,
@@ -89,8 +133,9 @@ class MemberPlacing:
             return self._different(work)
         name, modified = temporary_name(work), mtime_ns(work.lastmod, None)
         if self._process is not None:
-            new = NewFile(name, work.path, octets, modified)
-            self._note_outcomes(self._process.give(VerifiedWork(work, digest), new))
+            crc = stored_body(octets).crc
+            file: NewFile = (name, work.path, modified, octets, len(octets), crc, False, None, None)
+            self._note_outcomes(self._process.give((work, digest), file))
             return True
         size, mtime = self.tree.write(name, octets, modified)
         return self._place(work, name, PlacedFile(work.path, size, mtime, digest))
@@ -106,11 +151,15 @@ class MemberPlacing:
             self._note_outcomes(self._process.rest())
 
     def _note_outcomes(self, outcomes: Iterable[tuple[VerifiedWork, PlacementOutcome]]) -> None:
-        for (work, digest), outcome in outcomes:
-            if outcome.is_placed:
-                self._note_placed(work, PlacedFile(work.path, outcome.size, outcome.mtime_ns, digest))
-            else:
+        for (work, digest), (placement, size, time_ns, fault) in outcomes:
+            if placement == _PLACED:
+                self._given[work.n] = True
+                self._note_placed(work, PlacedFile(work.path, size, time_ns, digest))
+            elif placement == _OCCUPIED:
                 self._note_occupied(work)
+            else:
+                self._damage = fault or self._damage
+                self._different(work)
 
     def file(self, work: Work, octets: int, digests: dict[str, str], stated: StatedByManifest | None = None) -> bool:
         """The same with the temporary file of this work, whose digests were computed while it was written."""
@@ -150,8 +199,9 @@ class MemberPlacing:
         self.counts.octets += file.size
         self._plan.octets += file.size
         self._results.placed(work, file, settled=True)
-        kind = "created" if work.held is None else "updated"
-        self._each(Done(kind, work.uri, printable_path(work.path), file.size))
+        if self._each is not ignored:
+            kind = "created" if work.held is None else "updated"
+            self._each(Done(kind, work.uri, printable_path(work.path), file.size))
 
 
 def temporary_name(work: Work) -> str:
@@ -173,10 +223,6 @@ def verified_digest(
     """
     if work.length is not None and work.length != octets:
         return None
-    if work.hash is not None and work.hash.startswith("sha-256:"):  # the usual case, without reading the attribute
-        found = f"sha-256:{digest('sha-256')}"
-        if found == work.hash:
-            return found
     wanted = strongest_of(work.hash)
     if wanted is None:
         if stated is None or stated.length not in (None, octets):

@@ -36,7 +36,7 @@ class PlacedFile(NamedTuple):
 
 
 class _ResourceRow(NamedTuple):
-    """A row for `resources`; the fields are its columns."""
+    """A row for `resources`; the fields are its columns, in the order of `ResultLog.placed`."""
 
     set_id: int
     uri: str
@@ -114,7 +114,9 @@ class ResultLog:
         self._set = row.id
         self._run = run
         self._told = told
-        self._placed: list[_ResourceRow] = []
+        self._placed: list[Row] = []
+        """As `_ResourceRow` has them."""
+
         self._failed: list[_FailureRow] = []
         self._confirmed: list[Row] = []
         self._again: list[Row] = []
@@ -140,7 +142,7 @@ class ResultLog:
         if self._at_end:
             return []
         with self._database.write(durable=True) as t:
-            rows = list(t.rows(_NEXT, (self._last_n, number)))
+            rows = t.fetch(_NEXT, (self._last_n, number))
             if not rows:
                 return []
             intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows])
@@ -169,24 +171,11 @@ class ResultLog:
 
     def placed(self, work: Work, file: PlacedFile, *, settled: bool = False) -> None:
         """A file has its place. `settled`: no round is to meet it again, and it is recorded when more is taken."""
-        self._placed.append(
-            _ResourceRow(
-                set_id=self._set,
-                uri=work.uri,
-                path=file.path,
-                size=file.size,
-                mtime_ns=file.mtime_ns,
-                digest=file.digest,
-                listed_hash=work.hash,
-                listed_length=work.length,
-                lastmod=work.lastmod,
-                etag=file.etag,
-                last_modified=file.last_modified,
-                changed_at=work.changed_at,
-                newer=int(file.newer),
-                run=self._run,
-            )
-        )
+        row = (
+            self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
+            file.etag, file.last_modified, work.changed_at, int(file.newer), self._run,
+        )  # fmt: skip
+        self._placed.append(row)
         if self._any_failures:  # also of a resource that was planned for another reason than its failure
             self._cleared.append((self._set, work.uri))
         if settled:

@@ -6,6 +6,7 @@ and can be computed decides; only where none was listed do length and time stand
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 
@@ -13,6 +14,10 @@ import msgspec
 
 from headwater.spec.hashes import STRONGEST, Digest, parse_hash
 from headwater.sync.source_times import SECOND, http_date_micros
+
+_WEAKER = r"(?:md5:[0-9a-f]{32}|sha-1:[0-9a-f]{40})"
+_USUAL = re.compile(rf"(?:{_WEAKER} ){{0,2}}sha-256:([0-9a-f]{{64}})(?: {_WEAKER}){{0,2}}\Z")
+"""What nearly every source lists, by which the strongest is found without reading the others."""
 
 
 class ListedResource(msgspec.Struct, frozen=True, gc=False):
@@ -67,6 +72,10 @@ def digests_of(text: str | None) -> tuple[Digest, ...]:
 
 def strongest_of(text: str | None) -> Digest | None:
     """The strongest digest of a `hash` attribute that can be computed."""
+    if text is None:
+        return None
+    if (usual := _USUAL.match(text)) is not None:
+        return Digest("sha-256", usual[1])
     return next(iter(digests_of(text)), None)
 
 
