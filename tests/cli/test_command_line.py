@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
@@ -31,6 +32,24 @@ def test_help_names_the_commands() -> None:
     done = headwater_command("--help")
     assert done.returncode == 0
     assert "sync" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "continues"), [(("sync", "http://127.0.0.1:1/"), True), (("audit", "http://127.0.0.1:1/"), False)]
+)
+def test_an_interrupted_command_says_whether_the_next_goes_on(
+    command: tuple[str, ...], continues: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headwater.sync.run.synchronise", interrupted)
+    monkeypatch.setattr("headwater.sync.audit.auditor.audit", interrupted)
+    done = run_here(*command, tmp_path, "--json")
+    assert done.returncode == Exit.INTERRUPTED
+    assert done.stderr.startswith(b"interrupted\n")
+    assert (b"it continues where this one stopped" in done.stderr) is continues
+    assert (b"it continues where this one stopped" in done.stdout) is continues
 
 
 def test_help_imports_nothing_heavy() -> None:

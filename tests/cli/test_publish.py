@@ -425,6 +425,8 @@ def test_an_interrupted_run_says_so_and_the_next_goes_on(bench: Bench) -> None:
     _out, error = process.communicate(timeout=60)
     assert process.returncode in (Exit.INTERRUPTED, Exit.DONE)
     assert b"Traceback" not in error
+    if process.returncode == Exit.INTERRUPTED:
+        assert b"do: Run the same command again: it continues where this one stopped." in error
     bench.run()
     bench.check()
 

@@ -47,6 +47,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Every command: its module, which holds a click command named `command`, and its one line of help."""
 
+_CONTINUED = ("sync", "publish", "simulate")
+"""Commands of which the next run goes on with what an interrupted one has left."""
+
 _OUR_DISK = frozenset(
     {"ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENAMETOOLONG", "ENOTDIR"}
 )
@@ -134,6 +137,7 @@ def run(args: Sequence[str]) -> int:
     if instruction := os.environ.get("_HEADWATER_COMPLETE"):
         return shell_complete(program, {}, "headwater", "_HEADWATER_COMPLETE", instruction)
     begun: dict[str, object] = {}
+    context: click.Context | None = None
     if sys.platform == "win32":
         return _told(_windows(), as_json="--json" in args)
 
@@ -155,7 +159,7 @@ def run(args: Sequence[str]) -> int:
     except HeadwaterError as error:
         return _told(error, as_json=wanted())
     except (KeyboardInterrupt, click.Abort):
-        return _told(Interrupted("interrupted"), as_json=wanted())
+        return _told(_interrupted(context), as_json=wanted())
     except BrokenPipeError:
         return _hang_up()
     except OSError as error:
@@ -168,11 +172,18 @@ def _told(error: HeadwaterError, *, as_json: bool) -> int:
     """Tell an error, and return its exit status."""
     if isinstance(error, Interrupted):
         click.echo("interrupted", err=True)
+        if error.todo == Interrupted.advice:  # else there is nothing to go on with, or the command has said how
+            click.echo(f"  do: {error.todo}", err=True)
     else:
         complain(error)
     if as_json:
         json_error(error, error.exit_status)
     return error.exit_status
+
+
+def _interrupted(context: click.Context | None) -> Interrupted:
+    continues = context is not None and context.invoked_subcommand in _CONTINUED
+    return Interrupted("interrupted", advice=None if continues else "Run the same command again.")
 
 
 def _windows() -> UsageFault:
