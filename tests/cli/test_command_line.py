@@ -17,6 +17,7 @@ from headwater import cli, errors
 from headwater.cli import output
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault, Undetermined, UsageFault
 from headwater.progress import Notice, Progress
+from headwater.quantities import human_octets, human_seconds
 from tests.support.program import run_here
 
 HEAVY = ("pycurl", "apsw", "uvicorn", "rich", "watchfiles", "selectolax", "msgspec", "asyncio", "httptools", "isal")
@@ -208,7 +209,7 @@ def test_completion_completes_commands() -> None:
     ],
 )
 def test_sizes(octets: int, said: str) -> None:
-    assert output.human_octets(octets) == said
+    assert human_octets(octets) == said
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ def test_sizes(octets: int, said: str) -> None:
     [(0.424, "0.42 s"), (12.34, "12.3 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (273_600, "3 d 4 h")],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert output.human_seconds(seconds) == said
+    assert human_seconds(seconds) == said
 
 
 def test_without_a_terminal_only_notices_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,13 @@ from typing import Any, BinaryIO
 import click
 
 from headwater.cli.inspect_views import SHOWN, JsonView, PeopleView, View
-from headwater.cli.output import human_octets, printable
+from headwater.cli.output import printable
 from headwater.errors import Exit, StoreFault
 from headwater.packages.faults import BadPackage
 from headwater.packages.package import PackagedEntry, PackageFile, PackageProblem, read_package
 from headwater.packages.zip_directory import ZipMember
 from headwater.packages.zip_format import DEFLATED, END_SIGNATURE, LOCAL_SIGNATURE
+from headwater.quantities import human_octets
 from headwater.spec.reader import Reader
 
 SIGNATURES = (LOCAL_SIGNATURE, END_SIGNATURE)

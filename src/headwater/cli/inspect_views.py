@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from headwater.cli.output import begin_json, human_octets, printable
+from headwater.cli.output import begin_json, printable
 from headwater.errors import SourceFault
+from headwater.quantities import human_octets
 from headwater.spec.datetimes import Coarse, format_datetime
 from headwater.spec.extensions import dump_offer
 from headwater.spec.kinds import RULES

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from headwater.cli.output import human_octets, human_seconds, tell
+from headwater.cli.output import tell
 from headwater.progress import Notice, Progress
+from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

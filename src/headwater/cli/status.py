@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import (
-    human_octets,
-    human_seconds,
-    json_document,
-    json_line,
-    json_option,
-    listening,
-    printable,
-    show_some,
-)
+from headwater.cli.output import json_document, json_line, json_option, listening, printable, show_some
 from headwater.cli.source.dump_lines import dump_lines
 from headwater.errors import Exit, UsageFault
+from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog

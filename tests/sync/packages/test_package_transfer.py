@@ -217,6 +217,7 @@ def test_without_room_on_the_disk_nothing_is_fetched_and_nothing_lost(
     monkeypatch.setattr("headwater.sync.packages.package_transfer.free_octets", lambda _root: 1_500)
     ran = go(dumps.site.source.base, dest, prefer="dumps")
     assert (ran.status, ran.error and ran.error.code) == (Exit.STORE, "HW-SYN-23")
+    assert " KiB, and 1.46 KiB are free: " in str(ran.error)
     assert tree(dest) == held
     assert fetched(dumps) == dumps.site.source.requests("/set/p0.zip") == []
     monkeypatch.undo()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import human_seconds, json_document, json_option, listening, printable
+from headwater.cli.output import json_document, json_option, listening, printable
 from headwater.cli.shared_options import dest_argument
 from headwater.cli.source_access import given_options, source_options
+from headwater.quantities import human_seconds
 
 if TYPE_CHECKING:
     from headwater.sync.audit.findings import SetAudit

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.output import counted, human_octets, human_seconds, printable, show_some
+from headwater.cli.output import counted, printable, show_some
+from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from headwater.sync.copy_status import CopyStatus, FailedResource, SetStatus

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import human_octets, json_document, json_option, listening, printable
+from headwater.cli.output import json_document, json_option, listening, printable
 from headwater.cli.source_access import given_options, source_options
+from headwater.quantities import human_octets
 
 if TYPE_CHECKING:
     from headwater.sync.explore import ExploreNode

@@ -11,19 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import (
-    counted,
-    human_octets,
-    human_seconds,
-    json_document,
-    json_line,
-    json_option,
-    listening,
-    printable,
-)
+from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable
 from headwater.cli.shared_options import Share, dest_argument
 from headwater.cli.source_access import given_options, source_options
 from headwater.errors import Exit
+from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from headwater.cli.destination.run_hook import RunHook

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from headwater.cli.output import human_octets, human_seconds, json_document, json_option, listening, printable, some_of
+from headwater.cli.output import json_document, json_option, listening, printable, some_of
 from headwater.errors import Exit, HeadwaterError, UsageFault
+from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     import io

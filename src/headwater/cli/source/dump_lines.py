@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headwater.cli.output import counted, human_octets, printable
+from headwater.cli.output import counted, printable
+from headwater.quantities import human_octets
 
 if TYPE_CHECKING:
     from headwater.publish.status import ChangeDumpStatus, ResourceDumpStatus, SourceSetStatus

@@ -17,18 +17,10 @@ import click
 import msgspec
 
 from headwater import notices
-from headwater.cli.output import (
-    counted,
-    human_octets,
-    human_seconds,
-    json_document,
-    json_line,
-    json_option,
-    listening,
-    some_of,
-)
+from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of
 from headwater.cli.shared_options import DESCRIBING, catalog_option, describes_a_set, profile_option
 from headwater.errors import Exit, UsageFault
+from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from headwater.ingest.folder.dry_run import DryRun

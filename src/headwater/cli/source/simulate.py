@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from headwater.cli.output import counted, human_seconds, json_document, json_line, json_option, listening
+from headwater.cli.output import counted, json_document, json_line, json_option, listening
 from headwater.cli.shared_options import catalog_option
 from headwater.errors import Exit, UsageFault
+from headwater.quantities import human_seconds
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.output import counted, human_octets, json_document, json_option, listening
+from headwater.cli.output import counted, json_document, json_option, listening
 from headwater.errors import Exit, UsageFault
+from headwater.quantities import human_octets
 
 if TYPE_CHECKING:
     from headwater.versions.interface import VersionStore

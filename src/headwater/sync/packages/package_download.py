@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.quantities import human_octets
 from headwater.sync.network.fetch import FailureKind, Fetch, Objection
 from headwater.sync.network.range_requests import PartialBody, misfit, strong_validator
 from headwater.sync.network.response import HASHERS
@@ -148,7 +149,7 @@ class PackageDownload:
         if listed is None:
             return min(LARGEST_PACKAGE, free // 2)
         if listed > free:
-            raise self._no_room(f"a package of {listed:,} octets")
+            raise self._no_room(f"a package of {human_octets(listed)}")
         return listed
 
     def _no_room(self, what: str) -> PackageUnavailable:

@@ -16,6 +16,7 @@ from headwater.packages.faults import NeedsDirectory
 from headwater.packages.limits import PackageLimits
 from headwater.processes.processors import processors
 from headwater.progress import Done, Progress
+from headwater.quantities import human_octets
 from headwater.storage.database import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree, printable_path
 from headwater.sync.copy.placing_process import PlacingProcess
@@ -126,7 +127,8 @@ class PackageTransfer:
         with self._context.database.write() as t:
             growth = int(t.value(_GROWTH, (free,)) or 0)
         if growth > free:
-            said = f"the copy grows by {growth:,} octets, and {free:,} are free"
+            lacks = human_octets(growth - free)
+            said = f"the copy grows by {human_octets(growth)}, and {human_octets(free)} are free: {lacks} too little"
             raise DestinationFull(said, where=self._context.destination)
 
     def _adopt(self, tree: FileTree, results: ResultLog) -> None:
