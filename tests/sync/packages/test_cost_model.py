@@ -7,6 +7,7 @@ import pytest
 from headwater.spec.extensions import DumpLimits
 from headwater.sync.packages.cost_model import (
     LARGE_OCTETS,
+    MEMBER_SECONDS,
     Demand,
     NetworkMeasures,
     Prefer,
@@ -108,3 +109,16 @@ def test_an_answer_on_demand_is_as_long_as_the_next_one_can_wait(
     """With `--bwlimit` an answer could take so long that the source cuts off the next one, which waits for it."""
     network = NetworkMeasures(octets_per_second=octets_per_second)
     assert batch_octets(network, DumpLimits(resources=10_000, octets=limit, requests=4)) == octets
+
+
+def test_estimates_that_read_alike_are_called_about_the_same() -> None:
+    """Two equal numbers would give no reason."""
+    alike = Demand(20, 20 * KIB)
+    seconds = demand_seconds(alike, USUAL, LIMITS)
+    near = NetworkMeasures(request_seconds=USUAL.request_seconds, parallel=20_000)
+    told = choose_demand(alike, near, LIMITS, Prefer.AUTO).why
+    assert told == f"20 resources that are not large: about {seconds:.2f} s, and about the same by single requests"
+    octets = int((single_seconds(alike, near) - 0.05 - 20 * MEMBER_SECONDS) * near.octets_per_second)
+    told = choose_packages(octets, alike, near, None, Prefer.AUTO).why
+    assert told == "20 resources are wanted of it: about 0.05 s, and about the same by single requests"
+    assert choose_demand(Demand(5_000, 5 * MIB), FAR, LIMITS, Prefer.AUTO).why.endswith(" s by single requests")

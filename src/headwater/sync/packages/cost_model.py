@@ -106,8 +106,8 @@ def choose_packages(
     if limits is not None:
         others["packages on demand"] = demand_seconds(wanted, network, limits)
     other = min(others, key=lambda name: others[name])
-    compared = f"about {_seconds(whole)}, and {_seconds(others[other])} by {other}"
-    return WayDecision(taken=whole <= others[other], why=f"{said}: {compared}")
+    why = f"{said}: {_compared(whole, others[other], other)}"
+    return WayDecision(taken=whole <= others[other], why=why)
 
 
 def choose_demand(wanted: Demand, network: NetworkMeasures, limits: DumpLimits, prefer: Prefer) -> WayDecision:
@@ -124,9 +124,7 @@ def choose_demand(wanted: Demand, network: NetworkMeasures, limits: DumpLimits, 
     if wanted.resources < LEAST_RESOURCES:
         return WayDecision(taken=False, why=f"only {said}", compared=False)
     packed, single = demand_seconds(wanted, network, limits), single_seconds(wanted, network)
-    return WayDecision(
-        taken=packed <= single, why=f"{said}: about {_seconds(packed)}, and {_seconds(single)} by single requests"
-    )
+    return WayDecision(taken=packed <= single, why=f"{said}: {_compared(packed, single, 'single requests')}")
 
 
 def large_octets(network: NetworkMeasures) -> int:
@@ -157,6 +155,12 @@ def batch_octets(network: NetworkMeasures, limits: DumpLimits) -> int:
     """How many listed octets are asked for at a time."""
     in_time = max(LEAST_BATCH_OCTETS, int(BATCH_SECONDS * network.octets_per_second))
     return min(limits.octets, MOST_BATCH_OCTETS, in_time)
+
+
+def _compared(seconds: float, others: float, name: str) -> str:
+    """Two estimates, that of the way in question and the `others` one, as people read them."""
+    own, other = _seconds(seconds), _seconds(others)
+    return f"about {own}, and about the same by {name}" if own == other else f"about {own}, and {other} by {name}"
 
 
 def _seconds(seconds: float) -> str:
