@@ -128,6 +128,18 @@ def test_resources_by_uri(running: Face) -> None:
     assert up.href == f"{running.url}/files/capabilitylist.xml"
 
 
+@pytest.mark.parametrize(("asked", "is_deflated"), [({}, True), ({"deflate": True}, True), ({"deflate": False}, False)])
+def test_a_client_on_a_fast_line_may_do_without_deflating(
+    running: Face, asked: Mapping[str, bool], is_deflated: bool
+) -> None:
+    answer = ask(running.url, {"page": 0, **asked})
+    assert Unpacked(answer.body).content == listed(running)
+    assert len(streamed(answer.body)) == len(FILES) + 1
+    with zipfile.ZipFile(io.BytesIO(answer.body)) as package:
+        shrunk = {one.filename for one in package.infolist() if one.compress_size < one.file_size}
+    assert bool(shrunk) == ({"resources/a.txt", "manifest.xml"} <= shrunk) == is_deflated
+
+
 PATHS = {
     "a/b.txt": "/resources/a/b.txt",
     "a%20b": "/resources/a b",
@@ -212,6 +224,8 @@ REFUSED = {
     "no key": ({}, 400, "HW-SRV-06"),
     "an unknown key": ({"uris": ["http://a.example/"], "limit": 1}, 400, "HW-SRV-06"),
     "two keys": ({"uris": ["http://a.example/"], "page": 0}, 400, "HW-SRV-06"),
+    "no choice of deflating": ({"page": 0, "deflate": "no"}, 400, "HW-SRV-06"),
+    "deflating alone": ({"deflate": False}, 400, "HW-SRV-06"),
     "no URIs": ({"uris": []}, 400, "HW-SRV-06"),
     "a URI that is none": ({"uris": ["a.txt"]}, 400, "HW-SRV-06"),
     "a URI with a line end": ({"uris": ["http://a.example/\n"]}, 400, "HW-SRV-06"),

@@ -84,7 +84,7 @@ class DumpEndpoint:
     async def describe(self, request: HttpRequest) -> Response:
         """What may be asked for, and how much of it."""
         limits = self._offers[_set_of(request)]
-        body = msgspec.json.encode({"limits": limits, "asks": ["uris", "since", "page"]})
+        body = msgspec.json.encode({"limits": limits, "asks": ["uris", "since", "page"], "options": ["deflate"]})
         response = request.respond(200, body)
         response.head += line(b"allow", ", ".join(request.match.allowed).encode())
         response.head += line(b"accept-post", _JSON)
@@ -129,7 +129,8 @@ class DumpEndpoint:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def _asked_for(self, name: str, body: bytes, limits: DumpLimits) -> Package:
-        wanted = read_request(body, limits.resources)
+        asked = read_request(body, limits.resources)
+        wanted = asked.wanted
         site, catalog = self._source.site, self._source.catalog
         prefix = site.resource_prefix(name)
         selection = select(catalog, name, wanted, prefix=prefix, most=limits.resources)
@@ -138,7 +139,7 @@ class DumpEndpoint:
         source = PackageSource(
             name=name, prefix=prefix, up=site.url(capability_list_name(name)), catalog=catalog, contents=self._contents
         )
-        return Package(source, selection, limits.octets)
+        return Package(source, selection, limits.octets, deflate=asked.is_deflated)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body. Raises TooMuchAsked, BodyTooLate."""

@@ -48,10 +48,14 @@ class PackageSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Package:
-    """One package of the resources of a selection, `octets` of content at most. Iterate once, in any thread."""
+    """One package of the resources of a selection, `octets` of content at most. Iterate once, in any thread.
 
-    def __init__(self, source: PackageSource, selection: SelectedResources, octets: int) -> None:
+    `deflate`: whether members are deflated where that pays; else all are stored.
+    """
+
+    def __init__(self, source: PackageSource, selection: SelectedResources, octets: int, *, deflate: bool) -> None:
         self._source = source
+        self._deflates = deflate
         self._selection = selection
         self._room = octets
         uris = itertools.chain(selection.uris, selection.deleted)
@@ -88,7 +92,7 @@ class Package:
                 yield from self._group(group)
         for uri in self._selection.deleted:
             self._leave_out(uri, AbsenceReason.DELETED)
-        yield from self._zip.stream(MANIFEST, self._manifest.blocks(), deflate=True)
+        yield from self._zip.stream(MANIFEST, self._manifest.blocks(), deflate=self._deflates)
         yield self._zip.end()
 
     def _leave_out(self, uri: str, reason: AbsenceReason) -> None:
@@ -131,10 +135,13 @@ class Package:
         return self._members([resource], [octets], place)
 
     def _members(self, resources: Sequence[Resource], contents: Sequence[bytes], place: _Place) -> Sequence[bytes]:
-        deflate = [pays(one.metadata.type, len(octets)) for one, octets in zip(resources, contents, strict=True)]
+        deflate = [self._pays(one, len(octets)) for one, octets in zip(resources, contents, strict=True)]
         parts = self._zip.whole_members([path[1:] for path in place.paths], contents, deflate)
         self._manifest.add(resources, *place)
         return parts
+
+    def _pays(self, resource: Resource, octets: int) -> bool:
+        return self._deflates and pays(resource.metadata.type, octets)
 
     def _large(self, resource: Resource, content: OpenContent) -> Iterator[bytes]:
         """The member of a resource that is read while it is sent."""
@@ -144,7 +151,7 @@ class Package:
                 self._leave_out(resource.uri, AbsenceReason.LIMIT)
                 return
             reading = _Reading(content, resource.metadata)
-            deflate = pays(resource.metadata.type, content.octets)
+            deflate = self._pays(resource, content.octets)
             yield from self._zip.stream(place.paths[0][1:], reading, deflate=deflate)
             if reading.fault is None:
                 self._manifest.add([resource], *place)

@@ -36,22 +36,35 @@ class WantedPage(msgspec.Struct, frozen=True):
 Wanted = WantedUris | WantedSince | WantedPage
 
 
+class PackageRequest(msgspec.Struct, frozen=True):
+    """What is wanted, and whether members are deflated where that pays; on a fast line it costs more than it saves."""
+
+    wanted: Wanted
+    is_deflated: bool
+
+
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
     uris: list[str] | msgspec.UnsetType = msgspec.UNSET
     since: str | msgspec.UnsetType = msgspec.UNSET
     page: int | msgspec.UnsetType = msgspec.UNSET
+    deflate: bool = True
 
 
+_SELECTIONS = ("uris", "since", "page")
 _decode = msgspec.json.Decoder(_Body).decode
 
 
-def read_request(body: bytes, most: int) -> Wanted:
+def read_request(body: bytes, most: int) -> PackageRequest:
     """What the body asks for; `most` resources by URI. Raises DumpRefused, TooMuchAsked."""
     try:
         asked = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
         raise DumpRefused(f"not a request for a package: {_first_line(cause)}") from cause
-    given = [name for name in asked.__struct_fields__ if getattr(asked, name) is not msgspec.UNSET]
+    return PackageRequest(_wanted(asked, most), asked.deflate)
+
+
+def _wanted(asked: _Body, most: int) -> Wanted:
+    given = [name for name in _SELECTIONS if getattr(asked, name) is not msgspec.UNSET]
     if len(given) != 1:
         raise DumpRefused(f"one of uris, since and page is asked for, not {len(given)}")
     if asked.uris is not msgspec.UNSET:
