@@ -178,7 +178,7 @@ def test_who_wants_no_more_answers_leaves_no_process_and_no_file(started: list[s
     pool: ProcessPool[str] = ProcessPool(program(sleeper, settings=600.0), here, processes=2, ahead=2)
     answers = pool.answers((str(number), number) for number in (1, 0, 2, 3))
     assert next(answers) == ("1", 1)
-    answers.close()  # type: ignore[attr-defined]
+    answers.close()
     assert len(started) == 2
     assert all(one.returncode is not None for one in started)
     assert len(os.listdir("/proc/self/fd")) == files

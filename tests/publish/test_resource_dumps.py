@@ -376,6 +376,25 @@ def test_a_set_that_no_longer_has_a_dump_takes_it_away(tmp_path: Path) -> None:
     assert held(world) == texts(5)
 
 
+def test_a_dump_that_is_switched_on_renders_no_page_and_packs_no_other_dump_again(tmp_path: Path) -> None:
+    world = PackedCatalog(tmp_path, dump=False)
+    world.load(texts(10))
+    world.publish()
+    before = {name: world.store.stat(name) for name in world.store.names("files/resourcelist")}
+    world.configure()
+    world.publish()
+    world.pack()
+    packages = dump(world).packages
+    world.configure(change_dump=True)
+    result = world.publish()
+    assert result.pages_rendered == 0
+    assert world.pack() == 0
+    assert dump(world).packages == packages
+    assert {name: world.store.stat(name) for name in world.store.names("files/resourcelist")} == before
+    offered = read_bytes(world.fetch("http://source.example/sync/files/capabilitylist.xml") or b"", "u")[1]
+    assert [one.capability for one in offered] == ["resourcelist", "resourcedump", "changelist", "changedump"]
+
+
 def test_what_killed_processes_have_packed_is_cleaned_away(tmp_path: Path) -> None:
     world = PackedCatalog(tmp_path)
     world.load(texts(3))

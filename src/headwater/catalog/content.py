@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -83,6 +83,23 @@ class ContentReader(Protocol):
 
         Whoever asks sees to it that each states a length, and that these are small.
         """
+        ...
+
+
+class RecordedFile(NamedTuple):
+    """A file that is a resource as it was recorded while it is in this state: size, times of the last modification and
+    of the last change in nanoseconds (their low 64 bits), inode. `path` is absolute."""
+
+    path: bytes
+    state: tuple[int, int, int, int]
+
+
+@runtime_checkable
+class FileLocator(Protocol):
+    """A content reader that says where files are, for whoever reads many of them."""
+
+    def file_of(self, set_name: str, resource: RecordedResource) -> RecordedFile | None:
+        """The file of a resource; None where `open` has to be asked."""
         ...
 
 

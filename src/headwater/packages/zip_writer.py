@@ -61,6 +61,10 @@ _CENTRAL_HEAD = CENTRAL_SIGNATURE + _MADE_BY.to_bytes(2, "little")
 _CENTRAL_TAIL = struct.pack("<HHHII", 0, 0, 0, _ATTRIBUTES, 0)
 
 
+PackedMember = tuple[bytes, int]
+"""A whole member apart from its octets: its record in the central directory, without its place, and their number."""
+
+
 class ZipWriter:
     """Makes the octets of one ZIP file, from its beginning to its end; the caller appends what each method gives, in
     order. Deterministic: fixed date, fixed attributes, UTF-8 names (bit 11, RS-EXT-07), ZIP64 where sizes, offsets or
@@ -102,6 +106,13 @@ class ZipWriter:
         self._records += records
         self.octets = offset
         return parts
+
+    def append(self, members: Iterable[PackedMember]) -> None:
+        """Take in whole members that `packed_member` has made; their octets come next in the file."""
+        for record, octets in members:
+            self._records.append(record)
+            self._offsets.append(self.octets)
+            self.octets += octets
 
     def insert_first(self, name: str, content: bytes, *, deflate: bool) -> bytes:
         """A whole member to be put before all that was given so far (a manifest that is made of what was packed): the
@@ -166,6 +177,12 @@ class ZipWriter:
                 yield record[:_OFFSET_AT] + place.to_bytes(4, "little") + record[CENTRAL.size :]
             else:
                 yield _far(record, place)
+
+
+def packed_member(name: str, content: bytes, *, deflate: bool) -> tuple[PackedMember, bytes, bytes]:
+    """A whole member, and its octets in two parts, as `ZipWriter.member` has them. Raises BadMemberName."""
+    record, head, body = _whole(_encoded(name), content, deflate=deflate)
+    return (record, len(head) + len(body)), head, body
 
 
 class _Facts(NamedTuple):

@@ -12,7 +12,7 @@ import selectors
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -79,7 +79,7 @@ class ProcessPool(Generic[T]):
         self._ahead = ahead
         self._stop = stop
 
-    def answers(self, jobs: Iterable[tuple[T, Any]]) -> Iterator[tuple[T, Any]]:
+    def answers(self, jobs: Iterable[tuple[T, Any]]) -> Generator[tuple[T, Any], None, None]:
         """The answers to jobs, each with what came with its job, in order. Raises Stopped soon after `stop` says so.
 
         Jobs are taken when an answer is asked for, so many that, with the one whose answer was given last, `ahead` for

@@ -118,6 +118,8 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """What was last published of one set. The default is the note of a set of which nothing was."""
 
     fingerprint: str = ""
+    offers: tuple[str, ...] = ()
+    """What the set offers by its settings, besides what every set has: the Capability List names it."""
     generation: str = ""
     """The id of the history that the documents tell; it is in their marks as well. Noted before the first is written,
     so that documents with another id were written from a catalog that knows nothing of this one."""
@@ -156,6 +158,10 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         """Whether nothing of the set has been published yet."""
         return not self.fingerprint
 
+    def is_of(self, site: Site, settings: SetSettings) -> bool:
+        """Whether documents of this shape, and all that is offered, were published."""
+        return self.fingerprint == fingerprint(site, settings) and self.offers == offers(settings)
+
 
 def decode_publication(data: bytes) -> PublicationState:
     """The note that `data` holds; one that cannot be read counts as none, and all documents are written again."""
@@ -189,7 +195,10 @@ class PublicationNotes:
 
 
 def fingerprint(site: Site, settings: SetSettings) -> str:
-    """A digest of everything besides the catalog that shapes the documents of a set."""
+    """A digest of everything besides the catalog that shapes the documents of a set, but for its Capability List.
+
+    What is offered is none of it: a dump that is switched on renders no page anew, and packs no other dump again.
+    """
     shape = (
         RENDERER,
         site.base_url,
@@ -198,6 +207,10 @@ def fingerprint(site: Site, settings: SetSettings) -> str:
         site.resource_prefix(settings.name),
         settings.describedby,
         site.url(source_description_name(site, settings.name)),
-        *(row.name for row in offered(settings) if row.setting is not None),
     )
     return hashlib.sha256(msgspec.json.encode(shape)).hexdigest()[:32]
+
+
+def offers(settings: SetSettings) -> tuple[str, ...]:
+    """The capabilities that the set has by its settings."""
+    return tuple(row.name for row in offered(settings) if row.setting is not None)

@@ -42,6 +42,7 @@ from headwater.publish.publication_state import (
     decode_publication,
     encode_publication,
     fingerprint,
+    offers,
 )
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.change_lists import ChangeLists
@@ -331,6 +332,7 @@ class Publisher:
             msgspec.structs.replace(
                 publication,
                 fingerprint=fingerprint(site, job.settings),
+                offers=offers(job.settings),
                 base_url=site.base_url,
                 uris=uri_fingerprint(site.base_url, site.resource_prefix(name)),
             )

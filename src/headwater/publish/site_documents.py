@@ -12,7 +12,7 @@ from headwater.progress import Notice
 from headwater.publish import plan
 from headwater.publish.context import PublishContext
 from headwater.publish.integrity import IntegrityCheck
-from headwater.publish.publication_state import PublicationState, decode_publication, fingerprint
+from headwater.publish.publication_state import PublicationState, decode_publication
 from headwater.publish.rendering import documents
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
@@ -136,7 +136,7 @@ class SiteDocuments:
     def _is_left(self, state: SetState) -> bool:
         """Whether an earlier publication has left all documents of a set; then that is known from now on."""
         name = state.name
-        if decode_publication(state.notes).fingerprint != fingerprint(self._site, self._site.settings(name)):
+        if not decode_publication(state.notes).is_of(self._site, self._site.settings(name)):
             return False
         if not all(self._integrity.is_whole(one) for one in top_names(self._site.settings(name))):
             return False

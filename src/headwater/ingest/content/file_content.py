@@ -21,14 +21,16 @@ from headwater.catalog.content import (
     Absence,
     NoContent,
     OpenContent,
+    RecordedFile,
     RecordedResource,
     read_whole,
     strongest_digest,
 )
 from headwater.ingest.content import fast_reading
 from headwater.ingest.content.resource_folder import OpenFile, ResourceFolder
-from headwater.ingest.folder.signature import RACY
+from headwater.ingest.folder.signature import RACY, recorded_state
 from headwater.ingest.folder.walking.path_filter import PathFilter
+from headwater.ingest.folder.walking.walk import STATE_FOLDER
 from headwater.spec.uris import quote_path
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR})
@@ -90,6 +92,14 @@ class FileContentReader:
             for octets, one in zip(found, resources, strict=True)
         ]
 
+    def file_of(self, set_name: str, resource: RecordedResource) -> RecordedFile | None:
+        """The file of a resource of a scanned folder that was at rest when it was read."""
+        root, folder, state = self._roots[set_name], self._folders.get(set_name), recorded_state(resource.memo)
+        if folder is None or not root.is_scanned or state is None or state[0] != resource.metadata.length:
+            return None
+        path = _taken(root, resource.uri)
+        return None if path is None else RecordedFile(folder.path_of(path), state)
+
     def _missing(self, set_name: str, cause: OSError) -> NoContent:
         why = Absence.GONE if cause.errno in GONE else Absence.UNREADABLE
         if why is Absence.GONE and not os.path.isdir(self._roots[set_name].folder or ""):
@@ -100,7 +110,9 @@ class FileContentReader:
 def _taken(root: ContentRoot, uri: str) -> bytes | None:
     """The path of the file with this relative URI; None when the set takes no such file."""
     path = _path_of(uri)
-    return path if path is None or root.paths is None or root.paths.takes(path) else None
+    if path is None or (STATE_FOLDER in path and STATE_FOLDER in path.split(b"/")):
+        return None
+    return path if root.paths is None or root.paths.takes(path) else None
 
 
 def _path_of(uri: str) -> bytes | None:

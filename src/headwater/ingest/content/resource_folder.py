@@ -10,11 +10,10 @@ import sys
 import msgspec
 
 from headwater.files.nofollow import open_unlinked
+from headwater.files.recorded_file import READ
 from headwater.ingest.folder.signature import matches
 from headwater.ingest.folder.walking.walk import STATE_FOLDER, is_state
 
-READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-"""Flags by which a file is opened that may turn out to be anything: nothing is waited for."""
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
+from typing import cast
+
+from headwater.files.recorded_file import FileState
 
 TICK_NS = 100_000_000
 """Longer than any kernel's timer tick (at most 10 ms), with a margin for the delay between clock and stamp."""
@@ -67,12 +70,17 @@ def settled_note(mark: int, state: Sequence[int], read_at_ns: int, changed_ns: i
     return pack(mark, size, mtime_ns, ctime_ns, inode)
 
 
-def outline(memo: bytes) -> tuple[int, int, int] | None:
-    """Size, mtime (its low 64 bits, nanoseconds) and inode that a note speaks of; None for one that matches nothing."""
+def recorded_state(memo: bytes) -> FileState | None:
+    """Size, mtime and ctime (their low 64 bits, nanoseconds) and inode of a note; None for one that matches nothing."""
     if len(memo) != _LAYOUT.size or memo[0] != _VERSION:
         return None
-    _version, _mark, size, mtime, _ctime, inode = _LAYOUT.unpack(memo)
-    return size, mtime, inode
+    return cast("FileState", _STATE.unpack_from(memo, _STATE_AT))
+
+
+def outline(memo: bytes) -> tuple[int, int, int] | None:
+    """Size, mtime (its low 64 bits, nanoseconds) and inode that a note speaks of; None for one that matches nothing."""
+    state = recorded_state(memo)
+    return None if state is None else (state[0], state[1], state[3])
 
 
 def is_outlined(memo: bytes, stat: os.stat_result, *, by_inode: bool) -> bool:

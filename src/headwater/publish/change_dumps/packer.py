@@ -29,7 +29,6 @@ from headwater.publish.publication_state import (
     PublicationNotes,
     PublicationState,
     decode_publication,
-    fingerprint,
 )
 from headwater.publish.site import SetSettings, change_package_names
 from headwater.publish.store_writer import StoreWriter
@@ -67,7 +66,7 @@ class ChangePacker:
         snapshot = read_snapshot(self._context.catalog, settings.name)
         publication = decode_publication(snapshot.state.notes)
         state = publication.change_dump
-        if state is None or publication.fingerprint != fingerprint(self._context.site, settings):
+        if state is None or not publication.is_of(self._context.site, settings):
             return None
         now = self._context.clock()
         plan = package_plan.next_package(state, snapshot.segments, settings, now, at_once=at_once)

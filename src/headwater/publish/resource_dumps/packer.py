@@ -24,7 +24,6 @@ from headwater.publish.publication_state import (
     PublicationNotes,
     ResourceDumpState,
     decode_publication,
-    fingerprint,
 )
 from headwater.publish.rendering import documents
 from headwater.publish.resource_dumps import dump_plan
@@ -85,7 +84,7 @@ class ResourcePacker:
         snapshot = read_snapshot(self._context.catalog, settings.name)
         publication = decode_publication(snapshot.state.notes)
         state = publication.resource_dump
-        if state is None or publication.fingerprint != fingerprint(self._context.site, settings):
+        if state is None or not publication.is_of(self._context.site, settings):
             return None
         out_of_reach = frozenset(one.number for one in state.pages if self._is_out_of_reach(settings, one))
         plan = dump_plan.next_packing(state, snapshot, settings, self._context.clock(), out_of_reach)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -20,20 +20,29 @@ from headwater.catalog.content import (
     recorded_blocks,
     recorded_octets,
 )
-from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Page, Resource
 from headwater.deletion_guard import FLOOR, needs_consent
+from headwater.packages.zip_writer import PackedMember
 from headwater.progress import Listener, Progress, silent
 from headwater.publish.publication_state import PagePackages, ResourcePackage
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.package_spool import MANIFEST_OCTETS, SMALL_OCTETS, PackageSpool, package_spool
-from headwater.publish.rendering.resource_paths import ResourcePaths
+from headwater.publish.rendering.package_spool import SMALL_OCTETS, PackageSpool, package_spool, spool_file
 from headwater.publish.resource_dumps.dump_plan import PackingPlan
+from headwater.publish.resource_dumps.member_batches import (
+    MadeBatch,
+    MemberBatch,
+    MemberMaker,
+    PageCutter,
+    PlannedMember,
+    processes_for,
+)
 from headwater.publish.site import Site, resource_package_names
 from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
 from headwater.spec.records import Entry
 
 PHASE = "packing"
+SPOOLS = 3
+"""Packages of which something is on the disk: one is put into the store, one is packed, the next is begun."""
 MOST_MISSING = 100
 """Of so many resources that were left out of a page it is looked later whether they can be had."""
 
@@ -76,23 +85,25 @@ def pack_page(packing: PagePacking, plan: PackingPlan, page: Page) -> PackedPage
     A resource whose octets cannot be read, or are not the recorded ones, is left out. Raises OSError of the spool, the
     store's and the catalog's faults; the packages are then made again the next time.
     """
-    rows = deque(packing.catalog.page(packing.name, page.number))
-    total, left_out, elsewhere, puts = len(rows), 0, 0, list[Future[ResourcePackage]]()
-    unsettled: list[tuple[str, int]] = []
-    missing: list[str] = []
-    with ThreadPoolExecutor(1, thread_name_prefix="headwater-packing") as pool:
-        while rows:
+    rows = list(packing.catalog.page(packing.name, page.number))
+    packed, puts = _Tally(packing, len(rows)), list[Future[ResourcePackage]]()
+    with (
+        ExitStack() as files,
+        ThreadPoolExecutor(1, thread_name_prefix="headwater-packing") as pool,
+    ):
+        maker = MemberMaker([files.enter_context(spool_file(packing.spool)) for _ in range(SPOOLS)], packing.stop)
+        batches = files.enter_context(closing(maker.made(_batches(packing, rows), processes_for(rows))))
+        for (_part, file), some in groupby(batches, lambda one: (one.batch.part, one.file)):
             with ExitStack() as held:
-                spool = held.enter_context(package_spool(packing.spool, packing.stop))
-                members = _Members(packing, spool)
-                members.take(rows, lambda: packing.listener(Progress(PHASE, total - len(rows), total)))
-                left_out += members.left_out
-                elsewhere += members.elsewhere
-                unsettled += members.unsettled
-                missing += members.missing[: MOST_MISSING - len(missing)]
+                if file is not None:
+                    held.callback(maker.give_back, file)
+                spool = held.enter_context(package_spool(packing.spool, packing.stop, file))
+                members = _Members(packing, spool, packed)
+                for one in some:
+                    members.take(one)
                 if members.entries:
                     if puts:
-                        puts[-1].result()  # one at a time: a fault is seen soon, and the disk holds two spools at most
+                        puts[-1].result()  # one at a time: a fault is seen soon, and the disk holds few spools at most
                     puts.append(pool.submit(_put, packing, plan, (held.pop_all(), spool), members, len(puts)))
     packages = tuple(put.result() for put in puts)
     done = PagePackages(
@@ -100,11 +111,17 @@ def pack_page(packing: PagePacking, plan: PackingPlan, page: Page) -> PackedPage
         touched=page.touched,
         at=plan.at,
         completed=plan.at,
-        left_out=left_out,
+        left_out=packed.left_out,
         packages=packages,
     )
-    is_mass = _is_mass(left_out - elsewhere, total - elsewhere, is_all=plan.filled <= {page.number})
-    return PackedPage(done, tuple(unsettled), tuple(missing), is_mass)
+    absent, here = packed.left_out - packed.elsewhere, packed.total - packed.elsewhere
+    is_mass = _is_mass(absent, here, is_all=plan.filled <= {page.number})
+    return PackedPage(done, tuple(packed.unsettled), tuple(packed.missing), is_mass)
+
+
+def _batches(packing: PagePacking, rows: list[Resource]) -> Iterator[MemberBatch]:
+    name, site = packing.name, packing.site
+    return PageCutter(name, site.settings(name), site.resource_prefix(name), packing.contents).batches(rows)
 
 
 def _is_mass(absent: int, held: int, *, is_all: bool) -> bool:
@@ -137,51 +154,70 @@ def _finished(
     return ResourcePackage(entries=len(members.entries), octets=done.octets, hash=done.hash)
 
 
-class _Members:
-    """The members of one package on their way into the spool, and their entries."""
+class _Tally:
+    """What came of the resources of a page so far."""
 
-    def __init__(self, packing: PagePacking, spool: PackageSpool) -> None:
-        self.entries: list[Entry] = []
+    def __init__(self, packing: PagePacking, total: int) -> None:
+        self.total = total
         self.left_out = self.elsewhere = 0
         self.missing: list[str] = []
         self.unsettled: list[tuple[str, int]] = []
+        self._seen = 0
+        self._listener = packing.listener
+
+    def leave_out(self, row: Resource) -> None:
+        """The octets of this one cannot be had."""
+        self.left_out += 1
+        if len(self.missing) < MOST_MISSING:
+            self.missing.append(row.uri)
+
+    def see(self, count: int) -> None:
+        """So many more were looked at: say how far it has got."""
+        self._seen += count
+        self._listener(Progress(PHASE, self._seen, self.total))
+
+
+class _Members:
+    """The members of one package on their way into the spool, and their entries."""
+
+    def __init__(self, packing: PagePacking, spool: PackageSpool, tally: _Tally) -> None:
+        self.entries: list[Entry] = []
         self._packing = packing
-        self._settings = packing.site.settings(packing.name)
         self._prefix = packing.site.resource_prefix(packing.name)
         self._spool = spool
-        self._paths = ResourcePaths()
-        self._octets = self._manifest_octets = 0
+        self._tally = tally
 
-    def take(self, rows: deque[Resource], tell: Callable[[], None]) -> None:
-        """Pack rows from the left until the package is full."""
-        while rows and not self._is_full(rows[0]):
-            row = rows.popleft()
-            if not self._add(row):
-                self.left_out += 1
-                if len(self.missing) < MOST_MISSING:
-                    self.missing.append(row.uri)
-            if len(rows) % 500 == 0:
-                tell()
+    def take(self, made: MadeBatch) -> None:
+        """Pack a batch, of which some members are made and the others are not."""
+        ready: list[PackedMember] = []
+        place, planned = made.place, made.batch.members
+        for one, member in zip(planned, made.members, strict=True):
+            if member is not None:
+                assert one.file is not None
+                ready.append(member)
+                self._enter(one, one.file[1][0])
+                continue
+            place = self._spool.append(ready, place)
+            ready = []
+            if not self._add(one):
+                self._tally.leave_out(one.row)
+        self._spool.append(ready, place)
+        self._tally.see(len(planned))
 
-    def _is_full(self, row: Resource) -> bool:
-        settings, octets = self._settings, row.metadata.length or 0
-        if not self.entries:
-            return False
-        return (
-            len(self.entries) >= settings.package_entries
-            or self._octets + octets > settings.package_octets
-            or self._manifest_octets > MANIFEST_OCTETS
-        )
+    def _enter(self, planned: PlannedMember, length: int) -> None:
+        self.entries.append(documents.packed_entry(planned.row, self._prefix, planned.path, length))
 
-    def _add(self, row: Resource) -> bool:
+    def _add(self, planned: PlannedMember) -> bool:
+        """Pack what was not made of a file, whatever it is; False when it cannot be had."""
+        row = planned.row
         content = self._packing.contents.open(self._packing.name, row)
         if isinstance(content, NoContent):
             if content.why in (Absence.CHANGED, Absence.GONE):
                 self._remember(row)
-            self.elsewhere += content.why is Absence.ELSEWHERE
+            self._tally.elsewhere += content.why is Absence.ELSEWHERE
             return False
         try:
-            return self._pack(row, content)
+            self._pack(planned, content)
         except ContentChanged:
             self._remember(row)
             return False
@@ -189,25 +225,22 @@ class _Members:
             return False
         finally:
             content.close()
+        return True
 
-    def _pack(self, row: Resource, content: OpenContent) -> bool:
-        path, stated = self._paths.take(row.uri), row.metadata
-        length = content.octets
+    def _pack(self, planned: PlannedMember, content: OpenContent) -> None:
+        name, stated, length = planned.path[1:], planned.row.metadata, content.octets
         if length <= SMALL_OCTETS:
             try:
                 octets = recorded_octets(content, stated)
             except OSError as cause:
                 raise _Unreadable from cause
-            self._spool.add_whole(path[1:], octets, stated.type)
-        elif not self._spool.add(path[1:], _readable(recorded_blocks(content, stated)), length, stated.type):
+            self._spool.add_whole(name, octets, stated.type)
+        elif not self._spool.add(name, _readable(recorded_blocks(content, stated)), length, stated.type):
             raise ContentChanged
-        self.entries.append(documents.packed_entry(row, self._prefix, path, length))
-        self._octets += length
-        self._manifest_octets += weight(row.uri, stated) + len(self._prefix) + 6 * len(path)
-        return True
+        self._enter(planned, length)
 
     def _remember(self, row: Resource) -> None:
-        self.unsettled.append((row.uri, row.seq))
+        self._tally.unsettled.append((row.uri, row.seq))
 
 
 def _readable(blocks: Iterator[bytes]) -> Iterator[bytes]:
