@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 from tools.reference import PAGE, error_kinds, render
 
 from headwater.notices import NOTICES
+from tests.support.serving import request
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
@@ -105,9 +105,15 @@ class Scratch:
         return done.stdout
 
     def wait_until_published(self) -> None:
-        ask = ["headwater", "inspect", f"http://127.0.0.1:{self.port}/.well-known/resourcesync"]
-        run = partial(subprocess.run, ask, env=self.environment, capture_output=True, check=False)
-        until(lambda: run().returncode == 0)
+        """Until the server answers with a Source Description."""
+
+        def answered() -> bool:
+            try:
+                return request(f"http://127.0.0.1:{self.port}", "/.well-known/resourcesync").status == 200
+            except OSError:
+                return False  # it does not listen yet
+
+        until(answered)
 
     def close(self) -> None:
         for server in self.servers:

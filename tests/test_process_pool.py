@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 
 from headwater.processes import pool as pool_module
 from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram
+from tests.support.pool_functions import deaf, doubler, echo, sleeper, suicide, talker, writer
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,56 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 widen = pool_module._widen
 
 
-def doubler(settings: str) -> Callable[[int], tuple[str, int]]:
-    return lambda job: (settings, 2 * job)
-
-
-def echo(_settings: None) -> Callable[[bytes], bytes]:
-    return lambda job: job
-
-
-def sleeper(seconds: float) -> Callable[[int], int]:
-    """The process that is given 0 takes its time."""
-
-    def work(job: int) -> int:
-        if job == 0:
-            time.sleep(seconds)
-        return job
-
-    return work
-
-
-def suicide(_settings: None) -> Callable[[int], int]:
-    """Every third job kills its process."""
-
-    def work(job: int) -> int:
-        if job % 3 == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return job
-
-    return work
-
-
-def talker(_settings: None) -> Callable[[int], int]:
-    """Says what is no answer."""
-    os.write(1, b"The Zen of this program, at some length, instead of an answer")
-    return lambda job: job
-
-
-def deaf(_settings: None) -> Callable[[int], int]:
-    sys.exit(1)
-
-
-def writer(_settings: None) -> Callable[[tuple[int, bytes]], int]:
-    return lambda job: os.write(*job)
-
-
 def here(job: int) -> int:
     return job
 
 
 def program(function: Callable[[Any], Callable[[Any], Any]], **fields: Any) -> WorkerProgram:
-    return WorkerProgram(function=function, libraries=True, **fields)  # this module is no part of the package
+    return WorkerProgram(function=function, libraries=True, **fields)  # they are no part of the package
 
 
 def numbers(count: int) -> Iterator[tuple[str, int]]:
@@ -208,7 +163,8 @@ def test_processes_end_when_their_owner_is_killed() -> None:
         sys.path.insert(0, os.getcwd())
         from headwater.processes.pool import ProcessPool, WorkerProgram
         from tests import test_process_pool as tests
-        pool = ProcessPool(tests.program(tests.pids), print, processes=2, ahead=1)
+        from tests.support.pool_functions import pids
+        pool = ProcessPool(tests.program(pids), print, processes=2, ahead=1)
         answers = pool.answers(tests.numbers(100))
         print(*{pid for (_item, pid), _ in zip(answers, range(4))}, flush=True)
         sys.stdin.read()
@@ -223,10 +179,6 @@ def test_processes_end_when_their_owner_is_killed() -> None:
         process.kill()
         process.wait()
         until(lambda: not any(is_running(pid) for pid in workers), what="the end of the processes")
-
-
-def pids(_settings: None) -> Callable[[int], int]:
-    return lambda _job: os.getpid()
 
 
 def is_running(pid: int) -> bool:

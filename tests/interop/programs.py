@@ -1,4 +1,4 @@
-"""Real programs in processes of their own: `headwater serve`, a web server, and the programs of `resync` 2.0.1."""
+"""`headwater serve` and the programs of `resync` 2.0.1 in processes of their own; our commands in this one."""
 
 import functools
 import http.server
@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.program import run_here
 from tests.support.waiting import until
 
 BIN = Path(sys.executable).parent
 
 
 def headwater(*arguments: object, status: int | None = 0) -> str:
-    """Run one of our commands; its standard output. The exit status must be as given (None: any)."""
-    command = [sys.executable, "-m", "headwater", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert status is None or done.returncode == status, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    """Run one of our commands, here; its standard output. The exit status must be as given (None: any)."""
+    done = run_here(*arguments)
+    assert status is None or done.returncode == status, f"{arguments}: {done}"
+    return done.stdout.decode()
 
 
 def resync(program: str, *arguments: object) -> str:

@@ -112,6 +112,17 @@ def test_from_the_resource_list_alone(site: Site, tmp_path: Path) -> None:
     assert tree(copy) == tree(site.root / "res")
 
 
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site that tests only read."""
+    root = tmp_path_factory.mktemp("described")
+    with web_server(root) as url:
+        made = Site(root, url)
+        made.list_resources("md5")
+        made.describe("resourcelist")
+        yield made
+
+
 @pytest.mark.parametrize(
     ("document", "kind"),
     [
@@ -120,16 +131,12 @@ def test_from_the_resource_list_alone(site: Site, tmp_path: Path) -> None:
         ("resourcelist.xml", "resource-list"),
     ],
 )
-def test_inspect_reads_what_they_write(document: str, kind: str, site: Site) -> None:
-    site.list_resources("md5")
-    site.describe("resourcelist")
-    assert json.loads(headwater("inspect", f"{site.url}/{document}", "--json"))["kind"] == kind
+def test_inspect_reads_what_they_write(document: str, kind: str, described: Site) -> None:
+    assert json.loads(headwater("inspect", f"{described.url}/{document}", "--json"))["kind"] == kind
 
 
-def test_explore_shows_what_they_offer(site: Site) -> None:
-    site.list_resources("md5")
-    site.describe("resourcelist")
-    assert f"{site.url}/resourcelist.xml" in headwater("explore", site.url)
+def test_explore_shows_what_they_offer(described: Site) -> None:
+    assert f"{described.url}/resourcelist.xml" in headwater("explore", described.url)
 
 
 # -- the site trees of their tests: not conforming on purpose

@@ -22,6 +22,7 @@ from headwater.packages.zip_stream import MemberBegin, MemberData, MemberEnd, Wh
 from headwater.packages.zip_writer import ZipWriter
 from tests.packages.bad_packages import BAD, ENDLESS, GOOD, NEEDS_DIRECTORY, good, manifest, raw, stored_without_length
 from tests.packages.test_zip_writer import CONTENT, several
+from tests.support.examples import examples
 
 LIMITS = PackageLimits(octets=64 << 20, member_octets=32 << 20, members=100_000)
 EXPECTED = {"manifest.xml": manifest(), **{f"resources/{name}": content for name, content in GOOD.items()}}
@@ -255,7 +256,7 @@ SMALL = good()
 
 
 @given(st.integers(0, len(SMALL) - 1), st.integers(1, 255), st.integers(1, 700))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(900), deadline=None)
 def test_a_flipped_octet_never_gives_wrong_content(place: int, flip: int, size: int) -> None:
     """Either the package is refused, or every member is what it was; a name may be another, with that content."""
     package = bytearray(SMALL)
@@ -286,16 +287,19 @@ def outcome(package: bytes, size: int) -> tuple[dict[str, bytes], str]:
 
 
 @given(
-    st.sampled_from([SMALL, MIXED]),
+    st.one_of(
+        st.tuples(st.just(SMALL), st.integers(1, len(SMALL))),
+        st.tuples(st.just(MIXED), st.integers(50, 5_000)),  # 98,000 octets: one at a time they take seconds
+    ),
     st.floats(0, 1, exclude_max=True),
     st.integers(0, 255),
     st.floats(0.5, 1),
-    st.integers(1, 5_000),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(450), deadline=None)
 def test_damage_is_found_the_same_however_octets_arrive(
-    good_one: bytes, place: float, flip: int, length: float, size: int
+    cuts: tuple[bytes, int], place: float, flip: int, length: float
 ) -> None:
+    good_one, size = cuts
     package = bytearray(good_one)
     package[int(place * len(package))] ^= flip
     octets = bytes(package[: int(length * len(package))])
@@ -303,7 +307,7 @@ def test_damage_is_found_the_same_however_octets_arrive(
 
 
 @given(st.integers(0, len(SMALL) - 1), st.integers(1, 700))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(450), deadline=None)
 def test_a_cut_package_is_always_noticed(place: int, size: int) -> None:
     whole: dict[str, bytes] = {}
     with pytest.raises((BadPackage, NeedsDirectory)):
@@ -314,7 +318,7 @@ def test_a_cut_package_is_always_noticed(place: int, size: int) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, len(SMALL)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(450), deadline=None)
 def test_octets_that_are_put_in_never_give_wrong_content(octets: bytes, place: int) -> None:
     package = SMALL[:place] + octets + SMALL[place:]
     whole: dict[str, bytes] = {}
@@ -333,7 +337,7 @@ NAMES = st.text("abcäñ日-_ .~%", min_size=1, max_size=8).filter(lambda name: 
     st.dictionaries(NAMES, st.tuples(st.binary(max_size=3_000), st.booleans(), st.sampled_from(["member", "stream"]))),
     st.integers(1, 5_000),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_what_is_written_is_read(members: dict[str, tuple[bytes, bool, str]], size: int) -> None:
     writer, names, expected, package = ZipWriter(), MemberNames(), {}, b""
     for name, (content, deflate, how) in members.items():

@@ -20,9 +20,10 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering import pool
 from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.site import SetSettings
+from tests.support.examples import MANY
 from tests.support.published import BASE, PublishedCatalog, look, put, replay
 
-SECONDS = 2.5
+SECONDS = 10.0 if MANY else 1.5
 PATIENCE = 120.0
 """So much longer on a machine that has other work."""
 

@@ -429,7 +429,8 @@ def test_health_forgets_what_was_held_back_when_the_folder_is_whole_again(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by a hint, and nothing that comes back is a change: a full scan has to look."""
-    monkeypatch.setattr("headwater.source.folder.folder_set.HELD_SECONDS", 0.5)
+    for module in ("folder_set", "schedule"):
+        monkeypatch.setattr(f"headwater.source.folder.{module}.HELD_SECONDS", 0.5)
     for number in range(30):
         world.put(f"d/f{number}")
     world.put("other")

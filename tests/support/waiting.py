@@ -11,11 +11,18 @@ DEADLINE = 60.0
 
 
 def until(met: Callable[[], object], seconds: float = DEADLINE, what: str = "it", pause: float = 0.02) -> None:
-    """Return as soon as `met` says so; looks every `pause` seconds and fails after so many."""
+    """Return as soon as `met` says so; fails after so many seconds.
+
+    It looks every `pause` seconds, and less often where looking takes long: whoever is waited for needs the processor.
+    """
     end = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < end, f"{what} did not come about within {seconds} s"
-        time.sleep(pause)
+    while True:
+        began = time.monotonic()
+        if met():
+            return
+        now = time.monotonic()
+        assert now < end, f"{what} did not come about within {seconds} s"
+        time.sleep(max(pause, 2 * (now - began)))
 
 
 def settle() -> None:
