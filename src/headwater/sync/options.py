@@ -84,7 +84,8 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The URI of a proxy for all requests, instead of those of the environment."""
 
     prefer: Literal["auto", "lists", "dumps"] = "auto"
-    """How resources are fetched: the quickest way, by single requests alone, or by packages wherever there are any."""
+    """How resources are fetched: the quickest way, by single requests alone, or by packages wherever there are any of
+    which more than a little is wanted."""
 
     patient: bool = False
     """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""

@@ -298,6 +298,7 @@ def test_dst_p6_a_member_that_is_longer_than_listed_fills_no_disk(
     dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     """Not more of it is written than is listed, however much comes."""
+    monkeypatch.setattr("headwater.sync.packages.cost_model.LEAST_SHARE", 0.0)
     written: list[int] = []
     monkeypatch.setattr(
         "headwater.sync.packages.large_member.write_all", lambda _file, octets: written.append(len(octets))

@@ -50,7 +50,28 @@ def test_packages_are_fetched_where_most_of_their_octets_are_wanted(
     assert decided.taken is taken, f"{said}: {decided.why}"
     assert decided.why
     assert not choose_packages(length, wanted, network, limits, Prefer.LISTS).taken
-    assert choose_packages(length, wanted, network, limits, Prefer.DUMPS).taken is bool(wanted.resources)
+    assert choose_packages(length, wanted, network, limits, Prefer.ONLY_DUMPS).taken is bool(wanted.resources)
+
+
+PREFERRED = [
+    # wanted, octets of the packages, taken by who prefers dumps
+    ("one of a large package", Demand(1, 4 * KIB), 40 * MIB, False),
+    ("many small ones, and little of it all the same", Demand(12, 48 * KIB), 40 << 30, False),
+    ("a tenth of it", Demand(1, 4 * MIB), 40 * MIB, True),
+    ("one of a small package", Demand(1, 4 * KIB), MIB, True),
+    ("one of a package of unknown length", Demand(1, 4 * KIB), None, True),
+    ("nothing", Demand(0, 0), 4 * KIB, False),
+]
+
+
+@pytest.mark.parametrize(("said", "wanted", "length", "taken"), PREFERRED, ids=lambda _: "")
+def test_who_prefers_dumps_gets_no_large_package_of_which_little_is_wanted(
+    said: str, wanted: Demand, length: int | None, taken: bool
+) -> None:
+    for network in (NEAR, USUAL, FAR):
+        decided = choose_packages(length, wanted, network, LIMITS, Prefer.DUMPS)
+        assert decided.taken is taken, f"{said}: {decided.why}"
+        assert decided.compared is bool(wanted.resources)
 
 
 DEMAND = [

@@ -57,6 +57,7 @@ def test_dst_p6_whatever_a_package_is_the_copy_is_what_is_listed(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], process: bool
 ) -> None:
     """By the run itself, and with the process that verifies and places beside it."""
+    monkeypatch.setattr("headwater.sync.packages.cost_model.LEAST_SHARE", 0.0)
     if process:
         monkeypatch.setattr("headwater.sync.packages.package_transfer.PARALLEL_FROM", 1)
         monkeypatch.setattr("headwater.sync.packages.package_transfer.processors", lambda: 2)

@@ -261,7 +261,10 @@ def test_credentials_go_with_a_request_on_demand_to_their_origin_alone(dumps: Du
     assert {headers.get("authorization") for _, headers in site.source.log} == {"Bearer secret"}
 
 
-def test_of_a_dump_that_holds_other_states_no_more_comes_than_its_manifests(dumps: Dumps, dest: Path) -> None:
+def test_of_a_dump_that_holds_other_states_no_more_comes_than_its_manifests(
+    dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.sync.packages.cost_model.LEAST_SHARE", 0.0)
     site = dumps.site
     octets = dumps.package(deflate=False)
     for name in list(site.files):
@@ -275,6 +278,25 @@ def test_of_a_dump_that_holds_other_states_no_more_comes_than_its_manifests(dump
     assert tree(dest) == site.files
     assert ways(ran) == {"Resource Dump": 0}
     assert ran.one.ways[0].octets < len(octets) // 2
+
+
+def test_who_prefers_dumps_gets_no_large_package_for_a_resource(dumps: Dumps, dest: Path) -> None:
+    """What little is wanted of it is requested by itself, and the report says so."""
+    site = dumps.site
+    site.put("large.bin", bytes(3 << 20))
+    site.publish_list()
+    dumps.publish_packages(dumps.package(deflate=False))
+    dumps.publish("resourcedump")
+    ran = go(site.source.base, dest, prefer="dumps")
+    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1}), "all of it is wanted"
+    (dest / "d0" / "f2.txt").unlink()
+    site.source.forget()
+    ran = go(site.source.base, dest, prefer="dumps", repair=True)
+    assert (ran.status, tree(dest)) == (Exit.DONE, site.files)
+    assert site.source.requests("/set/p0.zip") == []
+    (way,) = ran.one.ways
+    assert (way.way, way.taken) == ("Resource Dump", False)
+    assert way.why == "1 resource is wanted of it, 14 B of 3.01 MiB: less than a tenth"
 
 
 def test_a_report_names_each_way_once() -> None:

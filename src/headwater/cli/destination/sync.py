@@ -66,8 +66,8 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 @click.option(
     "--prefer",
     type=click.Choice(["auto", "lists", "dumps"]),
-    help="Fetch resources the quickest way, by single requests alone, or by packages where there are any."
-    "  [default: auto]",
+    help="Fetch resources the quickest way (auto), by single requests alone (lists), or by packages where there are any"
+    " of which more than a little is wanted (dumps).  [default: auto]",
 )
 @source_options
 @click.option(

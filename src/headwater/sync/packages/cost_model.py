@@ -12,6 +12,7 @@ from math import ceil
 
 import msgspec
 
+from headwater.quantities import human_octets
 from headwater.spec.extensions import DumpLimits
 from headwater.sync.network.throttling import FIRST_LIMIT
 
@@ -25,6 +26,10 @@ rest, and several come at the same time."""
 USUAL_OCTETS = 16 << 10
 """What a resource without a listed length is taken for."""
 
+LEAST_SHARE = 0.1
+"""Who prefers dumps gets packages of which at least this share of the octets is wanted: not all of a dump for one
+resource. Up to LARGE_OCTETS a package is fetched for any share of it."""
+
 SINGLE_SECONDS = 100e-6
 MEMBER_SECONDS = 40e-6
 MADE_SECONDS = 20e-6
@@ -33,11 +38,12 @@ network."""
 
 
 class Prefer(Enum):
-    """What a user says of the ways (`--prefer`)."""
+    """What a user says of the ways (`--prefer`). ONLY_DUMPS: resources may be in packages alone."""
 
     AUTO = "auto"
     LISTS = "lists"
     DUMPS = "dumps"
+    ONLY_DUMPS = "only dumps"
 
 
 class NetworkMeasures(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +103,12 @@ def choose_packages(
         why = "lists are preferred" if prefer is Prefer.LISTS else "nothing of it is wanted"
         return WayDecision(taken=False, why=why, compared=False)
     said = "1 resource is wanted of it" if wanted.resources == 1 else f"{wanted.resources:,} resources are wanted of it"
+    if prefer is Prefer.ONLY_DUMPS:
+        return WayDecision(taken=True, why=f"{said}, which only dumps list")
     if prefer is Prefer.DUMPS:
+        if length is not None and length > LARGE_OCTETS and wanted.octets < LEAST_SHARE * length:
+            share = f"{human_octets(wanted.octets)} of {human_octets(length)}"
+            return WayDecision(taken=False, why=f"{said}, {share}: less than a tenth")
         return WayDecision(taken=True, why=f"{said}, dumps are preferred")
     if wanted.resources < LEAST_RESOURCES:
         return WayDecision(taken=False, why=f"only {said}", compared=False)

@@ -67,7 +67,7 @@ class TransferPlan:
         """Whether enough is wanted to look at packages, and there are any on offer."""
         if self.prefer is Prefer.LISTS:
             return False
-        dumps = any(self._preference(kind) is Prefer.DUMPS for kind in _NAMES)
+        dumps = any(self._preference(kind) is not Prefer.AUTO for kind in _NAMES)
         if self.wanted().resources < (1 if dumps else LEAST_RESOURCES):
             return False
         if self._set.position is not None:
@@ -164,10 +164,10 @@ class TransferPlan:
         return choose_packages(octets, wanted, self.network(), limits, self._preference(kind))
 
     def _preference(self, kind: Kind) -> Prefer:
-        """What only a dump lists may be in its packages alone: then they are preferred, unless the user says other."""
-        if self.prefer is Prefer.AUTO and self.is_list(kind):
+        """What only a dump lists may be in its packages alone: then they are taken, unless the user says other."""
+        if self.prefer is not Prefer.LISTS and self.is_list(kind):
             also = _OF_CHANGES if kind is Kind.CHANGE_DUMP else _OF_BASELINES
-            return Prefer.DUMPS if self.wanted(also).resources else self.prefer
+            return Prefer.ONLY_DUMPS if self.wanted(also).resources else self.prefer
         return self.prefer
 
     def demand(self) -> tuple[WayDecision, BatchBounds] | None:
