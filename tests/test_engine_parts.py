@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shutil
 import socket
 import tempfile
 import zipfile
@@ -13,7 +14,7 @@ import pytest
 from tools.engines import artifacts, java, plugins, unprivileged
 from tools.engines.engine import Engine
 from tools.engines.errors import Unavailable
-from tools.engines.launch import GIVEN, PORTS, free_port, order
+from tools.engines.launch import GIVEN, PORTS, Node, class_archive, free_port, order, prepare
 
 
 @pytest.mark.parametrize(
@@ -176,14 +177,75 @@ def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert free_port() != first
 
 
+def ordered(tmp_path: Path, name: str = "opensearch", *, quick: bool, **more: bool) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment of a node of an engine that is unpacked, more or less, in `home`."""
+    home = tmp_path / "home"
+    (home / "agent").mkdir(parents=True, exist_ok=True)
+    (home / "agent" / "opensearch-agent-bootstrap-1.jar").touch()
+    node = Node(name, home, tmp_path, Path("/folder"), quick)
+    made = order(node, {"a": "b"}, ["-Xmx1g"], **more)
+    command, environment = made["command"], made["environment"]
+    assert isinstance(command, list)
+    assert isinstance(environment, dict)
+    return command, environment
+
+
 @pytest.mark.parametrize(
     ("settings", "alone"), [({}, True), ({"a": "b"}, True), ({"discovery.seed_hosts": "127.0.0.1:9"}, False)]
 )
 def test_a_node_that_is_told_of_no_others_looks_for_none(settings: dict[str, str], alone: bool) -> None:
-    command = order("opensearch", Path("/home"), Path("/jdk"), Path("/folder"), settings, ["-Xmx1g"])["command"]
+    node = Node("opensearch", Path("/home"), Path("/jdk"), Path("/folder"), quick=False)
+    command = order(node, settings, ["-Xmx1g"])["command"]
     assert isinstance(command, list)
     assert ("-Ediscovery.type=single-node" in command) is alone
     assert all(f"-E{key}={value}" in command for key, value in settings.items())
+
+
+def test_a_quick_start_passes_by_the_script_and_another_does_not(tmp_path: Path) -> None:
+    """Both are passed the options for Java and the settings."""
+    (tmp_path / "release").touch()
+    command, environment = ordered(tmp_path, quick=False)
+    assert command[0] == str(tmp_path / "home" / "bin" / "opensearch")
+    assert environment["OPENSEARCH_JAVA_OPTS"] == "-Xmx1g"
+    quick, _ = ordered(tmp_path, quick=True)
+    assert quick[0] == str(tmp_path / "bin" / "java")
+    assert quick.index("-Xmx1g") < quick.index("org.opensearch.bootstrap.OpenSearch") < quick.index("-Ea=b")
+    assert "-Ea=b" in command
+
+
+@pytest.mark.parametrize("name", ["opensearch", "elasticsearch"])
+def test_classes_are_taken_from_the_archive_that_is_there(tmp_path: Path, name: str) -> None:
+    """Of this engine and this Java; with no archive, and when one is made, nothing is taken from any."""
+
+    def options(**more: bool) -> str:
+        command, environment = ordered(tmp_path, name, quick=True, **more)
+        return " ".join((*command, environment["CLI_JAVA_OPTS"]))
+
+    (tmp_path / "release").write_text("a Java")
+    archive = class_archive(tmp_path / "home", tmp_path)
+    assert "Archive" not in options()
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive}" in options()
+    assert "SharedArchiveFile" not in options(makes_archive=True)
+    assert "-XX:ArchiveClassesAtExit=/folder/" in options(makes_archive=True)
+    (tmp_path / "release").write_text("another Java")
+    assert "Archive" not in options()
+
+
+def test_a_home_has_few_modules_and_all_plugins(open_path: Path) -> None:
+    home = open_path / "home"
+    for part in ("config", "lib", "plugins/security", "modules/transport-netty4", "modules/reindex"):
+        (home / part).mkdir(parents=True)
+    (home / "config" / "jvm.options").write_text("-XX:+UseG1GC\n-Xlog:gc:file=logs/gc.log\n-Xss1m\n")
+    folders = [prepare("opensearch", home, quick=quick) for quick in (True, False)]
+    try:
+        assert [path.name for path in (folders[0] / "home" / "modules").iterdir()] == ["transport-netty4"]
+        assert (folders[0] / "home" / "plugins" / "security").is_dir()
+        options = [(folder / "config" / "jvm.options").read_text() for folder in folders]
+        assert options == ["-Xss1m\n", "-XX:+UseG1GC\n-Xss1m\n"]
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder)
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 
 from tools.engines import artifacts, java
 from tools.engines.cluster import Cluster
-from tools.engines.engine import Engine
+from tools.engines.engine import Engine, archive_classes
 from tools.engines.errors import EngineFailed, Unavailable
 from tools.engines.launch import FLAVOURS
 
@@ -36,6 +36,7 @@ def main() -> int:
             case "fetch":
                 for name in arguments.names or names:
                     print(f"{name}: {artifacts.install(known(name))}")
+                    archive_classes(name)
             case "start":
                 run(arguments)
             case "status":
@@ -60,11 +61,11 @@ def run(arguments: argparse.Namespace) -> None:
     with ExitStack() as stack, suppress(KeyboardInterrupt):
         if arguments.nodes > 1:
             urls = stack.enter_context(
-                Cluster(arguments.nodes, name=arguments.name, heap=arguments.heap, java_options=())
+                Cluster(arguments.nodes, name=arguments.name, heap=arguments.heap, quick=False)
             ).urls
         else:
             options = {"heap": arguments.heap, "port": arguments.port, "secured": arguments.secured}
-            engine = stack.enter_context(Engine(arguments.name, java_options=(), **options))
+            engine = stack.enter_context(Engine(arguments.name, quick=False, **options))
             urls = [engine.url]
             if known := engine.security:
                 print(f"authority: {known.ca}\nuser: {known.user}\npassword: {known.password}", file=sys.stderr)

@@ -95,7 +95,7 @@ def install(artifact: Artifact) -> Path:
     folder = cache()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-        with _locked(folder / f"{artifact.folder}.lock"):
+        with locked(folder / artifact.folder):
             if home := installed(artifact):
                 return home
             with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as aside:
@@ -174,7 +174,8 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
+def locked(path: Path) -> Iterator[None]:
+    """Alone among processes with what is to be at this path of the cache."""
+    with path.with_name(f"{path.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

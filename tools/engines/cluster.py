@@ -9,13 +9,13 @@ with Cluster(3) as cluster:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Self
 
 from tools.engines.engine import START_SECONDS, Engine
-from tools.engines.launch import FLAVOURS, NONE, QUICK_START
+from tools.engines.launch import FLAVOURS, NONE
 
 QUICK_TO_NOTICE: Mapping[str, str] = MappingProxyType(
     {
@@ -37,7 +37,7 @@ class Cluster:
         *,
         name: str = "opensearch",
         heap: str = "512m",
-        java_options: Sequence[str] = QUICK_START,
+        quick: bool = True,
         settings: Mapping[str, str] = NONE,
     ) -> None:
         self.nodes: list[Engine] = []
@@ -45,7 +45,7 @@ class Cluster:
             undo.callback(self.close)
             for number in range(1, count + 1):
                 own = {**settings, "node.name": f"n{number}"}
-                self.nodes.append(Engine(name, heap=heap, java_options=java_options, settings=own, start=False))
+                self.nodes.append(Engine(name, heap=heap, quick=quick, settings=own, start=False))
             together = {
                 "cluster.name": "headwater",
                 "discovery.seed_hosts": ",".join(f"127.0.0.1:{node.transport_port}" for node in self.nodes),

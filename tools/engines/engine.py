@@ -26,7 +26,7 @@ from typing import Self
 
 from tools.engines import artifacts, java
 from tools.engines.errors import EngineFailed, Unavailable
-from tools.engines.launch import FLAVOURS, NONE, QUICK_START, free_port, order, prepare
+from tools.engines.launch import FLAVOURS, NONE, QUICK_START, Node, class_archive, free_port, order, prepare
 from tools.engines.security import secure
 
 START_SECONDS = 600.0
@@ -35,10 +35,22 @@ START_SECONDS = 600.0
 STOP_SECONDS = 180.0
 POLL_SECONDS = 0.1
 
+EXERCISES = (
+    ("PUT", "/classes", '{"settings": {"number_of_replicas": 0}}'),
+    ("POST", "/classes/_bulk?refresh=true", '{"index": {"_id": "1"}}\n{"text": "a", "number": 1}\n'),
+    ("PUT", "/classes/_doc/1?if_seq_no=0&if_primary_term=1", '{"text": "b", "number": 2}'),
+    ("GET", "/classes/_doc/1", None),
+    ("POST", "/classes/_refresh", None),
+    ("POST", "/classes/_search", '{"query": {"range": {"number": {"gt": 1}}}, "sort": ["number"]}'),
+    ("DELETE", "/classes", None),
+)
+"""What a node is asked, so that it loads the classes for it."""
+
 
 class Engine:
     """A node, from the moment it is made until `close`; `settings` are the engine's own, `heap` as Java takes it.
 
+    A `quick` one starts as tests want it (`launch.py`), another one as it comes: what measures throughput takes that.
     Raises `Unavailable` when this machine lacks something, `EngineFailed` when the engine does not come up.
     """
 
@@ -47,7 +59,8 @@ class Engine:
         name: str,
         *,
         heap: str = "512m",
-        java_options: Sequence[str] = QUICK_START,
+        java_options: Sequence[str] = (),
+        quick: bool = True,
         port: int | None = None,
         settings: Mapping[str, str] = NONE,
         secured: bool = False,
@@ -57,13 +70,14 @@ class Engine:
             raise Unavailable(f"no engine is called {name}: there are {', '.join(FLAVOURS)}")
         artifact = artifacts.pinned()[f"{name}-secured" if secured else name]
         self.name, self.version = name, artifact.version
-        self.java_options = [f"-Xms{heap}", f"-Xmx{heap}", *java_options]
-        self._java = java.find(artifact.java)
-        self._home = artifacts.install(artifact)
+        self.java_options = [f"-Xms{heap}", f"-Xmx{heap}", *(QUICK_START if quick else ()), *java_options]
+        java_home, home = java.find(artifact.java).home, artifacts.install(artifact)
         self.port, self.transport_port = port or free_port(), free_port()
-        self.folder = prepare(name, self._home)
+        self.folder = prepare(name, home, quick=quick)
+        self._node = Node(name, home, java_home, self.folder, quick)
         self.security = secure(name, self.folder) if secured else None
         self.settings = {**(self.security.settings if self.security else NONE), **settings}
+        self._makes_archive = False
         self._guards: list[subprocess.Popen[bytes]] = []
         self._group = 0
         self.close = weakref.finalize(self, discard, os.getpid(), self._guards, self.folder)
@@ -142,6 +156,22 @@ class Engine:
             time.sleep(POLL_SECONDS)
         raise EngineFailed(f"{self.name} {self.version} was not ready after {seconds:.0f} s\n{self.tail()}")
 
+    def leave_archive(self, archive: Path) -> None:
+        """Start, load the classes of what an engine is asked, and end; what was loaded is kept at this path."""
+        self._makes_archive = True
+        self.start()
+        for method, path, body in EXERCISES:
+            self._ask(method, path, body)
+        self.stop()
+        self._makes_archive = False
+        made = self._node.archive_made
+        if not made.exists():
+            raise EngineFailed(f"{self.name} {self.version} has left no archive of its classes\n{self.tail()}")
+        aside = archive.with_suffix(".new")
+        shutil.copyfile(made, aside)
+        aside.chmod(0o644)
+        aside.rename(archive)
+
     def tail(self, lines: int = 40) -> str:
         """The last lines that the engine wrote."""
         try:
@@ -157,12 +187,16 @@ class Engine:
         self.close()
 
     def _healthy(self, path: str) -> bool:
-        connection, headers = self._connection()
         try:
-            connection.request("GET", path, headers=headers)
-            return connection.getresponse().status == http.HTTPStatus.OK
+            return self._ask("GET", path) == http.HTTPStatus.OK
         except (OSError, http.client.HTTPException):
             return False
+
+    def _ask(self, method: str, path: str, body: str | None = None) -> int:
+        connection, headers = self._connection()
+        try:
+            connection.request(method, path, body, {**headers, "content-type": "application/json"})
+            return connection.getresponse().status
         finally:
             connection.close()
 
@@ -174,7 +208,8 @@ class Engine:
 
     def _order(self) -> dict[str, object]:
         ports = {"http.port": str(self.port), "transport.port": str(self.transport_port)}
-        return order(self.name, self._home, self._java.home, self.folder, {**self.settings, **ports}, self.java_options)
+        settings = {**self.settings, **ports}
+        return order(self._node, settings, self.java_options, makes_archive=self._makes_archive)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.running:
@@ -193,6 +228,21 @@ class Engine:
                 guard.wait(seconds)
             dismiss(guard)
         self._guards.clear()
+
+
+def archive_classes(name: str) -> None:
+    """Leave the archive from which quick starts of an artifact (`opensearch-secured`) take classes, unless it is there.
+
+    Costs a start and ten seconds of a processor, once for each engine and Java. Raises what `Engine` raises.
+    """
+    artifact = artifacts.pinned()[name]
+    archive = class_archive(artifacts.install(artifact), java.find(artifact.java).home)
+    if archive.exists():
+        return
+    flavour, _, secured = name.partition("-")
+    with artifacts.locked(archive), Engine(flavour, secured=bool(secured), start=False) as engine:
+        if not archive.exists():
+            engine.leave_archive(archive)
 
 
 def discard(maker: int, guards: list[subprocess.Popen[bytes]], folder: Path) -> None:
