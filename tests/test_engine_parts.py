@@ -14,7 +14,7 @@ import pytest
 from tools.engines import artifacts, java, plugins, unprivileged
 from tools.engines.engine import Engine
 from tools.engines.errors import Unavailable
-from tools.engines.launch import GIVEN, PORTS, Node, class_archive, free_port, order, prepare
+from tools.engines.launch import GIVEN, PORTS, Node, class_archive, data_folder, free_port, order, prepare
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def ordered(tmp_path: Path, name: str = "opensearch", *, quick: bool, **more: bo
     home = tmp_path / "home"
     (home / "agent").mkdir(parents=True, exist_ok=True)
     (home / "agent" / "opensearch-agent-bootstrap-1.jar").touch()
-    node = Node(name, home, tmp_path, Path("/folder"), quick)
+    node = Node(name, home, tmp_path, Path("/folder"), Path("/data"), quick)
     made = order(node, {"a": "b"}, ["-Xmx1g"], **more)
     command, environment = made["command"], made["environment"]
     assert isinstance(command, list)
@@ -194,7 +194,7 @@ def ordered(tmp_path: Path, name: str = "opensearch", *, quick: bool, **more: bo
     ("settings", "alone"), [({}, True), ({"a": "b"}, True), ({"discovery.seed_hosts": "127.0.0.1:9"}, False)]
 )
 def test_a_node_that_is_told_of_no_others_looks_for_none(settings: dict[str, str], alone: bool) -> None:
-    node = Node("opensearch", Path("/home"), Path("/jdk"), Path("/folder"), quick=False)
+    node = Node("opensearch", Path("/home"), Path("/jdk"), Path("/folder"), Path("/data"), quick=False)
     command = order(node, settings, ["-Xmx1g"])["command"]
     assert isinstance(command, list)
     assert ("-Ediscovery.type=single-node" in command) is alone
@@ -230,6 +230,19 @@ def test_classes_are_taken_from_the_archive_that_is_there(tmp_path: Path, name: 
     assert "-XX:ArchiveClassesAtExit=/folder/" in options(makes_archive=True)
     (tmp_path / "release").write_text("another Java")
     assert "Archive" not in options()
+
+
+def test_data_lie_in_memory_where_there_is_room(open_path: Path) -> None:
+    memory, nodes = open_path / "memory", [open_path / f"node{number}" for number in range(4)]
+    for folder in (memory, *nodes):
+        folder.mkdir()
+    inside = data_folder(nodes[0], quick=True, memory=memory, room=1)
+    assert inside.parent == memory
+    assert inside.name.startswith("node0-")
+    assert data_folder(nodes[1], quick=False, memory=memory, room=1) == nodes[1] / "data"
+    assert data_folder(nodes[2], quick=True, memory=memory, room=1 << 62) == nodes[2] / "data"
+    assert data_folder(nodes[3], quick=True, memory=open_path / "absent", room=1) == nodes[3] / "data"
+    assert (nodes[3] / "data").is_dir()
 
 
 def test_a_home_has_few_modules_and_all_plugins(open_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Fixtures for tests on real search engines, and a loud word about those that could not run (docs/engines.md).
 
 `opensearch` and `elasticsearch` are one node each for all workers of a run, in which a test uses names of its own and
-which it leaves running: a start costs four to ten seconds of a processor. The process that started the workers starts them,
-when a test first asks; without workers there is nobody to ask, and the process starts its own.
+which it leaves running: a start costs four to ten seconds of a processor. The process that started the workers starts
+them, when a test first asks; without workers there is nobody to ask, and the process starts its own.
 `secured_opensearch` and `secured_elasticsearch` have TLS and want to know who asks, and live as long as the tests of
 one module. What stops, kills or pauses a node makes its own with `make_engine` or `make_cluster`.
 

@@ -5,8 +5,8 @@
         engine.kill()   # with -9
         engine.start()  # the same data, the same ports
 
-Each node has its own folder (data, logs, a copy of `config`) and its own two ports; leaving the block, or our death,
-ends it and removes the folder.
+Each node has its own folders (data, logs, a copy of `config`) and its own two ports; leaving the block, or our death,
+ends it and removes the folders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,17 @@ from typing import Self
 
 from tools.engines import artifacts, java
 from tools.engines.errors import EngineFailed, Unavailable
-from tools.engines.launch import FLAVOURS, NONE, QUICK_START, Node, class_archive, free_port, order, prepare
+from tools.engines.launch import (
+    FLAVOURS,
+    NONE,
+    QUICK_START,
+    Node,
+    class_archive,
+    data_folder,
+    free_port,
+    order,
+    prepare,
+)
 from tools.engines.security import secure
 
 START_SECONDS = 600.0
@@ -74,13 +84,14 @@ class Engine:
         java_home, home = java.find(artifact.java).home, artifacts.install(artifact)
         self.port, self.transport_port = port or free_port(), free_port()
         self.folder = prepare(name, home, quick=quick)
-        self._node = Node(name, home, java_home, self.folder, quick)
+        self.data = data_folder(self.folder, quick=quick)
+        self._node = Node(name, home, java_home, self.folder, self.data, quick)
         self.security = secure(name, self.folder) if secured else None
         self.settings = {**(self.security.settings if self.security else NONE), **settings}
         self._makes_archive = False
         self._guards: list[subprocess.Popen[bytes]] = []
         self._group = 0
-        self.close = weakref.finalize(self, discard, os.getpid(), self._guards, self.folder)
+        self.close = weakref.finalize(self, discard, os.getpid(), self._guards, (self.folder, self.data))
         if start:
             try:
                 self.start()
@@ -245,13 +256,14 @@ def archive_classes(name: str) -> None:
             engine.leave_archive(archive)
 
 
-def discard(maker: int, guards: list[subprocess.Popen[bytes]], folder: Path) -> None:
-    """End a node at once and remove its folder; in a fork of the process that made it, do nothing."""
+def discard(maker: int, guards: list[subprocess.Popen[bytes]], folders: Sequence[Path]) -> None:
+    """End a node at once and remove its folders; in a fork of the process that made it, do nothing."""
     if os.getpid() != maker:
         return
     for guard in guards:
         dismiss(guard)
-    shutil.rmtree(folder, ignore_errors=True)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def dismiss(guard: subprocess.Popen[bytes]) -> None:

@@ -2,7 +2,7 @@
 
 It starts the engine in a process group of its own and waits for its end. Its standard input is a pipe from whoever
 wants the engine: when that pipe closes, even because its owner was killed with -9, the group is killed and the
-engine's folder removed. When the guard itself is killed, the kernel kills the engine. Run as a script by
+engine's folders removed. When the guard itself is killed, the kernel kills the engine. Run as a script by
 `tools/engines/engine.py`, with one JSON argument; standard library only, nothing of the project.
 """
 
@@ -48,7 +48,8 @@ def main() -> NoReturn:
         while True:  # until the whole tree is gone, not only its first process
             os.waitpid(-1, 0)
     if abandoned.is_set():
-        shutil.rmtree(order["folder"], ignore_errors=True)
+        for folder in (order["folder"], order["data"]):
+            shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)  # the other thread still reads
 
 

@@ -3,7 +3,7 @@
 There are two ways. As an operator's node it is started by its own script, with options for Java. As a test wants it, a
 start takes a quarter of the processor time (docs/engines.md): less is compiled, most classes come from an archive that
 an earlier start has left, and OpenSearch is bare of what no test asks for: most modules, the agent that watches what
-its plugins may open, the script, which runs Java five times before it runs the engine.
+its plugins may open, the script, which runs Java five times before it runs the engine. And its data lie in memory.
 """
 
 from __future__ import annotations
@@ -59,18 +59,24 @@ ALONE = {"discovery.type": "single-node"}
 """For a node that is told of no others: else it would look for some on this machine, and join them."""
 
 NONE: Mapping[str, str] = MappingProxyType({})
+MEMORY = Path("/dev/shm")
+"""Files here are in memory, on Linux: they outlive a process that is killed, and nobody waits for a disk to sync."""
+ROOM = 2 << 30
+"""So many octets must be free there: ten times what the nodes of a test run hold."""
+
 GIVEN: set[int] = set()
 """Ports that this process has given to nodes, some of which may be down just now."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node: its engine, where that is unpacked, its Java, and its own folder; `quick` as a test wants it."""
+    """One node: its engine, where that is unpacked, its Java, and its own folders; `quick` as a test wants it."""
 
     name: str
     home: Path
     java_home: Path
     folder: Path
+    data: Path
     quick: bool
 
     @property
@@ -102,7 +108,7 @@ def order(
         **EVERYWHERE,
         **({} if "discovery.seed_hosts" in settings else ALONE),
         **flavour.settings,
-        "path.data": str(folder / "data"),
+        "path.data": str(node.data),
         "path.logs": str(folder / "logs"),
         **settings,
     }
@@ -123,6 +129,7 @@ def order(
         "command": [*program, "-p", str(folder / "pid"), *(f"-E{key}={value}" for key, value in all_settings.items())],
         "environment": environment,
         "folder": str(folder),
+        "data": str(node.data),
         "console": str(folder / "console"),
         "owner": account(),
     }
@@ -151,7 +158,7 @@ def _opensearch(node: Node, options: Sequence[str]) -> list[str]:
 
 
 def prepare(name: str, home: Path, *, quick: bool) -> Path:
-    """A folder for one node: its own copy of `config` (nodes race to write a keystore there), data, logs, tmp, home."""
+    """A folder for one node: its own copy of `config` (nodes race to write a keystore there), logs, tmp, home."""
     folder = Path(tempfile.mkdtemp(prefix=f"headwater-{name}-"))
     blocked = unreachable(folder / "x") if account() is None else unreachable(folder) or unreachable(home / "bin")
     if blocked is not None:
@@ -159,7 +166,7 @@ def prepare(name: str, home: Path, *, quick: bool) -> Path:
         raise Unavailable(
             f"{blocked} shuts out the unprivileged user that runs engines for root: set TMPDIR or HEADWATER_CACHE"
         )
-    for part in ("data", "logs", "tmp", "home/modules"):
+    for part in ("logs", "tmp", "home/modules"):
         (folder / part).mkdir(parents=True)
     for part in ("lib", "plugins"):
         (folder / "home" / part).symlink_to(home / part)
@@ -173,6 +180,17 @@ def prepare(name: str, home: Path, *, quick: bool) -> Path:
     options.write_text("\n".join(kept) + "\n", "utf-8")
     hand_over(folder)
     return folder
+
+
+def data_folder(folder: Path, *, quick: bool, memory: Path = MEMORY, room: int = ROOM) -> Path:
+    """Where the node of a folder keeps its data: in memory when it is to be quick and there is room, else within it."""
+    if quick and os.access(memory, os.W_OK | os.X_OK) and shutil.disk_usage(memory).free >= room:
+        data = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=memory))
+    else:
+        data = folder / "data"
+        data.mkdir()
+    hand_over(data)
+    return data
 
 
 def free_port() -> int:
