@@ -96,9 +96,12 @@ class Application:
         method: str = scope["method"]
         match = self.routes.find(scope["raw_path"])
         if isinstance(match, NoMatch):
-            if method not in ("GET", "HEAD"):
+            if method in ("GET", "HEAD"):
+                response = responses.text(match.status, match.text)
+            elif match.is_of_set:  # of what a set could have, nothing is understood but this
                 return _not_allowed(("GET", "HEAD"))
-            response = responses.text(match.status, match.text)
+            else:
+                return responses.text(match.status, match.text, _CLOSE)
         elif (route := match.route(method)) is None:
             return _not_allowed(match.allowed)
         else:

@@ -74,10 +74,11 @@ class Match(msgspec.Struct, frozen=True, gc=False):
 
 
 class NoMatch(msgspec.Struct, frozen=True):
-    """Nothing that we have: the status and one line that helps."""
+    """Nothing that we have: the status and one line that helps. `is_of_set`: it would be below a set of ours."""
 
     status: int
     text: str
+    is_of_set: bool = False
 
 
 class HttpRequest(msgspec.Struct, gc=False):
@@ -182,7 +183,8 @@ class RouteTable:
         text = octets.decode("utf-8", "replace")
         if methods is None and (methods := _first(self._patterns, text)) is None:
             if set_name in self._sets:
-                return NoMatch(404, f"the set has no such document; start at /{set_name}/capabilitylist.xml")
+                said = f"the set has no such document; start at /{set_name}/capabilitylist.xml"
+                return NoMatch(404, said, is_of_set=True)
             return NoMatch(404, "nothing is here; start at /.well-known/resourcesync")
         return Match(methods, text)
 
@@ -203,7 +205,7 @@ def _match_path(methods: Methods, set_name: str, relative: bytes) -> Match | NoM
     # segments and dot segments, which no folder gives to a file.
     path = unquote_to_bytes(relative)
     if not path or _ENCODED_SLASH.search(relative) or b"\0" in path:
-        return NoMatch(404, "no such resource")
+        return NoMatch(404, "no such resource", is_of_set=True)
     if any(segment in (b"", b".", b"..") for segment in path.split(b"/")):
-        return NoMatch(404, "no such resource")
+        return NoMatch(404, "no such resource", is_of_set=True)
     return Match(methods, quote_path(path), set_name, path)
