@@ -24,6 +24,8 @@ import pytest
 
 from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource, read_whole
 from headwater.catalog.interface import Resource
+from headwater.http.dumps import endpoint
+from headwater.http.dumps.endpoint import DumpTimes
 from headwater.http.metrics.counters import kind_of
 from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.library import publish_folder
@@ -298,6 +300,51 @@ def test_a_body_that_is_too_long_is_not_read(narrow: Face) -> None:
     until(lambda: [one.status for one in narrow.served] == [413], what="the refusal")
 
 
+def partly(running: Face, octets: int) -> socket.socket:
+    """A client that has sent so many octets of a body, and more are to come."""
+    head = f"POST /files/dump HTTP/1.1\r\nhost: {running.url[7:]}\r\ncontent-type: application/json\r\n"
+    client = running.connect()
+    before = running.dumps._body_octets
+    client.sendall(f"{head}content-length: 999999\r\n\r\n".encode() + b" " * octets)
+    until(lambda: running.dumps._body_octets == before + octets, what="the octets")
+    return client
+
+
+def test_bodies_that_come_slowly_keep_no_one_from_a_package(narrow: Face) -> None:
+    """Only who has asked takes one of the places."""
+    uri = f"{narrow.url}/files/resources/0.txt"
+    with contextlib.ExitStack() as slow:
+        for _ in range(10):
+            slow.enter_context(partly(narrow, 10))
+        assert list(Unpacked(ask(narrow.url, {"uris": [uri]}).body).content) == [uri]
+    until(lambda: narrow.dumps._body_octets == 0, what="the end of the bodies")
+
+
+def test_a_body_that_does_not_come_is_given_up(narrow: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrow.dumps, "_times", DumpTimes(first_seconds=0.2, body_octets_per_second=1 << 20))
+    with partly(narrow, 10) as client:
+        said = drain(client)
+    assert said.startswith(b"HTTP/1.1 408")
+    assert b"HW-SRV-12" in said
+    assert narrow.dumps._body_octets == 0
+
+
+def test_how_long_a_body_may_take() -> None:
+    """A trickle ends soon; what comes at a usual rate has its time, up to a bound."""
+    times = DumpTimes(first_seconds=10, body_octets_per_second=1_000, body_seconds=60)
+    assert [times.for_body(octets) for octets in (0, 1_000, 20_000, 1 << 30)] == [10, 11, 30, 60]
+
+
+def test_the_octets_of_all_bodies_are_bounded(narrow: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "BODIES_OCTETS", 1_000)
+    body = {"uris": [f"{narrow.url}/files/resources/0.txt"]}
+    with partly(narrow, 990):
+        refused = ask(narrow.url, body)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "2")
+    until(lambda: narrow.dumps._body_octets == 0, what="the end of the body")
+    assert ask(narrow.url, body).status == 200
+
+
 def test_http_1_0_is_refused(narrow: Face) -> None:
     body = b'{"page":0}'
     head = b"POST /files/dump HTTP/1.0\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
@@ -364,6 +411,8 @@ def test_a_set_that_makes_none(tmp_path: Path) -> None:
         assert dump_offer(document) is None
         assert ask(running.url, {"page": 0}).status == 405
         assert running.get("/files/dump").status == 404
+        unknown = request(running.url, "/none/dump", "POST", JSON, b'{"page":0}')
+        assert (unknown.status, unknown.headers["connection"]) == (404, "close")
         assert b"on demand" not in running.get("/").body
     with face(folder, tmp_path / "state") as running:
         document, _, _ = read_bytes(running.get("/files/capabilitylist.xml").body)

@@ -40,12 +40,25 @@ _JSON = b"application/json"
 _CLOSE = line(b"connection", b"close")
 
 
-class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on the time that one request may take: its body, between two parts of it, the whole answer."""
+BODIES_OCTETS = 4 * BODY_OCTETS
+"""The bodies that are on their way at a time have so many octets at most, together."""
 
+
+class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on the time that one request may take.
+
+    A body has `first_seconds` and the time of what has come at `body_octets_per_second`, `body_seconds` at most;
+    `seconds` are those of the whole answer.
+    """
+
+    first_seconds: float = 10.0
+    body_octets_per_second: int = 16 << 10
     body_seconds: float = 60.0
-    idle_seconds: float = 20.0
     seconds: float = 3_600.0
+
+    def for_body(self, octets: int) -> float:
+        """Seconds from its beginning that a body has of which so many octets have come."""
+        return min(self.first_seconds + octets / self.body_octets_per_second, self.body_seconds)
 
 
 class DumpEndpoint:
@@ -65,6 +78,7 @@ class DumpEndpoint:
         self._times = times or DumpTimes()
         self._clock = clock
         self._under_way = 0
+        self._body_octets = 0
         most = max((one.requests for one in offers.values()), default=1)
         # Twice as many, because what is given up is closed while others begin.
         self._pool = ThreadPoolExecutor(max_workers=min(2 * most, 64), thread_name_prefix="headwater-dump")
@@ -98,23 +112,14 @@ class DumpEndpoint:
             response = not_published(name)
             response.head += _CLOSE
             return response
-        if self._under_way >= limits.requests:
-            return _refused(TooManyDumps(f"{limits.requests} packages are being made at this moment"), limits)
-        self._under_way += 1
-        is_sent = False
         try:
+            self._check_room(limits)
             _check_head(request.scope)
-            package = await self._package(name, await self._body(request.scope, request.receive), limits)
-            deadline = self._clock() + self._times.seconds
-            stream = PackageStream(package, self._pool, lambda: self._clock() > deadline, self._done)
-            is_sent = True
+            body = await self._body(request.scope, request.receive)
+            self._check_room(limits)  # a body that comes slowly keeps no one else from a package
+            return await self._made(name, body, limits)
         except DumpRefused as refused:
             return _refused(refused, limits)
-        finally:
-            if not is_sent:
-                self._done()
-        head = line(b"content-type", b"application/zip") + line(b"cache-control", NO_STORE)
-        return Response(200, head + line(b"x-content-type-options", b"nosniff"), stream=stream)
 
     def close(self) -> None:
         """Give up the threads."""
@@ -123,10 +128,25 @@ class DumpEndpoint:
     def _done(self) -> None:
         self._under_way -= 1
 
-    async def _package(self, name: str, body: bytes, limits: DumpLimits) -> Package:
+    def _check_room(self, limits: DumpLimits) -> None:
+        if self._under_way >= limits.requests:
+            raise TooManyDumps(f"{limits.requests} packages are being made at this moment")
+
+    async def _made(self, name: str, body: bytes, limits: DumpLimits) -> Response:
         """The package that a body asks for. Raises DumpRefused and the catalog's faults."""
-        work = functools.partial(self._asked_for, name, body, limits)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        self._under_way += 1
+        is_sent = False
+        try:
+            work = functools.partial(self._asked_for, name, body, limits)
+            package = await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            deadline = self._clock() + self._times.seconds
+            stream = PackageStream(package, self._pool, lambda: self._clock() > deadline, self._done)
+            is_sent = True
+        finally:
+            if not is_sent:
+                self._done()
+        head = line(b"content-type", b"application/zip") + line(b"cache-control", NO_STORE)
+        return Response(200, head + line(b"x-content-type-options", b"nosniff"), stream=stream)
 
     def _asked_for(self, name: str, body: bytes, limits: DumpLimits) -> Package:
         asked = read_request(body, limits.resources)
@@ -142,23 +162,29 @@ class DumpEndpoint:
         return Package(source, selection, limits.octets, deflate=asked.is_deflated)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body. Raises TooMuchAsked, BodyTooLate."""
+        """The whole body. Raises TooMuchAsked, TooManyDumps, BodyTooLate."""
         parts: list[bytes] = []
         octets, more = 0, True
+        began = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(self._times.body_seconds):
+            async with asyncio.timeout_at(began + self._times.for_body(0)) as timeout:
                 while more:
-                    async with asyncio.timeout(self._times.idle_seconds):
-                        message = await receive()
+                    message = await receive()
                     if message["type"] == "http.disconnect":
                         raise BodyTooLate("the body was cut off")
                     more = bool(message.get("more_body"))
                     parts.append(message.get("body", b""))
                     octets += len(parts[-1])
+                    self._body_octets += len(parts[-1])
                     if octets > BODY_OCTETS:
                         raise _too_long()
+                    if self._body_octets > BODIES_OCTETS:
+                        raise TooManyDumps("too many requests are on their way at this moment")
+                    timeout.reschedule(began + self._times.for_body(octets))
         except TimeoutError:
             raise BodyTooLate("the body has not come in time") from None
+        finally:
+            self._body_octets -= octets
         stated = _header(scope, b"content-length")
         if stated is not None and int(stated) != octets:
             raise BodyTooLate(f"a body of {octets:,} octets, and Content-Length says {int(stated):,}")
