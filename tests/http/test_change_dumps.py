@@ -143,7 +143,7 @@ def test_a_push_set_keeps_what_is_announced(folder: Path, tmp_path: Path) -> Non
 
         def publish() -> list[bytes | None]:
             source.publisher.publish("files", source.catalog.mark("files", source._clock()))
-            while source.publisher.pack_changes("files", at_once=True):
+            while source.publisher.pack_changes("files", at_once=True).is_done:
                 pass
 
             def fetch(url: str) -> bytes | None:

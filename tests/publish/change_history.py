@@ -68,7 +68,7 @@ class ChangingCatalog(PublishedCatalog):
     def pack(self, *, at_once: bool = True) -> int:
         """Make all packages that are due; how many."""
         count = 0
-        while self.publisher.pack_changes("files", at_once=at_once):
+        while self.publisher.pack_changes("files", at_once=at_once).is_done:
             count += 1
         return count
 

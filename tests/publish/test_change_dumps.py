@@ -236,7 +236,7 @@ def test_a_publication_does_not_wait_for_a_package(tmp_path: Path) -> None:
             world.publish()
             assert len(world.look().changes) == 2
 
-    assert world.publisher.pack_changes("files", at_once=True, stop=publish)
+    assert world.publisher.pack_changes("files", at_once=True, stop=publish).is_done
     assert [content for _, _, content in told(world)] == [b"1"]
     world.pack()
     assert [content for _, _, content in told(world)] == [b"1", b"2"]
@@ -257,7 +257,7 @@ def test_what_was_packed_for_a_history_that_has_ended_is_not_named(tmp_path: Pat
             world.publisher = old
             world.site = world.site.__class__(base_url="http://other", sets=world.site.sets)
 
-    assert world.publisher.pack_changes("files", at_once=True, stop=move)
+    assert world.publisher.pack_changes("files", at_once=True, stop=move).is_done
     assert read_change_dump(world.fetch) is None
 
 

@@ -50,8 +50,7 @@ class FolderWorld(PackedCatalog):
         """The packages of the Resource Dump, when all that can be packed is."""
         self.publish()
         while read_resource_dump(self.fetch) is None:
-            self.publisher.was_scanned("files")
-            self.pack()
+            self.pack(at_once=True)
         found = read_resource_dump(self.fetch)
         assert found is not None
         return found.packages

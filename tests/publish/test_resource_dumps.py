@@ -19,8 +19,8 @@ from headwater.packages.zip_writer import ZipWriter
 from headwater.publish.plan import GRACE_SECONDS, Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.rendering import documents, package_spool
-from headwater.publish.resource_dumps import packer
-from headwater.publish.resource_dumps.packer import FEW_TRIES, MOST_TRIES
+from headwater.publish.resource_dumps import waiting
+from headwater.publish.resource_dumps.waiting import FEW_TRIES, MOST_TRIES
 from headwater.publish.site import resource_package_names
 from headwater.spec.records import ChangeKind
 from headwater.storage.objects.interface import ZIP
@@ -51,7 +51,7 @@ def test_a_dump_is_offered_once_all_pages_are_packed(tmp_path: Path) -> None:
     pages = 0
     while read_resource_dump(world.fetch) is None:
         assert world.fetch("http://source.example/sync/files/resourcedump.xml") is None
-        assert world.publisher.pack_resources("files")
+        assert world.publisher.pack_resources("files").is_done
         pages += 1
     assert pages == 3
     assert held(world) == texts(10)
@@ -152,12 +152,11 @@ def test_what_is_not_as_recorded_is_waited_for(tmp_path: Path, why: Absence) -> 
     world.contents.absent["r03"] = why
     world.publish()
     assert world.pack() == 0
-    assert world.publisher.awaits_scan("files")
+    assert world.publisher.pack_resources("files").awaits_scan
     assert read_resource_dump(world.fetch) is None
     world.contents.absent.clear()  # it was the same after all
     assert world.pack() == 0
-    world.publisher.was_scanned("files")
-    assert world.pack() == 1
+    assert world.pack(at_once=True) == 1
     assert held(world) == texts(5)
 
 
@@ -174,7 +173,7 @@ def test_a_resource_is_left_out_when_a_later_change_tells_of_it(tmp_path: Path) 
         return NoContent(Absence.CHANGED)
 
     world.contents.open = changing  # type: ignore[method-assign]
-    assert world.publisher.pack_resources("files")
+    assert world.publisher.pack_resources("files").is_done
     found = dump(world)
     assert len(found.resources) == 4
     world.publish()
@@ -206,7 +205,7 @@ def test_a_disk_that_is_not_mounted_takes_nothing_out_of_a_dump(
     tmp_path: Path, why: Absence, is_offered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deletions are held back then, and so are packages without the resources, however often it is looked (DST-F9)."""
-    monkeypatch.setattr(packer, "MASS_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "MASS_SECONDS", 0.0)
     world = PackedCatalog(tmp_path, page_entries=20, renew_seconds=100.0)
     world.load(texts(40))
     world.publish()
@@ -214,8 +213,9 @@ def test_a_disk_that_is_not_mounted_takes_nothing_out_of_a_dump(
     world.clock.sleep(101)
     world.contents.absent = dict.fromkeys(texts(40), why)
     for _ in range(2 * MOST_TRIES):
-        assert not world.publisher.pack_resources("files")
-        assert not world.publisher.awaits_scan("files")
+        packed = world.publisher.pack_resources("files")
+        assert not packed.is_done
+        assert not packed.awaits_scan
     assert held(world) == texts(40) if is_offered else read_resource_dump(world.fetch) is None
     world.contents.absent.clear()
     assert world.pack()
@@ -250,8 +250,7 @@ def test_a_page_is_not_packed_anew_for_what_still_cannot_be_had(tmp_path: Path, 
 def pack_in_spite(world: PackedCatalog) -> int:
     tries = 0
     while read_resource_dump(world.fetch) is None:
-        world.publisher.was_scanned("files")
-        world.pack()
+        world.pack(at_once=True)
         tries += 1
     return tries
 

@@ -10,6 +10,7 @@ import pytest
 
 from headwater.catalog.faults import UnknownSet
 from headwater.progress import silent
+from headwater.publish.rendering.dump_packer import PackResult
 from headwater.source.dumps import dump_packing
 from headwater.source.dumps.dump_packing import DumpPacking, PackingJob
 
@@ -17,10 +18,8 @@ from headwater.source.dumps.dump_packing import DumpPacking, PackingJob
 @pytest.mark.parametrize("is_renewing", [False, True])
 def test_a_run_packs_once(*, is_renewing: bool) -> None:
     """A first dump may take days: scans of other sets must not wait for its end (they share the threads)."""
-    left = [True, True, False]
-    job = PackingJob(
-        name="files", dump="Resource Dump", pack=lambda _stop: left.pop(0), is_renewing=lambda: is_renewing
-    )
+    left = [PackResult(is_done=is_done, is_offered=is_renewing) for is_done in (True, True, False)]
+    job = PackingJob(name="files", dump="Resource Dump", pack=lambda _stop: left.pop(0))
     packing = DumpPacking(job, Event(), lambda: None, silent)
     packing.run()
     assert packing.health.packages == 1
@@ -35,7 +34,9 @@ def test_what_rests_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None
     """Tens of thousands of sets that nobody changes must not keep a processor at work."""
     now = 1_000.0
     monkeypatch.setattr(dump_packing, "time", SimpleNamespace(monotonic=lambda: now))
-    job = PackingJob(name="files", dump="Change Dump", pack=lambda _stop: False, pause_seconds=300.0)
+    job = PackingJob(
+        name="files", dump="Change Dump", pack=lambda _stop: PackResult(is_done=False), pause_seconds=300.0
+    )
     packing = DumpPacking(job, Event(), lambda: None, silent)
 
     def looks(until: float) -> int:
@@ -57,7 +58,7 @@ def test_what_rests_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_sets_that_are_not_loaded_yet_are_not_asked_for_all_the_time() -> None:
-    def pack(_stop: object) -> bool:
+    def pack(_stop: object) -> PackResult:
         raise UnknownSet("no such set")
 
     packing = DumpPacking(PackingJob(name="files", dump="Change Dump", pack=pack), Event(), lambda: None, silent)

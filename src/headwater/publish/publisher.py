@@ -30,7 +30,7 @@ from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
 from headwater.publish import plan
 from headwater.publish.change_dumps.change_contents import ChangeContents
-from headwater.publish.change_dumps.packer import ChangePacker
+from headwater.publish.change_dumps.packer import ChangeDumpPlan
 from headwater.publish.change_dumps.renderer import ChangeDumps
 from headwater.publish.context import PublishContext, always
 from headwater.publish.history_reset import HistoryReset, uri_fingerprint
@@ -46,10 +46,11 @@ from headwater.publish.publication_state import (
 )
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.change_lists import ChangeLists
+from headwater.publish.rendering.dump_packer import DumpPacker, PackResult
 from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.rendering.renderer import PublicationJob, Renderer, RenderResult
 from headwater.publish.rendering.resource_lists import ResourceLists
-from headwater.publish.resource_dumps.packer import ResourcePacker
+from headwater.publish.resource_dumps.packer import ResourceDumpPlan
 from headwater.publish.resource_dumps.renderer import ResourceDumps
 from headwater.publish.site import SetSettings, Site, capability_list_name, is_part_name
 from headwater.publish.site_documents import SiteDocuments
@@ -125,11 +126,13 @@ class Publisher:
     ) -> None:
         self._context = PublishContext(catalog, store, site, clock, listener, options.may_write)
         self._render_pool = options.render_pool
-        self._resource_packer = ResourcePacker(self._context, options.contents, options.spool)
-        self._change_packer = ChangePacker(self._context, options.change_contents, options.spool)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: set[str] = set()
         self._integrity = IntegrityCheck(store)
+        resources = ResourceDumpPlan(self._context, options.contents, options.spool)
+        self._resource_packer = DumpPacker(self._context, resources, self._locks, self._integrity.etags)
+        changes = ChangeDumpPlan(self._context, options.change_contents, options.spool)
+        self._change_packer = DumpPacker(self._context, changes, self._locks, self._integrity.etags)
         self.history = HistoryReset(self._context)
         self.site_documents = SiteDocuments(self._context, self._integrity, keep_others=options.keep_others)
 
@@ -160,51 +163,28 @@ class Publisher:
         self.site_documents.set_published(name, check=check)
         return result
 
-    def pack_resources(self, name: str, *, stop: Callable[[], None] = lambda: None) -> bool:
-        """Make the packages of the page of the set's Resource Dump that is due, and name them; whether that was done.
+    def pack_resources(
+        self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None
+    ) -> PackResult:
+        """Make the packages of the page of the set's Resource Dump that is due, and name them.
 
-        Publications of the set go on meanwhile, but for the moment in which the packages are named. `stop` raises to
-        end early. Call it after `publish`, until it says False. Raises the store's and the catalog's StoreFaults,
-        OSError: it is packed again then.
+        Publications of the set go on meanwhile, but for the moment in which the packages are named. `at_once`: the set
+        was scanned since, so that packing need not wait for that; `stop` raises to end early. Call it after `publish`,
+        until nothing is done. Raises the store's and the catalog's StoreFaults, OSError: it is packed again then.
         """
         settings = self._context.site.settings(name)
-        with self._locks[name]:
-            due = self._resource_packer.due(settings)
-        if due is None:
-            return False
-        packed = self._resource_packer.pack(settings, due, stop)
-        with self._locks[name]:
-            return self._resource_packer.name(settings, due, packed, self._integrity.etags)
+        return self._resource_packer.pack(settings, at_once=at_once, stop=stop)
 
-    def awaits_scan(self, name: str) -> bool:
-        """Whether packing waits because resources are not as they were recorded."""
-        return self._resource_packer.is_waiting(name)
-
-    def was_scanned(self, name: str) -> None:
-        """What the set's resources are was looked at: packing need not wait."""
-        self._resource_packer.look_again(name)
-
-    def has_resource_dump(self, name: str) -> bool:
-        """Whether the set offers a Resource Dump already."""
-        dump = decode_publication(self._context.catalog.state(name).notes).resource_dump
-        return dump is not None and dump.is_offered
-
-    def pack_changes(self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None) -> bool:
-        """Make the package of the set's Change Dump that is due, and name it; whether one was made, or more is due.
+    def pack_changes(self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None) -> PackResult:
+        """Make the package of the set's Change Dump that is due, and name it.
 
         Publications of the set go on meanwhile, but for the moment in which the package is named. With `at_once` the
-        open segment's package does not wait its time; `stop` raises to end early. Call it after `publish`, until it
-        says False. Raises the store's, the versions' and the catalog's StoreFaults, OSError: it is packed again then.
+        open segment's package does not wait its time; `stop` raises to end early. Call it after `publish`, until
+        nothing is done. Raises the store's, the versions' and the catalog's StoreFaults, OSError: it is packed again
+        then.
         """
         settings = self._context.site.settings(name)
-        with self._locks[name]:
-            plan = self._change_packer.due(settings, at_once=at_once)
-        if plan is None:
-            return False
-        packed = self._change_packer.pack(settings, plan, stop)
-        with self._locks[name]:
-            self._change_packer.name(settings, plan, packed, self._integrity.etags)
-        return True
+        return self._change_packer.pack(settings, at_once=at_once, stop=stop)
 
     def reset_history(self, name: str) -> None:
         """Let the published history begin anew where it cannot be continued (`HistoryReset.reset`)."""

@@ -170,7 +170,7 @@ class SimulatedSource:
     def _pack(self) -> None:
         """Make the packages that are due, while things go on."""
         for one in self.site.sets:
-            while one.dump and self.publisher.pack_resources(one.name, stop=self._check):
+            while one.dump and self.publisher.pack_resources(one.name, stop=self._check).is_done:
                 pass
 
     def _check(self) -> None:

@@ -28,6 +28,7 @@ from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.change_dumps.change_contents import KeptContents
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
+from headwater.publish.rendering.dump_packer import PackResult
 from headwater.publish.rendering.pool import RenderPool
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, utc_now
@@ -134,7 +135,7 @@ class Source(ConfiguredSource):
         self._clean_versions()
         worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.feed is None]
         for one in worked:
-            while self.publisher.pack_changes(one.name, at_once=True):
+            while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
         if self.dumped and is_due(self._state / VERSIONS / COLLECTED):
             collect_versions(self.catalog, self.versions, self.config.version_retention, self._clock)
@@ -142,16 +143,14 @@ class Source(ConfiguredSource):
 
     def _packed(self, config: SetConfig, worked: PipelineResult) -> PipelineResult:
         """Pack the set's resources; where files turn out to be others meanwhile, the folder is scanned again."""
-        name, scans = config.name, 0
-        while True:
-            while self.publisher.pack_resources(name):
-                pass
-            if not self.publisher.awaits_scan(name):
-                return worked
-            if scans < _SETTLING_ROUNDS:
+        scans = 0
+        packed = self.publisher.pack_resources(config.name)
+        while packed.is_done or packed.awaits_scan:
+            if packed.awaits_scan and scans < _SETTLING_ROUNDS:
                 scans += 1
                 worked = _together(worked, self._work(config))
-            self.publisher.was_scanned(name)
+            packed = self.publisher.pack_resources(config.name, at_once=packed.awaits_scan)
+        return worked
 
     def _clean_versions(self) -> None:
         if self.dumped:
@@ -260,8 +259,7 @@ class Source(ConfiguredSource):
         for one in self.site.sets:
             if one.dump:
                 pack = partial(_pack, publisher.pack_resources, one.name)
-                renewing = partial(publisher.has_resource_dump, one.name)
-                yield PackingJob(name=one.name, dump=RESOURCE_DUMP.title, pack=pack, is_renewing=renewing)
+                yield PackingJob(name=one.name, dump=RESOURCE_DUMP.title, pack=pack)
             if one.change_dump:
                 pack = partial(_pack, publisher.pack_changes, one.name)
                 pause = one.change_dump_seconds
@@ -316,10 +314,10 @@ class Source(ConfiguredSource):
 
 
 class _Pack(Protocol):
-    def __call__(self, name: str, *, stop: Callable[[], None]) -> bool: ...
+    def __call__(self, name: str, *, stop: Callable[[], None]) -> PackResult: ...
 
 
-def _pack(pack: _Pack, name: str, stop: Callable[[], None]) -> bool:
+def _pack(pack: _Pack, name: str, stop: Callable[[], None]) -> PackResult:
     return pack(name, stop=stop)
 
 

@@ -13,6 +13,7 @@ from headwater.catalog.faults import UnknownSet
 from headwater.duty_cycle import DutyCycle
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener
+from headwater.publish.rendering.dump_packer import PackResult
 from headwater.source.set_health import FailureState, RetryPauses
 
 SOON: Final = 1.0
@@ -35,16 +36,12 @@ class PackingHealth(FailureState, kw_only=True):
 
 
 class PackingJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A dump of a set: `pack` makes what is due and says whether anything was; it calls its argument now and then.
-
-    `is_renewing`: whether destinations have what they need, so that packing may take its time.
-    """
+    """A dump of a set: `pack` makes what is due and says what came of it; it calls its argument now and then."""
 
     name: str
     dump: str
-    pack: Callable[[Callable[[], None]], bool]
+    pack: Callable[[Callable[[], None]], PackResult]
     pause_seconds: float = LONGEST
-    is_renewing: Callable[[], bool] = lambda: False
 
 
 class DumpPacking:
@@ -85,10 +82,11 @@ class DumpPacking:
         name = self.health.name
         try:
             began = time.monotonic()
-            if self._job.pack(self._stop):
+            packed = self._job.pack(self._stop)
+            if packed.is_done:
                 self.health.packages += 1
                 self._active_at = ended = time.monotonic()
-                self._due_at = ended + (DUTY.pause_after(ended - began) if self._job.is_renewing() else 0.0)
+                self._due_at = ended + (DUTY.pause_after(ended - began) if packed.is_offered else 0.0)
         except Stopped:
             return
         except UnknownSet:  # its first scan has not begun; its publication wakes this task
