@@ -34,6 +34,9 @@ class Dumps:
         self.asked: list[list[str]] = []
         """The URIs of each request on demand."""
 
+        self.deflate: list[bool] = []
+        """Whether each asks for deflated members."""
+
     def path(self, name: str) -> str:
         return f"resources/{name}"
 
@@ -115,8 +118,10 @@ class Dumps:
         """Serve packages on demand; returns the link by which a Capability List offers them."""
 
         def reply(handler: Handler) -> Reply:
-            uris = json.loads(handler.body)["uris"]
+            asked = json.loads(handler.body)
+            uris = asked["uris"]
             self.asked.append(uris)
+            self.deflate.append(asked.get("deflate", True))
             return Reply(self.on_demand(uris), etag=False) if answer is None else answer(uris)
 
         self.site.source.posts[f"/{self.site.name}/dump"] = reply

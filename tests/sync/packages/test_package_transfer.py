@@ -82,6 +82,45 @@ def test_a_baseline_comes_on_demand_and_what_is_large_by_itself(dumps: Dumps, de
     assert len(dumps.asked) == 3
 
 
+@pytest.mark.parametrize(("more", "deflate"), [({}, False), ({"bwlimit": 1 << 20}, True)], ids=["near", "limited"])
+def test_a_source_near_by_is_asked_not_to_deflate(
+    dumps: Dumps, dest: Path, more: dict[str, Any], deflate: bool
+) -> None:
+    """Where the line is the bottleneck, for the user has said so, octets are saved all the same."""
+    dumps.publish(demand=True)
+    base = dumps.site.source.base
+    wire = msgspec.structs.replace(IMPATIENT, source=base)
+    assert go(base, dest, wire, prefer="dumps", **more).status == Exit.DONE
+    assert set(dumps.deflate) == {deflate}
+
+
+@pytest.mark.parametrize("process", [False, True], ids=["run", "process"])
+def test_a_member_under_the_name_of_another_resource_is_not_placed_for_it(
+    dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch, process: bool
+) -> None:
+    """DST-P5: a name is how the work of a member is guessed, its digest is what verifies it."""
+    if process:
+        monkeypatch.setattr("headwater.sync.packages.package_transfer.PARALLEL_FROM", 1)
+        monkeypatch.setattr("headwater.sync.packages.package_transfer.processors", lambda: 2)
+    names = list(dumps.site.files)[:10]
+    for name in names:
+        dumps.site.put(name, name.encode().ljust(20), change=False)
+    dumps.site.publish(since=100.0)
+    turned = dict(zip(names, [*names[1:], names[0]], strict=True))
+
+    def answer(uris: list[str]) -> Reply:
+        asked = [uri.removeprefix(dumps.site.uri("")) for uri in uris]
+        members = [(dumps.path(name), dumps.site.files[turned.get(name, name)]) for name in asked]
+        return Reply(zipped([*members, ("manifest.xml", dumps.manifest(asked))]), etag=False)
+
+    links = dumps.offer_demand(answer)
+    dumps.site.publish_capabilities("resourcelist", "changelist", links=links)
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert ran.status == Exit.DONE, ran.notices
+    assert tree(dest) == dumps.site.files
+    assert {path.removeprefix("/set/resources/") for path in fetched(dumps)} == {*names, "large.bin"}
+
+
 @pytest.mark.parametrize("prefer", ["auto", "dumps"])
 @pytest.mark.parametrize("offered", ["resourcedump", "demand", "both"])
 def test_every_way_gives_the_same_copy_and_the_same_state(

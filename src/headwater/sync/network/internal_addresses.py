@@ -100,6 +100,11 @@ class AddressGuard:
         """The source's host, if it was seen in public."""
         return self._source if self._outermost.get(self._source or "") is Level.PUBLIC else None
 
+    @property
+    def source_is_near(self) -> bool:
+        """Whether the source's host was seen, and on this machine or in its private networks alone."""
+        return self._outermost.get(self._source or "", Level.PUBLIC) is not Level.PUBLIC
+
     def objection(self, host: str, address: str, port: int) -> str | None:
         """Why this host is not connected to at this address and port; None: it is.
 

@@ -143,6 +143,10 @@ def large_octets(network: NetworkMeasures) -> int:
     return int(min(LARGE_OCTETS, max(64 << 10, 8 * network.request_seconds * network.octets_per_second)))
 
 
+FAST_OCTETS_PER_SECOND = 64e6
+"""From here on the octets that deflating saves come sooner than it takes: 4 KiB of text shrink by 2.5 KiB in 25 us at
+the source, and are inflated in 11 us."""
+
 LEAST_BATCH_RESOURCES = 250
 MOST_BATCH_RESOURCES = 5_000
 """Of one request on demand, where the limits allow it: enough that a request costs little beside them; a moment's work

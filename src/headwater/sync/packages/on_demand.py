@@ -68,13 +68,17 @@ class BatchBounds(msgspec.Struct, frozen=True, kw_only=True):
     octets: int
     large_octets: int
     under_way: int
+    deflate: bool = True
+    """Whether the source is to deflate: on a fast line it costs both sides more than it saves."""
 
 
 class _Batch:
-    """What one request asks for: the work that waits, by the digests that are listed of it."""
+    """What one request asks for: the work that waits, by the digests that are listed of it, and by the names that its
+    members are expected to have: their addresses below `folder`."""
 
-    def __init__(self, works: list[Work]) -> None:
-        self._waiting: dict[tuple[str, str], list[Work]] = {}
+    def __init__(self, works: list[Work], folder: str) -> None:
+        self._waiting: dict[tuple[str, str], dict[int, Work]] = {}
+        self._named: dict[str, tuple[tuple[str, str], Work]] = {}
         self.unusable: list[Work] = []
         self.uris: list[str] = []
         for work in works:
@@ -82,8 +86,11 @@ class _Batch:
             if wanted is None:
                 self.unusable.append(work)
                 continue
-            self._waiting.setdefault((wanted.algorithm, wanted.hex), []).append(work)
+            digest = (wanted.algorithm, wanted.hex)
+            self._waiting.setdefault(digest, {})[work.n] = work
             self.uris.append(work.loc)
+            if work.loc.startswith(folder):
+                self._named[work.loc[len(folder) :]] = digest, work
         self.octets = sum(LARGE_OCTETS if work.length is None else work.length for work in works)
         """Those that are listed; what lists no length is small, or is fetched by itself in the end."""
 
@@ -93,12 +100,19 @@ class _Batch:
         """The work that has one of these digests, which waits no longer."""
         found: list[Work] = []
         for algorithm, digest in digests.items():
-            found += self._waiting.pop((algorithm, digest), ())
+            found += self._waiting.pop((algorithm, digest), {}).values()
         return found
+
+    def take_named(self, name: str, octets: int) -> Work | None:
+        """The work whose member has this name, as far as name and length tell, which waits no longer."""
+        digest, work = self._named.get(name, (None, None))
+        if digest is None or work is None or work.length not in (None, octets):
+            return None
+        return self._waiting.get(digest, {}).pop(work.n, None)
 
     def rest(self) -> list[Work]:
         """The work that still waits, which does so no longer."""
-        rest = [work for works in self._waiting.values() for work in works]
+        rest = [work for works in self._waiting.values() for work in works.values()]
         self._waiting.clear()
         return rest
 
@@ -119,7 +133,14 @@ class _Answer:
         """Nothing is to be done."""
 
     def small(self, member: WholeMember) -> None:
-        """A whole member: place it for all that have this digest. Raises BadPackage."""
+        """A whole member: place it for the work that has its name, else for all that have its digest.
+
+        With a name only the guess is made: the digest verifies it all the same (DST-P5). Raises BadPackage.
+        """
+        named = self._batch.take_named(member.name, member.body.plain_octets)
+        if named is not None:
+            self._placing.member(named, member)
+            return
         octets = member.octets
         digests = {algorithm: digest_of(octets, algorithm) for algorithm in self._batch.algorithms}
         for work in self._batch.take(digests):
@@ -175,6 +196,7 @@ class OnDemand:
         self._placing = placing
         self._tree = tree
         self._objection = objection
+        self._folder = offer.href.partition("?")[0].rpartition("/")[0] + "/"
         self._last_n = 0
         self._opened: deque[tuple[_Batch, OpenedStream]] = deque()
         self.requests = 0
@@ -211,10 +233,10 @@ class OnDemand:
             works = self._next(bounds)
             if not works:
                 break
-            batch = _Batch(works)
+            batch = _Batch(works, self._folder)
             if batch.uris:
                 self.requests += 1
-                self._opened.append((batch, self._transport.open_stream(self._fetch(batch))))
+                self._opened.append((batch, self._transport.open_stream(self._fetch(batch, bounds))))
             else:
                 self._leave(batch)
         return bool(self._opened)
@@ -242,12 +264,13 @@ class OnDemand:
             self._results.left(work)
         return refused
 
-    def _fetch(self, batch: _Batch) -> Fetch:
+    def _fetch(self, batch: _Batch, bounds: BatchBounds) -> Fetch:
+        asked = {"uris": batch.uris} if bounds.deflate else {"uris": batch.uris, "deflate": False}
         return Fetch(
             self._offer.href,
             (("Content-Type", "application/json"), ("Accept", "application/zip")),
             method="POST",
-            body=msgspec.json.encode({"uris": batch.uris}),
+            body=msgspec.json.encode(asked),
             max_octets=2 * batch.octets + _ROOM_OCTETS,
             objection=self._objection,
         )
@@ -259,6 +282,7 @@ class OnDemand:
         limits = PackageLimits(octets=2 * batch.octets + _ROOM_OCTETS)
         try:
             read_stream(self._counted(answer), consumer, limits, manifest_first=False)
+            self._placing.check()
         finally:
             consumer.discard()
 

@@ -269,6 +269,8 @@ class PackageTransfer:
         )
         try:
             demand.run(bounds)
+            placing.settle()
+            placing.check()
         except SourceFault as fault:
             way.fault = str(fault)
             self._warn(fault.rule or fault.code, fault.what, fault.where or self._plan.offer.on_demand.href)

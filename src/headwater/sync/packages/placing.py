@@ -93,7 +93,8 @@ class MemberPlacing:
             temporary_name(work), work.path, mtime_ns(work.lastmod, None),
             body.packed, body.plain_octets, body.crc, body.is_deflated, wanted.algorithm, wanted.hex,
         )  # fmt: skip
-        self._note_outcomes(self._process.give((work, f"{wanted.algorithm}:{wanted.hex}"), file))
+        if told := self._process.give((work, f"{wanted.algorithm}:{wanted.hex}"), file):
+            self._note_outcomes(told)
         return True
 
     def content(self, work: Work, member: WholeMember, stated: StatedByManifest | None = None) -> bool:

@@ -14,6 +14,7 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.options import TransferWay
 from headwater.sync.packages.cost_model import (
+    FAST_OCTETS_PER_SECOND,
     LEAST_RESOURCES,
     USUAL_OCTETS,
     Demand,
@@ -187,8 +188,16 @@ class TransferPlan:
             octets=batch_octets(network, offer.limits),
             large_octets=large,
             under_way=min(offer.limits.requests, MOST_UNDER_WAY, self._context.options.concurrency),
+            deflate=not self._is_fast(),
         )
         return choice, bounds
+
+    def _is_fast(self) -> bool:
+        """Whether the line to the source carries more than both sides can deflate and inflate."""
+        if self._context.options.bwlimit is not None:
+            return False
+        measured = self._context.transport.measures(self.offer.identity)
+        return self._context.transport.guard.source_is_near or measured.octets_per_second >= FAST_OCTETS_PER_SECOND
 
     def network(self) -> NetworkMeasures:
         """What has been measured of the source, within the limits that the user sets."""
