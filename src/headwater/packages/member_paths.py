@@ -20,8 +20,8 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:|^/|(?:^|/)\.{0,2}(?=/|$
 """Control characters and back-slashes anywhere; a drive letter or a slash in front; a segment that is empty, `.` or
 `..` (RS-EXT-07, DST-P3)."""
 
-_PLAIN = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*\Z", re.ASCII)
-"""A name of which nothing has to be looked at more closely, as most are."""
+is_plain = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*\Z", re.ASCII).match
+"""Whether nothing of a name has to be looked at more closely, but for the number of its segments, as with most."""
 
 _CLIMBS = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
 
@@ -55,7 +55,7 @@ def possible_names(path: str) -> tuple[str, ...]:
 
 def check_name(name: str) -> None:
     """Refuse a name that is no plain relative path of a file. Raises BadPath."""
-    if _PLAIN.match(name) and name.count("/") < MOST_SEGMENTS:
+    if is_plain(name) and name.count("/") < MOST_SEGMENTS:
         return
     if _UNSAFE.search(name) or name.count("/") >= MOST_SEGMENTS:
         raise BadPath(f"the name {shown(name)} is refused")

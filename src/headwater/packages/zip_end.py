@@ -6,24 +6,31 @@ from struct import Struct
 
 from headwater.packages.faults import BadPackage
 from headwater.packages.zip_format import (
+    CENTRAL,
+    CENTRAL_SIGNATURE,
+    DEFLATED,
     END,
     END64,
     END64_SIGNATURE,
     END_SIGNATURE,
+    FILE_KIND,
     LOCATOR64,
     LOCATOR64_SIGNATURE,
     MOST_16,
     MOST_32,
+    REGULAR_FILE,
+    STORED,
+    UTF8,
 )
 from headwater.packages.zip_headers import CentralRecord
 
 _FACTS = Struct("<HIQQQ")
 
 
-def agreement_key(name: bytes, method: int, crc: int, sizes: tuple[int, int], offset: int) -> int:
+def agreement_key(name: bytes, method: int, crc: int, packed: int, plain: int, offset: int) -> int:
     """A number for what both a member and its central record say: the sums of them are equal, in whatever order the
     records come, if and only if they agree (Python's hash of octets has a secret key in each process)."""
-    return hash(_FACTS.pack(method, crc, *sizes, offset) + name)
+    return hash(_FACTS.pack(method, crc, packed, plain, offset) + name)
 
 
 class PackageEnd:
@@ -44,10 +51,10 @@ class PackageEnd:
         """Whether the package has ended."""
         return len(self._octets) == self._total
 
-    def member(self, key: int) -> None:
-        """A member has come."""
-        self._members += 1
-        self._sum += key
+    def members(self, count: int, keys: int) -> None:
+        """Members have come, whose keys have this sum."""
+        self._members += count
+        self._sum += keys
 
     def begin(self, at: int) -> None:
         """The central directory begins here."""
@@ -58,7 +65,36 @@ class PackageEnd:
         self._records += 1
         if self._records > self._members:
             raise BadPackage("the central directory has members that the package has not")
-        self._sum -= agreement_key(record.name, record.method, record.crc, (record.packed, record.plain), record.offset)
+        self._sum -= agreement_key(record.name, record.method, record.crc, record.packed, record.plain, record.offset)
+
+    def usual_records(self, octets: bytearray, at: int) -> int:
+        """The same for records from `at` on that are whole and have nothing but a name and lengths of a small file, one
+        after another; gives their length. It stops before the first that is otherwise."""
+        begin, last, keys, count = at, len(octets) - CENTRAL.size, 0, 0
+        most = self._members - self._records
+        while at <= last and count < most:
+            (signature, _, _, flags, method, _, _, crc, packed, plain, named, extra, comment, disk, _, external,
+             offset) = CENTRAL.unpack_from(octets, at)  # fmt: skip
+            name = at + CENTRAL.size
+            end = name + named
+            if (
+                signature != CENTRAL_SIGNATURE
+                or flags & ~UTF8
+                or method not in (STORED, DEFLATED)
+                or extra
+                or comment
+                or disk
+                or (external >> 16) & FILE_KIND not in (0, REGULAR_FILE)
+                or MOST_32 in (packed, plain, offset)
+                or end > len(octets)
+            ):
+                break
+            keys += agreement_key(bytes(octets[name:end]), method, crc, packed, plain, offset)
+            count += 1
+            at = end
+        self._records += count
+        self._sum -= keys
+        return at - begin
 
     def close(self, at: int) -> None:
         """The records end here. Raises BadPackage when they are not the members that came."""

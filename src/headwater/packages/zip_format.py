@@ -47,6 +47,9 @@ DESCRIPTORS = (
 ZIP64_FIELD = 0x0001
 """Header id of the extra field with sizes and offset of 64 bits."""
 
+REGULAR_FILE, FOLDER, FILE_KIND = 0o100000, 0o040000, 0o170000
+"""Kinds of files, and the bits that hold them, in the upper half of the external attributes."""
+
 MOST_16 = 0xFFFF
 MOST_32 = 0xFFFFFFFF
 """Values that say: look in the ZIP64 field. They are no sizes, offsets or counts themselves."""

@@ -7,15 +7,18 @@ from typing import NamedTuple
 
 from headwater.packages.faults import BadPackage, BadPath, PackageTooLarge
 from headwater.packages.limits import PackageLimits
-from headwater.packages.member_paths import MANIFEST, MemberNames, shown
+from headwater.packages.member_paths import MANIFEST, MemberNames, is_plain, shown
 from headwater.packages.zip_format import (
     CENTRAL,
     DEFLATED,
     DESCRIPTOR,
     ENCRYPTED,
+    FILE_KIND,
+    FOLDER,
     LOCAL,
     MOST_16,
     MOST_32,
+    REGULAR_FILE,
     STORED,
     UTF8,
     ZIP64_FIELD,
@@ -25,8 +28,6 @@ _STRONG = 1 << 6
 _PATCHED = 1 << 5
 _MASKED = 1 << 13
 _REFUSED = ENCRYPTED | _STRONG | _PATCHED | _MASKED
-
-_REGULAR, _FOLDER, _KIND = 0o100000, 0o040000, 0o170000
 
 _LENGTHS_LOCAL = Struct("<HH")
 _LENGTHS_CENTRAL = Struct("<HHH")
@@ -128,8 +129,8 @@ def read_central(record: Octets, at: int) -> CentralRecord:
     elif disk:
         raise BadPackage("a package in several parts (disks)")
     _check_kind(name, flags, method)
-    kind = (external >> 16) & _KIND
-    if kind not in (0, _REGULAR) and not (kind == _FOLDER and name.endswith(b"/")):
+    kind = (external >> 16) & FILE_KIND
+    if kind not in (0, REGULAR_FILE) and not (kind == FOLDER and name.endswith(b"/")):
         raise BadPath(f"{shown(name.decode('utf-8', 'replace'))} is a link, a device or another special file")
     octets = CENTRAL.size + name_length + extra_length + comment_length
     return CentralRecord(name, flags, method, crc, packed, plain, offset, octets)
@@ -166,6 +167,22 @@ class PackageBudget:
             return False
         self.names.add(name)
         return True
+
+    def admit_all(self, names: list[str]) -> bool:
+        """Take many files in at once, where their names are plain and nothing is to be refused; else False, and
+        nothing is taken in: `admit` has to tell of each."""
+        if self._members + len(names) > self.limits.members or not all(map(is_plain, names)):
+            return False
+        if not self.names.add_all(names):
+            return False
+        self._members += len(names)
+        return True
+
+    @property
+    def most_usual(self) -> int:
+        """Up to so many octets of content nothing is refused by what its header says (`check_said`)."""
+        limits = self.limits
+        return min(limits.ratio_octets, limits.member_octets, limits.manifest_octets)
 
     def spend(self, octets: int, packed: int | None = None) -> None:
         """Take account of content that comes out of a member, of so many `packed` octets. Raises PackageTooLarge.

@@ -93,6 +93,7 @@ class ZipStream:
     def __init__(self, limits: PackageLimits | None = None) -> None:
         self._limits = limits or PackageLimits()
         self._budget = PackageBudget(self._limits)
+        self._most_usual = min(WHOLE_OCTETS, self._budget.most_usual)
         self._waiting = bytearray()
         self._needed = 4
         self._step: Callable[[], Iterator[MemberEvent]] = self._first
@@ -169,8 +170,10 @@ class ZipStream:
     def _whole_members(self) -> Iterator[WholeMember]:
         """Members that have come whole, are small, and have nothing but a name and lengths: what many small records
         are, one after another. It stops before the first that is otherwise, which takes the other steps."""
-        waiting, budget, at, needed = self._waiting, self._budget, 0, 4
+        waiting, most = bytes(self._waiting), self._most_usual
+        at, needed, agreement, all_packed, all_plain = 0, 4, 0, 0, 0
         last = len(waiting) - LOCAL.size
+        found: list[WholeMember] = []
         while at <= last:
             signature, _, flags, method, _, _, crc, packed, plain, named, extra = LOCAL.unpack_from(waiting, at)
             begin = at + LOCAL.size + named
@@ -180,7 +183,7 @@ class ZipStream:
                 or flags & ~UTF8
                 or extra
                 or packed > WHOLE_OCTETS
-                or plain > WHOLE_OCTETS
+                or plain > most
                 or (method != DEFLATED and (method != STORED or packed != plain))
                 or named > self._limits.name_octets
             ):
@@ -188,22 +191,35 @@ class ZipStream:
             if end > len(waiting):
                 needed = end - at
                 break
-            octets = bytes(waiting[at + LOCAL.size : begin])
-            name = decoded_name(octets, flags)
-            if name.endswith("/"):
+            octets = waiting[at + LOCAL.size : begin]
+            try:
+                name = octets.decode()
+            except UnicodeDecodeError:
                 break
-            budget.admit(name)
-            budget.check_said(name, packed, plain)
-            budget.spend(plain, packed)
-            self._end.member(agreement_key(octets, method, crc, (packed, plain), self._at + at))
-            yield WholeMember(name, PackedBody(bytes(waiting[begin:end]), plain, crc, method == DEFLATED))
+            if octets.endswith(b"/"):
+                break
+            agreement += agreement_key(octets, method, crc, packed, plain, self._at + at)
+            found.append(WholeMember(name, PackedBody(waiting[begin:end], plain, crc, method == DEFLATED)))
+            all_packed += packed
+            all_plain += plain
             at = end
         else:
             if waiting[at : at + 4] == LOCAL_SIGNATURE:
                 needed = LOCAL.size
-        del waiting[:at]
+        del self._waiting[:at]
         self._at += at
         self._needed = needed
+        if not found:
+            return
+        self._end.members(len(found), agreement)
+        if self._budget.admit_all([member.name for member in found]):
+            self._budget.spend(all_plain, all_packed)
+            yield from found
+            return
+        for member in found:
+            self._budget.admit(member.name)
+            self._budget.spend(member.body.plain_octets, len(member.body.packed))
+            yield member
 
     def _local(self) -> Iterator[MemberEvent]:
         """A local header; the whole member where it is small and all there."""
@@ -359,6 +375,11 @@ class ZipStream:
                 self._end.close(self._at + at)
                 self._next(self._ending, 1)
                 break
+            at += self._end.usual_records(waiting, at)
+            if waiting[at : at + 4] != CENTRAL_SIGNATURE:
+                needed = 4
+                continue
+            there = len(waiting) - at
             needed = CENTRAL.size if there < CENTRAL.size else central_octets(waiting, at, self._limits)
             if there >= needed:
                 self._end.record(read_central(waiting, at))
@@ -396,9 +417,8 @@ class ZipStream:
 
     def _close(self, member: _Open) -> None:
         header = member.header
-        self._end.member(
-            agreement_key(header.name, header.method, member.crc, (member.packed, member.plain), member.offset)
-        )
+        key = agreement_key(header.name, header.method, member.crc, member.packed, member.plain, member.offset)
+        self._end.members(1, key)
         self._next(self._between, 4)
 
 

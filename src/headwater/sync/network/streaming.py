@@ -63,10 +63,11 @@ class StreamReceiver(ResponseReceiver):
         return b"", {name: hasher.hexdigest() for name, hasher in hashers}
 
     def take(self) -> bytes:
-        """The next chunk that has come in."""
-        chunk = self.ready.popleft()
-        self.waiting_octets -= len(chunk)
-        return chunk
+        """What has come in, in one piece."""
+        octets = self.ready[0] if len(self.ready) == 1 else b"".join(self.ready)
+        self.ready.clear()
+        self.waiting_octets = 0
+        return octets
 
 
 class OpenedStream:

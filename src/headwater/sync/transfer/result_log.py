@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from headwater.storage.database import Database, Row, Transaction
@@ -93,7 +93,7 @@ _PLACED = _upsert(
 )
 _FAILED = _upsert("failures", _FailureRow._fields, kept="first_at")
 _SETTLED_ROUND = -1
-_SETTLE = f"UPDATE temp.work SET round = {_SETTLED_ROUND} WHERE n = ?"  # noqa: S608
+_SETTLE = f"UPDATE temp.work SET round = {_SETTLED_ROUND} WHERE n BETWEEN ? AND ?"  # noqa: S608
 """What a way other than requests has settled is in no round any more."""
 
 _CONFIRMED = (
@@ -121,7 +121,7 @@ class ResultLog:
         self._confirmed: list[Row] = []
         self._again: list[Row] = []
         self._cleared: list[Row] = []
-        self._settled: list[Row] = []
+        self._settled: list[int] = []
         self._open: dict[int, int] = {}
         self._waiting = 0
         self._flushed_at = time.monotonic()
@@ -179,7 +179,7 @@ class ResultLog:
         if self._any_failures:  # also of a resource that was planned for another reason than its failure
             self._cleared.append((self._set, work.uri))
         if settled:
-            self._settled.append((work.n,))
+            self._settled.append(work.n)
             self._open[work.intent] -= 1
             self._done += 1
             self._waiting += 1
@@ -256,8 +256,20 @@ class ResultLog:
         t.many("DELETE FROM intents WHERE id = ?", over)
         for (intent,) in over:
             del self._open[intent]
-        t.many(_SETTLE, self._settled)
+        t.many(_SETTLE, _ranges(self._settled))
         t.many("UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?", self._again)
+
+
+def _ranges(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """The first and the last of each run of numbers that follow one another."""
+    first = last = None
+    for number in sorted(numbers):
+        if last is not None and first is not None and number > last + 1:
+            yield first, last
+            first = number
+        first, last = number if first is None else first, number
+    if first is not None and last is not None:
+        yield first, last
 
 
 def backoff_seconds(tries: int) -> int:
