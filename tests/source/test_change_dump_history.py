@@ -126,6 +126,33 @@ def test_replaying_all_packages_gives_every_state_of_the_folder(tmp_path: Path) 
             subprocess.run([unzip, "-tqq", package], check=True)
 
 
+def test_an_old_catalog_in_the_state_folder_does_not_say_what_is_needed(tmp_path: Path) -> None:
+    """After the catalog has moved, what the folder still has of one knows nothing of later changes."""
+    history = History(tmp_path, 3, segment_entries=2)
+    history.publish()
+    moved, dump = tmp_path / "moved.sqlite", tmp_path / "sets.dump"
+    assert run_here("catalog", "export", history.state, "--output", dump).returncode == Exit.DONE
+    assert run_here("catalog", "import", dump, moved).returncode == Exit.DONE
+    text = history.config.read_text()
+    history.config.write_text(f"catalog = {json.dumps(str(moved))}\n{text}")
+    (history.folder / "a").write_bytes(b"needed")
+    history.publish()
+    versions = [one for one in (history.state / "versions").glob("??/??/*") if one.is_file()]
+    assert len(versions) == 1
+    os.utime(versions[0], (0, 0))
+    done = run_here("versions", history.state, "--prune", "--max-age", "0")
+    assert done.returncode == Exit.USAGE
+    assert f"the catalog of this state folder is elsewhere: {moved}".encode() in done.stderr
+    assert versions[0].exists()
+    for arguments in ((history.config,), (history.state, "--catalog", moved)):
+        done = run_here("versions", *arguments, "--prune", "--max-age", "0", "--json")
+        assert json.loads(done.stdout)["needed"] == 1, done
+    assert run_here("versions", history.state).returncode == Exit.DONE
+    history.config.write_text(text)
+    assert run_here("publish", history.config).returncode in (Exit.DONE, Exit.STORE)
+    assert run_here("versions", history.state, "--prune", "--dry-run").returncode == Exit.DONE, "it is back"
+
+
 def test_what_is_needed_is_kept_and_the_rest_is_removed_in_time(tmp_path: Path) -> None:
     history = History(tmp_path, 3, segment_entries=2)
     history.publish()

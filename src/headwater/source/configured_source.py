@@ -1,7 +1,7 @@
 """A source as its configuration describes it: site, catalog, store, and which paths its sets take.
 
 It is what a source that publishes and one that only serves have in common. State folder: `catalog.sqlite`,
-`documents/`, `versions/`, `lock`.
+`documents/`, `versions/`, `lock`; where the catalog is elsewhere, `catalog-elsewhere` says where.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SourceConfig
 from headwater.source.folder.scan_settings import StaticTree, path_filters, scan_settings
 from headwater.source.push.push_sets import PushSets
+from headwater.source.state_lock import StateUnusable
+from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import ObjectStore
 from headwater.versions.folder_store import FolderVersionStore
@@ -31,6 +33,7 @@ from headwater.versions.keeping import ContentKeeping
 CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
 VERSIONS = "versions"
+_ELSEWHERE = "catalog-elsewhere"
 
 Self = TypeVar("Self", bound="ConfiguredSource")
 
@@ -46,6 +49,30 @@ def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     place = config.catalog or Path(config.state) / CATALOG
     credentials = catalog_url.credentials_from(os.environ)
     return catalog_url.open_catalog(place, limits, credentials=credentials, listener=listener)
+
+
+def note_catalog(config: SourceConfig) -> None:
+    """Leave a note in the state folder where the catalog is, if it is not in there: an old one may be left behind.
+
+    Raises StateUnusable.
+    """
+    state = Path(config.state)
+    note, place = state / _ELSEWHERE, config.catalog
+    try:
+        if place is None or os.path.realpath(place.removeprefix("sqlite:")) == os.path.realpath(state / CATALOG):
+            note.unlink(missing_ok=True)
+        elif catalog_elsewhere(state) != (told := catalog_url.shown(place)):
+            replace_file(note, [f"{told}\n".encode()], f".{_ELSEWHERE}-")
+    except OSError as cause:
+        raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(note)) from cause
+
+
+def catalog_elsewhere(state: Path) -> str | None:
+    """Where the catalog of a state folder is, without a password; None: in it, as far as is known."""
+    try:
+        return (state / _ELSEWHERE).read_text("utf-8").strip() or None
+    except OSError:
+        return None
 
 
 def open_store(config: SourceConfig, tree: StaticTree | None = None) -> ObjectStore:

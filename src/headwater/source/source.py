@@ -31,7 +31,7 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.dump_packer import PackResult
 from headwater.publish.rendering.pool import RenderPool
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, utc_now
+from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.dumps.dump_packing import DumpPacking, PackingJob
 from headwater.source.dumps.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
 from headwater.source.events.durable_listener import DurableListener
@@ -81,6 +81,7 @@ class Source(ConfiguredSource):
         self._lock = StateLock(self._state)
         try:
             self._open(clock, listener)
+            note_catalog(config)
             self.leadership = Leadership(self._lease(), listener)
             options = PublisherOptions(
                 keep_others=tree is not None,

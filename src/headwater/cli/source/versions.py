@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,10 +39,13 @@ _WEEK_SECONDS = 604_800.0
     metavar="N",
     help="With --prune: keep so many octets, the newest.  [default: versions_octets of CONFIG, else no bound]",
 )
+@click.option(
+    "--catalog",
+    metavar="CATALOG",
+    help="With --prune: the catalog, a file or a cluster's URL.  [default: that of CONFIG, else the one in STATE]",
+)
 @json_option
-def command(
-    place: Path, action: str | None, dry_run: bool, max_age: float | None, max_octets: int | None, as_json: bool
-) -> Exit:
+def command(place: Path, action: str | None, catalog: str | None, dry_run: bool, as_json: bool, **kept: Any) -> Exit:
     """Show how many versions (octets of changes) are kept in the state folder STATE, or of a configuration (.toml).
 
     What a published document needs is never removed: changes whose packages are not complete. Nor is what was used
@@ -53,14 +56,15 @@ def command(
     from headwater.source.configured_source import VERSIONS
     from headwater.versions.folder_store import FolderVersionStore
 
-    if (dry_run or max_age is not None or max_octets is not None) and action != "prune":
-        raise UsageFault("--dry-run, --max-age and --max-octets belong to --prune", advice="Add --prune.")
-    state, retention = _settings(place, max_age, max_octets)
+    given = dry_run or any(value is not None for value in (catalog, *kept.values()))
+    if given and action != "prune":
+        raise UsageFault("--dry-run, --max-age, --max-octets and --catalog belong to --prune", advice="Add --prune.")
+    state, retention = _settings(place, kept["max_age"], kept["max_octets"])
     store = FolderVersionStore(state / VERSIONS)
     if action == "verify":
         return _verify(store, as_json=as_json)
     if action == "prune":
-        return _prune(place, store, retention, dry_run=dry_run, as_json=as_json)
+        return _prune(catalog or _catalog_of(place), store, retention, dry_run=dry_run, as_json=as_json)
     return _list(store, as_json=as_json)
 
 
@@ -114,14 +118,29 @@ def _verify(store: VersionStore, *, as_json: bool) -> Exit:
     return Exit.FINDINGS if found else Exit.DONE
 
 
-def _prune(place: Path, store: VersionStore, retention: VersionRetention, *, dry_run: bool, as_json: bool) -> Exit:
+def _catalog_of(place: Path) -> str:
+    """The catalog that says what is needed. Raises UsageFault where one in the state folder would be an old one."""
+    from headwater.source.configured_source import catalog_elsewhere
+
+    elsewhere = catalog_elsewhere(place) if place.is_dir() else None
+    if elsewhere is not None:
+        raise UsageFault(
+            f"the catalog of this state folder is elsewhere: {elsewhere}",
+            where=str(place),
+            advice="Nothing was removed, as only that catalog knows what is needed: name the configuration instead of"
+            " the folder, or the catalog by --catalog.",
+        )
+    return str(place)
+
+
+def _prune(catalog: str, store: VersionStore, retention: VersionRetention, *, dry_run: bool, as_json: bool) -> Exit:
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
     from headwater.source.configured_source import utc_now
     from headwater.source.dumps.version_collection import collect_versions
 
-    where = CatalogArgument(str(place))
-    with listening() as listener, existing(where, listener) as catalog:
-        found = collect_versions(catalog, store, retention, utc_now, dry_run=dry_run)
+    where = CatalogArgument(catalog)
+    with listening() as listener, existing(where, listener) as opened:
+        found = collect_versions(opened, store, retention, utc_now, dry_run=dry_run)
     if as_json:
         json_document(found)
         return Exit.DONE
