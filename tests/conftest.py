@@ -17,13 +17,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tools.engines.engine import Engine
 
+from tests.support.examples import examples
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts us in the background ignores Ctrl-C for us and for all that we start; tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.support.engines"]
 
-settings.register_profile("on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(250)
+)
 settings.register_profile("the same each time", settings.get_profile("on any machine"), derandomize=True)
 settings.load_profile("the same each time" if os.environ.get("HEADWATER_SAME_EXAMPLES") == "1" else "on any machine")
 

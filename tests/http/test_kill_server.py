@@ -34,6 +34,8 @@ from tests.support.published import Look, look
 from tests.support.serving import Process, request
 from tests.support.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.long
+
 KILLS = int(os.environ.get("HEADWATER_KILLS", "4"))
 CONFIG = """
 state = "state"

@@ -18,6 +18,8 @@ from tests.support.published import look
 from tests.support.serving import Process, request
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long
+
 TOKEN = "s3cret-" * 4
 
 

@@ -27,6 +27,8 @@ from tests.support.published import look
 from tests.support.serving import Process, face, request
 from tests.support.waiting import settle, until
 
+pytestmark = pytest.mark.long
+
 KILLS = int(os.environ.get("HEADWATER_KILLS", "4"))
 CONFIG = """
 state = "state"

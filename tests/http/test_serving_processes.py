@@ -21,6 +21,8 @@ from tests.support.published import look
 from tests.support.serving import Process, request
 from tests.support.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.long
+
 
 @contextmanager
 def publishing(*arguments: str) -> Iterator[subprocess.Popen[str]]:

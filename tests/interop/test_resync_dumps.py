@@ -12,6 +12,8 @@ from resync.resource_dump import ResourceDump
 from tests.interop.programs import headwater, tree, web_server
 from tests.interop.test_us_against_resync import FILES, Site
 
+pytestmark = pytest.mark.long
+
 
 def dump(site: Site, *, hashes: bool, beside: bool) -> None:
     """The packages as `resync-build` writes them, named by a Resource Dump without `at`."""

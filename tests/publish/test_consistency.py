@@ -23,6 +23,8 @@ from headwater.publish.site import SetSettings
 from tests.support.examples import MANY
 from tests.support.published import BASE, PublishedCatalog, look, put, replay
 
+pytestmark = pytest.mark.long
+
 SECONDS = 10.0 if MANY else 1.5
 PATIENCE = 120.0
 """So much longer on a machine that has other work."""

@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 import click
+import pytest
 
 from headwater.cli.source.simulate import command
 from headwater.simulate.old_settings import _Source
 from headwater.simulate.presets import PRESETS
 from tests.test_manual import blocks, check_console, scratch
+
+pytestmark = pytest.mark.long
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "simulate.md"
 

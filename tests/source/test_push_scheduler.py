@@ -40,6 +40,8 @@ from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import make_state
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long
+
 COUNT = 40
 NAMES = [f"s{number:02d}" for number in range(COUNT)]
 

@@ -17,6 +17,8 @@ from headwater.storage.objects.interface import XML, ZIP, Coding
 from headwater.storage.schema import Schema
 from tests.support.disk import Disk, Loss
 
+pytestmark = pytest.mark.long
+
 LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "300"))
 """Simulated ones; set the variable for a longer siege."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,18 @@ def index(body: str, head: str = LIST) -> bytes:
 
 def url(inside: str, loc: str = "http://example.com/a") -> str:
     return f"<url><loc>{loc}</loc>{inside}</url>"
+
+
+def zeros_in_gzip(mebibytes: int) -> bytes:
+    """A whole gzip file of so many zeros: one MiB is deflated, and stands there as often as it takes."""
+    zeros = bytes(1 << 20)
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = deflate.compress(zeros) + deflate.flush(zlib.Z_FULL_FLUSH)
+    crc = 0
+    for _ in range(mebibytes):
+        crc = zlib.crc32(zeros, crc)
+    trailer = struct.pack("<II", crc, mebibytes << 20)
+    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + block * mebibytes + b"\x03\0" + trailer
 
 
 class Read:

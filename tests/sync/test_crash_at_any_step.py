@@ -23,6 +23,8 @@ from headwater.sync.network.response import write_all
 from tests.support.copying import DONE, FAILED, check, go, is_clean, tree
 from tests.support.fake_source import Site, Source, at, document, url
 
+pytestmark = pytest.mark.long
+
 BIG = 100_000
 """More than what is held in memory until it is whole: such bodies lie half written in `tmp`."""
 

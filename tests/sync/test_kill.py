@@ -15,9 +15,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.support.copying import DONE, check, go, is_clean, tree
 from tests.support.fake_source import Handler, Reply, Site, Source
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.long
 
 FILES = 150
 KILLS = int(os.environ.get("HEADWATER_KILLS", "6"))

@@ -16,6 +16,7 @@ import pytest
 
 from headwater.sync.transfer.work_queue import mirror_base
 from tests.support.copying import DONE, FAILED, go, is_clean, tree
+from tests.support.documents import zeros_in_gzip
 from tests.support.fake_source import (
     Page,
     Reply,
@@ -171,7 +172,7 @@ def test_gzip_without_anything_to_check_is_taken_off(source: Source, site: Site,
 
 def test_a_gzip_bomb_is_a_failure(source: Source, site: Site, dest: Path) -> None:
     site.publish_list([site.resource(n) for n in OTHERS] + [url(site.uri("f2.txt"), length=100)])
-    source.pages[PATH] = Reply(gzip.compress(bytes(300 << 20), 9), headers={"Content-Encoding": "gzip"} | early())
+    source.pages[PATH] = Reply(zeros_in_gzip(300), headers={"Content-Encoding": "gzip"} | early())
     assert go(source.base, dest).status == FAILED
     assert tree(dest) == OTHERS
     assert is_clean(dest)

@@ -14,6 +14,8 @@ from tests.support.copying import IMPATIENT, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, sha, url
 from tests.support.scripted_server import Request
 
+pytestmark = pytest.mark.long
+
 TOGETHER = 8
 """So many of them are tried by one test: starting one takes longer than it."""
 

@@ -12,6 +12,8 @@ from tests.support.copying import DONE, check, go, tree
 from tests.support.serving import face
 from tests.sync.packages.test_package_transfer import rows, ways
 
+pytestmark = pytest.mark.long
+
 NAMES = [f"d{number % 3}/f{number}.txt" for number in range(40)]
 ODD = ["empty", "a b.txt", "é/ü.txt", "100%.txt", "twice/one", "twice/two", "deep/er/est/file", "large.bin"]
 

@@ -12,6 +12,8 @@ from tests.support.fake_dumps import Dumps
 from tests.support.fake_source import Site, Source
 from tests.sync.test_crash_at_any_step import BIG, Film, left_over
 
+pytestmark = pytest.mark.long
+
 
 def filled(source: Source) -> Dumps:
     site = Site(source)
