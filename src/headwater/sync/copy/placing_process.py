@@ -27,10 +27,13 @@ _AHEAD = 10
 
 T = TypeVar("T")
 
+FileContent = tuple[bytes, int, int, bool, "str | None", "str | None"]
+"""The content of a file as it has come: octets, how many they are inflated, their CRC-32, whether they are deflated;
+algorithm and hex of the digest by which it is verified, None where it was verified before."""
+
 NewFile = tuple[str, bytes, "int | None", bytes, int, int, bool, "str | None", "str | None"]
 """A file to be written, as a plain tuple, which goes between the processes as it is: its temporary name, its place, its
-modification time (ns), then its content as it has come: the octets, how many they are inflated, their CRC-32, whether
-they are deflated; algorithm and hex of the digest by which it is verified, None where it was verified before."""
+modification time (ns), then its `FileContent`."""
 
 PlacementOutcome = tuple[int, int, int, str]
 """What came of a file: a `Placement`; where it is PLACED, size and time (ns) there; else perhaps why it is not."""

@@ -15,7 +15,7 @@ from headwater.packages.inflation import stored_body
 from headwater.packages.zip_stream import WholeMember
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
-from headwater.sync.copy.placing_process import NewFile, Placement, PlacementOutcome, PlacingProcess
+from headwater.sync.copy.placing_process import FileContent, Placement, PlacementOutcome, PlacingProcess
 from headwater.sync.network.response import HASHERS
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_of
@@ -83,17 +83,20 @@ class MemberPlacing:
         wanted = strongest_of(work.hash)
         if wanted is None or self._process is None:
             return self.content(work, member, stated)
-        if work.n in self._given:  # another state of it came in a batch before
+        algorithm, digest = wanted.algorithm, wanted.hex
+        content = (body.packed, body.plain_octets, body.crc, body.is_deflated, algorithm, digest)
+        return self._give(self._process, work, f"{algorithm}:{digest}", content)
+
+    def _give(self, process: PlacingProcess[VerifiedWork], work: Work, digest: str, content: FileContent) -> bool:
+        """Have the process place it; always true. It has one state of a resource in hand at a time."""
+        if work.n in self._given:
             self.settle()
             if self._given[work.n]:
                 self._results.left(work)
                 return True
         self._given[work.n] = False
-        file: NewFile = (
-            temporary_name(work), work.path, mtime_ns(work.lastmod, None),
-            body.packed, body.plain_octets, body.crc, body.is_deflated, wanted.algorithm, wanted.hex,
-        )  # fmt: skip
-        if told := self._process.give((work, f"{wanted.algorithm}:{wanted.hex}"), file):
+        told = process.give((work, digest), (f"{work.n}-member", work.path, mtime_ns(work.lastmod, None), *content))
+        if told:
             self._note_outcomes(told)
         return True
 
@@ -132,13 +135,11 @@ class MemberPlacing:
         )
         if digest is None:
             return self._different(work)
-        name, modified = temporary_name(work), mtime_ns(work.lastmod, None)
         if self._process is not None:
             crc = stored_body(octets).crc
-            file: NewFile = (name, work.path, modified, octets, len(octets), crc, False, None, None)
-            self._note_outcomes(self._process.give((work, digest), file))
-            return True
-        size, mtime = self.tree.write(name, octets, modified)
+            return self._give(self._process, work, digest, (octets, len(octets), crc, False, None, None))
+        name = temporary_name(work)
+        size, mtime = self.tree.write(name, octets, mtime_ns(work.lastmod, None))
         return self._place(work, name, PlacedFile(work.path, size, mtime, digest))
 
     def catch_up(self) -> None:
