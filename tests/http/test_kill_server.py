@@ -29,6 +29,7 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.spec.records import ChangeKind, Entry
+from tests.http.killed_source import KILLS, write_config
 from tests.support.documents import read_bytes
 from tests.support.published import Look, look
 from tests.support.serving import Process, request
@@ -36,17 +37,7 @@ from tests.support.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.long
 
-KILLS = int(os.environ.get("HEADWATER_KILLS", "4"))
-CONFIG = """
-state = "state"
-port = {port}
-page_entries = 12
-segment_entries = 70
-[[set]]
-files = "files"
-max_delete = 1
-rescan_seconds = 1
-refresh_changes = 8
+SETTINGS = """refresh_changes = 8
 refresh_seconds = 0.2
 renew_seconds = 1
 """
@@ -142,8 +133,7 @@ def test_killed_server_never_loses_a_change(tmp_path: Path) -> None:
     for number in range(30):
         (folder / f"first {number}").write_text(str(number))
     port = free_port()
-    config = tmp_path / "source.toml"
-    config.write_text(CONFIG.format(port=port))
+    config = write_config(tmp_path, port, SETTINGS)
     referee = Referee(f"http://127.0.0.1:{port}")
     first = lying(folder, referee.url)
     with writer(folder, log, seed):

@@ -22,6 +22,7 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.spec.records import ChangeKind
+from tests.http.killed_source import KILLS, write_config
 from tests.publish.packed_catalog import PackedResources, read_resource_dump
 from tests.support.published import look
 from tests.support.serving import Process, face, request
@@ -29,17 +30,7 @@ from tests.support.waiting import settle, until
 
 pytestmark = pytest.mark.long
 
-KILLS = int(os.environ.get("HEADWATER_KILLS", "4"))
-CONFIG = """
-state = "state"
-port = {port}
-page_entries = 12
-segment_entries = 70
-[[set]]
-files = "files"
-max_delete = 1
-rescan_seconds = 1
-dump = true
+SETTINGS = """dump = true
 dump_share = 0.01
 dump_seconds = 0.1
 renew_seconds = 2
@@ -160,8 +151,7 @@ def contents(folder: Path) -> Held:
 def test_killed_at_any_moment_every_dump_that_was_read_leads_to_the_folder(tmp_path: Path, seed: int) -> None:
     chance, folder = random.Random(seed), tmp_path / "files"
     folder.mkdir()
-    config = tmp_path / "source.toml"
-    config.write_text(CONFIG.format(port=free_port()))
+    config = write_config(tmp_path, free_port(), SETTINGS)
     referee: Referee | None = None
     with writer(folder, seed):
         for _ in range(KILLS):

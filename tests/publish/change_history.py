@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import io
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,9 +18,9 @@ from headwater.publish.change_dumps.change_contents import KeptContents
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
-from headwater.spec.records import ChangeKind, Document, Entry
+from headwater.spec.records import ChangeKind, Entry
 from headwater.versions.folder_store import FolderVersionStore
-from tests.support.documents import read_bytes
+from tests.publish.dump_reader import Fetch, ReadPackage, href, read_named
 from tests.support.published import BASE, PublishedCatalog
 
 
@@ -92,25 +90,22 @@ class PackedChanges(msgspec.Struct):
     names: list[str]
 
 
-Fetch = Callable[[str], bytes | None]
-
-
 def read_change_dump(fetch: Fetch, name: str = "files", base: str = BASE) -> PackedChanges | None:
     """Read the Change Dump of a set and all its packages; None when the Capability List names none."""
     own = f"{base}/{name}/capabilitylist.xml"
-    _, offered = _read(fetch, own)
+    _, offered = read_named(fetch, own)
     dumps = [one.loc for one in offered if one.capability == "changedump"]
     if not dumps:
         return None
     (url,) = dumps
-    head, entries = _read(fetch, url)
+    head, entries = read_named(fetch, url)
     assert head.from_ is not None, "RS-CD-01"
     assert head.until is None
-    assert _href(head, "up") == own, "RS-CD-01"
+    assert href(head, "up") == own, "RS-CD-01"
     if head.kind is Kind.CHANGE_DUMP_INDEX:  # RS-CDI-01
         assert [one.from_ for one in entries] == sorted(one.from_ for one in entries if one.from_)
-        parts = [_read(fetch, one.loc) for one in entries]
-        assert all(_href(part, "index") == url for part, _ in parts), "RS-CD-02"
+        parts = [read_named(fetch, one.loc) for one in entries]
+        assert all(href(part, "index") == url for part, _ in parts), "RS-CD-02"
         assert [part.from_ for part, _ in parts] == [one.from_ for one in entries]
         entries = [one for _, some in parts for one in some]
     else:
@@ -130,26 +125,11 @@ def read_change_dump(fetch: Fetch, name: str = "files", base: str = BASE) -> Pac
 
 
 def _package(fetch: Fetch, entry: Entry, own: str, found: PackedChanges) -> Iterator[PackedChange]:
-    data = fetch(entry.loc)
-    assert data is not None, "AMB-63"
-    found.packages.append(data)
-    assert (entry.type, entry.length) == ("application/zip", len(data)), "RS-CD-05"
-    assert entry.hash == f"sha-256:{hashlib.sha256(data).hexdigest()}", "RS-CD-07"
-    package = zipfile.ZipFile(io.BytesIO(data))
-    assert package.testzip() is None
-    names = package.namelist()
-    assert names[0] == "manifest.xml", "RS-CDM-01"
-    manifest = package.read("manifest.xml")
-    contents = entry.link("contents")
-    assert contents is not None
-    assert fetch(contents.href) == manifest, "RS-CD-08"
-    head, changes, warnings = read_bytes(manifest, entry.loc)
-    assert not warnings
-    assert head.kind is Kind.CHANGE_DUMP_MANIFEST
+    package = ReadPackage(fetch, entry, Kind.CHANGE_DUMP_MANIFEST, own)
+    found.packages.append(package.octets)
+    head, paths = package.head, []
     assert (head.from_, head.until) == (entry.from_, entry.until), "RS-CDM-02"
-    assert _href(head, "up") == own, "RS-CDM-02"
-    paths = []
-    for one in changes:
+    for one in package.entries:
         assert one.change is not None, "RS-CDM-05"
         assert one.datetime is not None, "RS-CDM-09"
         assert head.from_ is not None
@@ -159,27 +139,9 @@ def _package(fetch: Fetch, entry: Entry, own: str, found: PackedChanges) -> Iter
         if one.change is ChangeKind.DELETED:
             assert one.path is None, "RS-CDM-06"
         else:
-            assert one.path is not None, "RS-CDM-06"
-            assert one.path.startswith("/changes/")
-            paths.append(one.path[1:])
-            content = package.read(one.path[1:])
-            assert one.length == len(content)
-            if "sha-256:" in str(one.hash):
-                assert f"sha-256:{hashlib.sha256(content).hexdigest()}" in str(one.hash)
+            content = package.content(one)
+            assert str(one.path).startswith("/changes/")
+            paths.append(str(one.path)[1:])
             assert one.type, "RS-CDM-07"
         yield PackedChange(one.loc, one.change, one.datetime, content)
-    assert names[1:] == paths, "RS-CD-10: a member for each bitstream, in order"
-
-
-def _href(document: Document, rel: str) -> str:
-    link = document.link(rel)
-    assert link is not None, rel
-    return link.href
-
-
-def _read(fetch: Fetch, url: str) -> tuple[Document, list[Entry]]:
-    data = fetch(url)
-    assert data is not None, f"{url} is named and is not there (AMB-63)"
-    head, entries, warnings = read_bytes(data, url)
-    assert not [one for one in warnings if one.rule != "AMB-03"], warnings
-    return head, list(entries)
+    assert package.members == paths, "RS-CD-10: a member for each bitstream, in order"

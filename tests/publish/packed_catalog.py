@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import io
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,11 +14,9 @@ from headwater.catalog.interface import Delete, Event, Metadata, Upsert
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Document, Entry
-from tests.support.documents import read_bytes
+from headwater.spec.records import Entry
+from tests.publish.dump_reader import Fetch, ReadPackage, href, read_named
 from tests.support.published import BASE, PublishedCatalog
-
-Fetch = Callable[[str], bytes | None]
 
 
 class _Octets(msgspec.Struct, frozen=True):
@@ -118,17 +114,17 @@ class PackedResources(msgspec.Struct):
 def read_resource_dump(fetch: Fetch, name: str = "files", base: str = BASE) -> PackedResources | None:
     """Read the Resource Dump of a set and all its packages; None when the Capability List names none."""
     own = f"{base}/{name}/capabilitylist.xml"
-    _, offered = _read(fetch, own)
+    _, offered = read_named(fetch, own)
     dumps = [one.loc for one in offered if one.capability == "resourcedump"]
     if not dumps:
         return None
-    head, entries = _read(fetch, dumps[0])
+    head, entries = read_named(fetch, dumps[0])
     assert head.at is not None, "RS-RD-01"
     assert head.completed is not None
-    assert _href(head, "up") == own, "RS-RD-02"
+    assert href(head, "up") == own, "RS-RD-02"
     if head.kind is Kind.RESOURCE_DUMP_INDEX:  # RS-RDI-01
-        parts = [_read(fetch, one.loc) for one in entries]
-        assert all(_href(part, "index") == dumps[0] for part, _ in parts), "RS-RD-03"
+        parts = [read_named(fetch, one.loc) for one in entries]
+        assert all(href(part, "index") == dumps[0] for part, _ in parts), "RS-RD-03"
         assert [part.at for part, _ in parts] == [one.at for one in entries]
         entries = [one for _, some in parts for one in some]
     else:
@@ -144,48 +140,12 @@ def read_resource_dump(fetch: Fetch, name: str = "files", base: str = BASE) -> P
 
 
 def _package(fetch: Fetch, entry: Entry, own: str, found: PackedResources) -> None:
-    data = fetch(entry.loc)
-    assert data is not None, "AMB-63"
-    found.packages[entry.loc] = data
-    assert (entry.type, entry.length) == ("application/zip", len(data)), "RS-RD-06"
-    assert entry.hash == f"sha-256:{hashlib.sha256(data).hexdigest()}", "RS-RD-07"
-    package = zipfile.ZipFile(io.BytesIO(data))
-    assert package.testzip() is None
-    names = package.namelist()
-    assert names[0] == "manifest.xml", "RS-RDM-01"
-    manifest = package.read("manifest.xml")
-    contents = entry.link("contents")
-    assert contents is not None
-    assert contents.type == "application/xml"
-    assert fetch(contents.href) == manifest, "RS-RD-08"
-    head, resources, warnings = read_bytes(manifest, entry.loc)
-    assert not warnings
-    assert head.kind is Kind.RESOURCE_DUMP_MANIFEST, "RS-RDM-02"
-    assert head.at == entry.at, "DST-P8"
-    assert _href(head, "up") == own, "RS-RDM-03"
-    paths = []
-    uris = [one.loc for one in resources]
+    package = ReadPackage(fetch, entry, Kind.RESOURCE_DUMP_MANIFEST, own)
+    found.packages[entry.loc] = package.octets
+    assert package.head.at == entry.at, "DST-P8"
+    uris = [one.loc for one in package.entries]
     assert len(uris) == len(set(uris)), "RS-RDM-04"
-    for one in resources:
-        assert one.path is not None, "RS-RDM-05"
-        assert one.path.startswith("/"), "AMB-36"
-        paths.append(one.path[1:])
-        content = package.read(one.path[1:])
-        assert one.length == len(content), "RS-RDM-06"
-        assert f"sha-256:{hashlib.sha256(content).hexdigest()}" in (one.hash or "")
-        found.resources[one.loc], found.paths[one.loc] = content, one.path
-    assert names[1:] == paths, "RS-RDM-07"
-
-
-def _href(document: Document, rel: str) -> str:
-    link = document.link(rel)
-    assert link is not None, rel
-    return link.href
-
-
-def _read(fetch: Fetch, url: str) -> tuple[Document, list[Entry]]:
-    data = fetch(url)
-    assert data is not None, f"{url} is named and is not there (AMB-63)"
-    head, entries, warnings = read_bytes(data, url)
-    assert not [one for one in warnings if one.rule != "AMB-03"], warnings
-    return head, list(entries)
+    for one in package.entries:
+        assert "sha-256:" in str(one.hash)
+        found.resources[one.loc], found.paths[one.loc] = package.content(one), str(one.path)
+    assert package.members == [str(one.path)[1:] for one in package.entries], "RS-RDM-07"
