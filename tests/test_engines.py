@@ -1,4 +1,8 @@
-"""The real engines start, stop, are killed and paused as tests need it, and none outlives its owner."""
+"""The real engines start, and none outlives its owner.
+
+That they keep their data when they are stopped, and can be killed and paused, is tried on engines with catalogs in them
+(`catalog/test_cluster_nodes.py`, `catalog/test_cluster_security.py`), by the functions that are here: a start is dear.
+"""
 
 import json
 import os
@@ -15,6 +19,7 @@ from typing import Any
 import pytest
 from tools.engines.engine import Engine, standing
 from tools.engines.errors import EngineFailed
+from tools.engines.security import Security
 
 from tests.support.engines import REQUIRE
 from tests.support.waiting import until
@@ -24,30 +29,20 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def call(url: str, method: str = "GET", body: object = None, seconds: float = 60) -> Any:
+def call(url: str, method: str = "GET", body: object = None, *, seconds: float = 60, to: Security | None = None) -> Any:
+    """What a node answers, one without security or this one."""
+    headers = {"content-type": "application/json", **({"authorization": to.authorization} if to else {})}
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=seconds) as response:
+    request = urllib.request.Request(url, data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=seconds, context=to.context() if to else None) as response:
         return json.load(response)
-
-
-def test_an_engine_keeps_its_data_through_stop_and_start(make_engine: Callable[..., Engine]) -> None:
-    """Elasticsearch; of OpenSearch `catalog/test_cluster_nodes.py` asks the same of a node with a catalog in it."""
-    engine = make_engine("elasticsearch", heap="256m")
-    names_itself(engine)
-    call(f"{engine.url}/kept/_doc/1", "PUT", {"is": "there"})
-    before = engine.url
-    stopped_in_order(engine)
-    engine.start()
-    assert engine.url == before
-    assert call(f"{engine.url}/kept/_doc/1")["_source"] == {"is": "there"}
-    paused_resumed_and_killed(engine)
 
 
 def names_itself(engine: Engine) -> None:
     """It is of the version and the process that it claims to be."""
-    versions = call(f"{engine.url}/_nodes?filter_path=nodes.*.version,nodes.*.process.id")["nodes"]
-    assert [(node["version"], node["process"]["id"]) for node in versions.values()] == [(engine.version, engine.pid)]
+    path = "_nodes?filter_path=nodes.*.version,nodes.*.process.id"
+    nodes = call(f"{engine.url}/{path}", to=engine.security)["nodes"].values()
+    assert [(node["version"], node["process"]["id"]) for node in nodes] == [(engine.version, engine.pid)]
 
 
 def stopped_in_order(engine: Engine) -> None:
@@ -56,7 +51,7 @@ def stopped_in_order(engine: Engine) -> None:
     assert not engine.running
     assert "closed" in engine.tail(3)
     with pytest.raises(urllib.error.URLError, match="refused"):
-        call(engine.url)
+        call(engine.url, to=engine.security)
 
 
 def paused_resumed_and_killed(engine: Engine) -> None:
@@ -64,10 +59,10 @@ def paused_resumed_and_killed(engine: Engine) -> None:
     pid = engine.pid
     engine.pause()
     assert standing(pid)
-    with pytest.raises(TimeoutError):
-        call(f"{engine.url}/_cluster/health", seconds=0.5)
+    with pytest.raises(OSError, match="timed out"):
+        call(f"{engine.url}/_cluster/health", seconds=0.5, to=engine.security)
     engine.resume()
-    assert call(f"{engine.url}/_cluster/health")["number_of_nodes"] == 1
+    assert call(f"{engine.url}/_cluster/health", to=engine.security)["number_of_nodes"] == 1
     engine.kill()
     assert not engine.running
     assert not Path(f"/proc/{pid}").exists()
