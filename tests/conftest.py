@@ -25,6 +25,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 pytest_plugins = ["tests.support.engines"]
 
+LONG = 20
+"""Seconds of a file that is marked as long and does not say more."""
+
 settings.register_profile(
     "on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(250)
 )
@@ -58,13 +61,16 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files in the order in which workers take them up (`--dist loadfile --no-loadscope-reorder`).
 
-    Files whose tests take long (`pytestmark = pytest.mark.long`) come first, then those with many tests. Files with
-    tests on an engine alternate with others: while one worker waits for an engine, another one computes.
+    Files whose tests take long come first, by the seconds that they say (`pytestmark = pytest.mark.long(40)`), then
+    those with many tests: what takes longest must not run alone at the end. Files with tests on an engine alternate
+    with others: while one worker waits for an engine, another one computes.
     """
     counts = Counter(item.path for item in items)
-    long = {item.path for item in items if item.get_closest_marker("long")}
+    seconds = {
+        item.path: mark.args[0] if mark.args else LONG for item in items if (mark := item.get_closest_marker("long"))
+    }
     engine = {item.path for item in items if getattr(getattr(item, "module", None), "Engine", None) is Engine}
-    paths = sorted(counts, key=lambda path: (path not in long, -counts[path]))
+    paths = sorted(counts, key=lambda path: (-seconds.get(path, 0), -counts[path]))
     on_engines, others = ([path for path in paths if (path in engine) is wanted] for wanted in (True, False))
     order = {path: n for n, path in enumerate(filter(None, chain(*zip_longest(on_engines, others))))}
     items.sort(key=lambda item: order[item.path])

@@ -17,7 +17,7 @@ from headwater.notices import NOTICES
 from tests.support.serving import request
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(35)
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = {"HW-DOC-01", "HW-UND-01"}

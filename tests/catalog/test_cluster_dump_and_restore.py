@@ -29,6 +29,8 @@ from headwater.testing.catalog.model import observed
 from headwater.testing.catalog.moving import STORIES, PortableContract, told
 from tests.support.engines import LAYOUT, ClusterBackend, Scoped, access, prefix
 
+pytestmark = pytest.mark.long(70)
+
 NOW = from_microseconds(0)
 
 

@@ -19,6 +19,8 @@ from headwater.storage.cluster_faults import ClusterUnreachable
 from headwater.testing.catalog.cases import START, at
 from tests.support.engines import ClusterBackend
 
+pytestmark = pytest.mark.long(30)
+
 URIS = [f"r{number:02}" for number in range(40)]
 SECONDS = 3.0
 

@@ -20,6 +20,8 @@ from tests.catalog.cluster_ground import Ground, count_pauses
 from tests.ingest.cluster_taker import MANY, fed, lines_of, submit
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long(40)
+
 
 class Taker:
     """A `cluster_taker`, held at the first of its steps."""

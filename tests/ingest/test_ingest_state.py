@@ -44,6 +44,8 @@ from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.support.engines import LAYOUT, NUMBERS, Scoped, access, prefix
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long(60)
+
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 Ground = Callable[[], Catalog]
 Alone = Callable[[], ClusterCatalog]

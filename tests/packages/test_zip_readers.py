@@ -24,6 +24,8 @@ from tests.packages.bad_packages import BAD, ENDLESS, GOOD, NEEDS_DIRECTORY, goo
 from tests.packages.test_zip_writer import CONTENT, several
 from tests.support.examples import examples
 
+pytestmark = pytest.mark.long(50)
+
 LIMITS = PackageLimits(octets=64 << 20, member_octets=32 << 20, members=100_000)
 EXPECTED = {"manifest.xml": manifest(), **{f"resources/{name}": content for name, content in GOOD.items()}}
 

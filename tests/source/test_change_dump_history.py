@@ -213,7 +213,7 @@ def killed_runs(history: History, steps: Iterable[int]) -> int:
     return killed
 
 
-@pytest.mark.long
+@pytest.mark.long(15)
 def test_killed_anywhere_the_next_run_goes_on(tmp_path: Path) -> None:
     """kill -9 while octets are set aside, named, packed and published: no recorded change lacks its octets."""
     history = History(tmp_path, 4)

@@ -29,7 +29,7 @@ from headwater.catalog.verify import verify
 from tests.support.serving import Process, request
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(30)
 
 EVENTS = int(os.environ.get("HEADWATER_TRIAL_EVENTS", "120"))
 PROVIDERS = ["Core", "DOAJ", "Elsevier", "Frontiers", "PLOS", "Springer"]

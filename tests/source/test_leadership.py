@@ -40,6 +40,8 @@ from tests.support.engines import access, prefix
 from tests.support.published import look
 from tests.support.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.long(70)
+
 BASE = "http://source.example/sync"
 LEASE = 2.0
 

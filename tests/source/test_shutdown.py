@@ -18,7 +18,7 @@ from tests.catalog.cluster_proxy import Proxy
 from tests.support.engines import access, prefix
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 OPTIONS = "?replicas=0&lease_seconds=3&patience_seconds=3600"
 SECONDS = 120.0
