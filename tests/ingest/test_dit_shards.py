@@ -31,6 +31,7 @@ from headwater.ingest.dit.intake import take_documents
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from headwater.storage.cluster_faults import ClusterUnreachable
+from tests.support.examples import MANY
 from tests.support.push_set import PushSet, change, resource
 from tests.support.waiting import START, until
 
@@ -144,7 +145,7 @@ def test_what_is_made_and_deleted_within_a_second_is_told_and_not_there(fed: Pus
     assert (told(fed, "a"), fed.state()) == (["created", "deleted"], {})
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(12 if MANY else 2))
 def test_a_backlog_of_many_pages_is_taken_in_the_order_of_time(fed: PushSet, seed: int) -> None:
     """Of shards that hold very different amounts, and documents of which come a little out of order (DIT-A3)."""
     chance = random.Random(seed)

@@ -10,10 +10,11 @@ DEADLINE = 60.0
 """For what comes at once where nothing else is to be done."""
 
 
-def until(met: Callable[[], object], seconds: float = DEADLINE, what: str = "it", pause: float = 0.02) -> None:
+def until(met: Callable[[], object], seconds: float = DEADLINE, what: str = "it", pause: float | None = None) -> None:
     """Return as soon as `met` says so; fails after so many seconds.
 
-    It looks every `pause` seconds, and less often where looking takes long: whoever is waited for needs the processor.
+    It looks every `pause` seconds; without, every 20 ms, and less often where looking takes long: whoever is waited for
+    needs the processor.
     """
     end = time.monotonic() + seconds
     while True:
@@ -22,7 +23,7 @@ def until(met: Callable[[], object], seconds: float = DEADLINE, what: str = "it"
             return
         now = time.monotonic()
         assert now < end, f"{what} did not come about within {seconds} s"
-        time.sleep(max(pause, 2 * (now - began)))
+        time.sleep(max(0.02, 2 * (now - began)) if pause is None else pause)
 
 
 def settle() -> None:

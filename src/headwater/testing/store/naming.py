@@ -64,12 +64,13 @@ class NamingContract:
         store.delete("a/a.xml")
         assert sorted(store.names("a/")) == ["a/b.xml", "a/list/00000.xml", "a/p.zip"]
 
-    def test_ten_thousand_names(self, backend: StoreBackend) -> None:
+    def test_thousands_of_names(self, backend: StoreBackend) -> None:
+        """More than any of the common stores tells at once, which are 5,000 at most."""
         store = backend.fresh()
-        names = [f"set{number % 3}/resourcelist/{number:05d}.xml" for number in range(10_000)]
+        names = [f"set{number % 3}/resourcelist/{number:05d}.xml" for number in range(6_000)]
         for name in names:
             store.put(name, [b"x"], ZIP)
         listed = list(backend.again(store).names())
         assert len(listed) == len(names)
         assert set(listed) == set(names)
-        assert len(list(store.names("set1/"))) == 3_333
+        assert len(list(store.names("set1/"))) == 2_000
