@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource, read_whole
-from headwater.catalog.interface import Metadata, Upsert
+from headwater.catalog.interface import Metadata, Resource, Upsert
 from headwater.ingest.content.file_content import ContentRoot, FileContentReader
 from headwater.ingest.folder.signature import RACY, note
 from headwater.publish.resource_dumps import file_members, member_batches
 from headwater.publish.resource_dumps.file_members import make_members
+from headwater.publish.resource_dumps.member_batches import PageCutter
+from headwater.publish.site import SetSettings
 from tests.publish.packed_catalog import PackedCatalog, read_resource_dump
 
 FILES = 60
@@ -154,6 +156,33 @@ def test_processes_make_the_members_of_plain_files(tmp_path: Path, monkeypatch: 
     world.packages()
     assert len(made) == FILES - 8 + 2  # and one that is empty, and one with a blank; neither large, nor read too soon
     assert all(name.startswith("resources/") for name in made)
+
+
+@pytest.mark.parametrize(
+    ("page", "processors", "expected"),
+    [
+        (("image/jpeg", True, 60), 2, 1),
+        (("text/plain", True, 60), 2, 2),
+        (("text/plain", True, 59), 2, 0),
+        (("text/plain", True, 60), 1, 0),
+        (("text/plain", False, 60), 2, 0),
+    ],
+    ids=["stored", "deflated", "few", "one processor", "no files"],
+)
+def test_processes_are_started_where_they_save_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: tuple[str, bool, int], processors: int, expected: int
+) -> None:
+    kind, of_files, count = page
+    monkeypatch.setattr(member_batches, "processors", lambda: processors)
+    monkeypatch.setattr(member_batches, "POOL_MEMBERS", 60)
+    path = tmp_path / "f"
+    path.write_bytes(b"f" * 100)
+    memo = note(7, path.stat()) if of_files else b"of a provider"
+    row = Resource(uri="f", metadata=Metadata(length=100, type=kind), memo=memo, page=0, seq=0)
+    prefix = "http://source.example/"
+    reader = FileContentReader({"s": ContentRoot(prefix=prefix, folder=str(tmp_path), is_scanned=of_files)})
+    cutter = PageCutter("s", SetSettings(name="s"), prefix, reader)
+    assert cutter.processes_for([row] * count) == expected
 
 
 def test_a_file_that_changes_while_it_is_read_is_left_to_the_publisher(

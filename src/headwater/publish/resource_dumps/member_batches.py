@@ -28,6 +28,8 @@ BATCH_MEMBERS = 128
 BATCH_OCTETS = 2 << 20
 POOL_MEMBERS = 2_000
 """With fewer resources to pack, starting processes takes as long as it saves."""
+_SAMPLE = 100
+"""So many resources tell whether those of a page lie in files."""
 _ESCAPED, _PATH_MARGIN = 6, 16
 """What a character of a path may take in a manifest, and by how much a path may be longer than its URI."""
 AHEAD = 4
@@ -85,6 +87,18 @@ class PageCutter:
         if batch:
             yield self._batch(batch)
 
+    def processes_for(self, rows: Sequence[Resource]) -> int:
+        """How many processes make the members as fast as this process enters them into packages.
+
+        One does where few are deflated, else two; none does where there are few members, or no files to make them of.
+        """
+        if len(rows) < POOL_MEMBERS or processors() < 2:
+            return 0
+        if not any(self._file_of(row, "") for row in rows[:_SAMPLE]):
+            return 0
+        deflated = sum([pays(row.metadata.type, row.metadata.length) for row in rows])
+        return 2 if 2 * deflated > len(rows) else 1
+
     def _is_full(self, octets: int) -> bool:
         settings = self._settings
         return self._members > 0 and (
@@ -116,17 +130,6 @@ class PageCutter:
             return content.octets
         finally:
             content.close()
-
-
-def processes_for(rows: Sequence[Resource]) -> int:
-    """How many processes make the members of a page as fast as this process enters them into packages.
-
-    One does where few are deflated, else two.
-    """
-    if len(rows) < POOL_MEMBERS or processors() < 2:
-        return 0
-    deflated = sum([pays(row.metadata.type, row.metadata.length) for row in rows])
-    return 2 if 2 * deflated > len(rows) else 1
 
 
 class MadeBatch(NamedTuple):

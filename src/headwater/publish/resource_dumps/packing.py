@@ -30,11 +30,9 @@ from headwater.publish.rendering.package_spool import SMALL_OCTETS, PackageSpool
 from headwater.publish.resource_dumps.dump_plan import PackingPlan
 from headwater.publish.resource_dumps.member_batches import (
     MadeBatch,
-    MemberBatch,
     MemberMaker,
     PageCutter,
     PlannedMember,
-    processes_for,
 )
 from headwater.publish.site import Site, resource_package_names
 from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
@@ -86,13 +84,16 @@ def pack_page(packing: PagePacking, plan: PackingPlan, page: Page) -> PackedPage
     store's and the catalog's faults; the packages are then made again the next time.
     """
     rows = list(packing.catalog.page(packing.name, page.number))
+    name, site = packing.name, packing.site
+    cutter = PageCutter(name, site.settings(name), site.resource_prefix(name), packing.contents)
     packed, puts = _Tally(packing, len(rows)), list[Future[ResourcePackage]]()
     with (
         ExitStack() as files,
         ThreadPoolExecutor(1, thread_name_prefix="headwater-packing") as pool,
     ):
         maker = MemberMaker([files.enter_context(spool_file(packing.spool)) for _ in range(SPOOLS)], packing.stop)
-        batches = files.enter_context(closing(maker.made(_batches(packing, rows), processes_for(rows))))
+        made = maker.made(cutter.batches(rows), cutter.processes_for(rows))
+        batches = files.enter_context(closing(made))
         for (_part, file), some in groupby(batches, lambda one: (one.batch.part, one.file)):
             with ExitStack() as held:
                 if file is not None:
@@ -117,11 +118,6 @@ def pack_page(packing: PagePacking, plan: PackingPlan, page: Page) -> PackedPage
     absent, here = packed.left_out - packed.elsewhere, packed.total - packed.elsewhere
     is_mass = _is_mass(absent, here, is_all=plan.filled <= {page.number})
     return PackedPage(done, tuple(packed.unsettled), tuple(packed.missing), is_mass)
-
-
-def _batches(packing: PagePacking, rows: list[Resource]) -> Iterator[MemberBatch]:
-    name, site = packing.name, packing.site
-    return PageCutter(name, site.settings(name), site.resource_prefix(name), packing.contents).batches(rows)
 
 
 def _is_mass(absent: int, held: int, *, is_all: bool) -> bool:
