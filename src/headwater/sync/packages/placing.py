@@ -17,7 +17,7 @@ from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
 from headwater.sync.copy.placing_process import FileContent, Placement, PlacementOutcome, PlacingProcess
 from headwater.sync.network.response import HASHERS
-from headwater.sync.transfer.result_log import PlacedFile, ResultLog
+from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import PlanCounts, Work, mtime_ns
 
@@ -140,7 +140,7 @@ class MemberPlacing:
             return self._give(self._process, work, digest, (octets, len(octets), crc, False, None, None))
         name = temporary_name(work)
         size, mtime = self.tree.write(name, octets, mtime_ns(work.lastmod, None))
-        return self._place(work, name, PlacedFile(work.path, size, mtime, digest))
+        return self._place(work, name, size, mtime, digest)
 
     def catch_up(self) -> None:
         """Note what has got its place meanwhile, and keep the process at work. Raises DestinationUnusable."""
@@ -156,7 +156,7 @@ class MemberPlacing:
         for (work, digest), (placement, size, time_ns, fault) in outcomes:
             if placement == _PLACED:
                 self._given[work.n] = True
-                self._note_placed(work, PlacedFile(work.path, size, time_ns, digest))
+                self._note_placed(work, size, time_ns, digest)
             elif placement == _OCCUPIED:
                 self._note_occupied(work)
             else:
@@ -171,7 +171,7 @@ class MemberPlacing:
             self.tree.discard(name)
             return self._different(work)
         size, mtime = self.tree.stamp(name, mtime_ns(work.lastmod, None))
-        return self._place(work, name, PlacedFile(work.path, size, mtime, digest))
+        return self._place(work, name, size, mtime, digest)
 
     def leave(self, work: Work) -> None:
         """Nothing is placed for this work."""
@@ -182,28 +182,28 @@ class MemberPlacing:
         self._results.left(work)
         return False
 
-    def _place(self, work: Work, name: str, file: PlacedFile) -> bool:
+    def _place(self, work: Work, name: str, size: int, time_ns: int, digest: str) -> bool:
         try:
             self.tree.place(name, work.path)
         except PathOccupied:
             self.tree.discard(name)
             self._note_occupied(work)
             return False
-        self._note_placed(work, file)
+        self._note_placed(work, size, time_ns, digest)
         return True
 
     def _note_occupied(self, work: Work) -> None:
         self.counts.occupied += 1
         self._results.left(work)
 
-    def _note_placed(self, work: Work, file: PlacedFile) -> None:
+    def _note_placed(self, work: Work, size: int, time_ns: int, digest: str) -> None:
         self.counts.placed += 1
-        self.counts.octets += file.size
-        self._plan.octets += file.size
-        self._results.placed(work, file, settled=True)
+        self.counts.octets += size
+        self._plan.octets += size
+        self._results.settled(work, size, time_ns, digest)
         if self._each is not ignored:
             kind = "created" if work.held is None else "updated"
-            self._each(Done(kind, work.uri, printable_path(work.path), file.size))
+            self._each(Done(kind, work.uri, printable_path(work.path), size))
 
 
 def temporary_name(work: Work) -> str:

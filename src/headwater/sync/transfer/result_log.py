@@ -36,7 +36,7 @@ class PlacedFile(NamedTuple):
 
 
 class _ResourceRow(NamedTuple):
-    """A row for `resources`; the fields are its columns, in the order of `ResultLog.placed`."""
+    """A row for `resources`; the fields are its columns, in the order of `ResultLog.placed` and `settled`."""
 
     set_id: int
     uri: str
@@ -106,7 +106,7 @@ class ResultLog:
     """The work of one set, taken in order, and what came of it. `told` hears after each batch how much is done.
 
     Work is taken in rounds of requests (`next_chunk`), or as a way beside them selects it (`take`). What such a way has
-    placed (`placed`) is in no round; what it leaves (`left`) is in the same one as before.
+    placed (`settled`) is in no round; what it leaves (`left`) is in the same one as before.
     """
 
     def __init__(self, database: Database, row: SetRow, run: int, told: Callable[[int], None]) -> None:
@@ -153,7 +153,7 @@ class ResultLog:
     def take(self, select: Callable[[Transaction], list[Row]]) -> list[Work]:
         """Rows of the work that `select` finds by `COLUMNS`, noted as about to be placed, for a way beside requests.
 
-        What has happened since the last time is recorded with it. Of each one either `placed` or `left` is told.
+        What has happened since the last time is recorded with it. Of each one either `settled` or `left` is told.
         """
         with self._database.write(durable=True) as t:
             self._write(t)
@@ -169,8 +169,8 @@ class ResultLog:
         self._open[work.intent] -= 1
         self._waiting += 1
 
-    def placed(self, work: Work, file: PlacedFile, *, settled: bool = False) -> None:
-        """A file has its place. `settled`: no round is to meet it again, and it is recorded when more is taken."""
+    def placed(self, work: Work, file: PlacedFile) -> None:
+        """A file that a request brought has its place."""
         row = (
             self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
             file.etag, file.last_modified, work.changed_at, int(file.newer), self._run,
@@ -178,13 +178,21 @@ class ResultLog:
         self._placed.append(row)
         if self._any_failures:  # also of a resource that was planned for another reason than its failure
             self._cleared.append((self._set, work.uri))
-        if settled:
-            self._settled.append(work.n)
-            self._open[work.intent] -= 1
-            self._done += 1
-            self._waiting += 1
-        else:
-            self._count(work)
+        self._count(work)
+
+    def settled(self, work: Work, size: int, mtime_ns: int, digest: str) -> None:
+        """A file has its place by a way beside requests: no round meets it again. Recorded when more is taken."""
+        row = (
+            self._set, work.uri, work.path, size, mtime_ns, digest, work.hash, work.length, work.lastmod,
+            None, None, work.changed_at, 0, self._run,
+        )  # fmt: skip
+        self._placed.append(row)
+        if self._any_failures:
+            self._cleared.append((self._set, work.uri))
+        self._settled.append(work.n)
+        self._open[work.intent] -= 1
+        self._done += 1
+        self._waiting += 1
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
