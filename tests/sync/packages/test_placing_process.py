@@ -102,7 +102,6 @@ def test_files_of_one_that_dies_are_placed_here(placing: PlacingProcess[str], tm
     for number, (name, octets) in enumerate(content.items()):
         note(placing.give(name, new_file(name, octets, number=number, deflate=number % 2 == 0)))
         if number == 200:
-            assert placing._queue is not None
             processes: _Processes = placing._queue._processes
             os.kill(processes._alive[0]._popen.pid, signal.SIGKILL)
             (tmp_path / "temp" / "201-member").write_bytes(b"begun")
@@ -148,7 +147,6 @@ def test_what_the_process_has_no_room_for_is_placed_here(placing: PlacingProcess
     for number, name in enumerate(names):
         placed |= {item: outcome[0] for item, outcome in placing.give(name, new_file(name, b"x" * 99, number=number))}
         if number == 64:
-            assert placing._queue is not None
             standing = placing._queue._processes._alive[0]._popen
             standing.send_signal(signal.SIGSTOP)
     assert len(placed) >= 64 * 3

@@ -58,17 +58,17 @@ _PLACED, _DAMAGED, _UNUSABLE = Placement.PLACED.value, Placement.DAMAGED.value, 
 class PlacingProcess(Generic[T]):
     """Places files of the copy, in any order. Close it.
 
-    Started with the first block. What it has no room for is placed here, and so is what a process that has died had in
-    hand, which is the same again.
+    Started at once, so that it is there when the first file comes. What it has no room for is placed here, and so is
+    what a process that has died had in hand, which is the same again.
     """
 
     def __init__(self, tree: FileTree, temp: str, lock: int) -> None:
         """`lock`: the open file by which the run holds the folder."""
         self._tree = tree
-        self._program = WorkerProgram(
+        program = WorkerProgram(
             function=file_placer, settings=(tree.root, os.fsencode(temp)), libraries=True, descriptors=(lock,)
         )
-        self._queue: JobQueue[list[T]] | None = None
+        self._queue: JobQueue[list[T]] = JobQueue(program, self._place_here, processes=1, ahead=_AHEAD)
         self._items: list[T] = []
         self._files: list[NewFile] = []
         self._octets = 0
@@ -84,26 +84,21 @@ class PlacingProcess(Generic[T]):
 
     def take(self) -> Iterable[tuple[T, PlacementOutcome]]:
         """What has come of files meanwhile; to be asked now and then, so that the process does not run out of them."""
-        return () if self._queue is None else self._told(self._queue.take())
+        return self._told(self._queue.take())
 
     def rest(self) -> Iterator[tuple[T, PlacementOutcome]]:
         """What has come of all files that were given. Raises DestinationUnusable."""
         if self._files:
             yield from self._send()
-        if self._queue is not None:
-            yield from self._told(self._queue.rest())
+        yield from self._told(self._queue.rest())
 
     def close(self) -> None:
         """End the process; what it still has in hand is given up."""
-        if self._queue is not None:
-            self._queue.close()
-            self._queue = None
+        self._queue.close()
 
     def _send(self) -> Iterator[tuple[T, PlacementOutcome]]:
         items, files = self._items, self._files
         self._items, self._files, self._octets = [], [], 0
-        if self._queue is None:
-            self._queue = JobQueue(self._program, self._place_here, processes=1, ahead=_AHEAD)
         yield from self._told(self._queue.take())
         if self._queue.has_room:
             yield from self._told(self._queue.give(items, files))
