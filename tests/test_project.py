@@ -191,3 +191,8 @@ def test_the_rooms_import_downwards_only() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_decision_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:3] for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")]
+    assert sorted(numbers) == [f"{number:03d}" for number in range(1, len(numbers) + 1)]
