@@ -20,8 +20,11 @@ from headwater.storage.lock import LockHeld, lock_exclusive
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.placing_process import NewFile, Placement, PlacementOutcome, PlacingProcess
 from headwater.sync.faults import DestinationUnusable
+from headwater.sync.packages.large_member import LargeMember
+from headwater.sync.packages.members import SMALL_OCTETS
 from tests.support.copying import go
-from tests.support.fake_dumps import Dumps
+from tests.support.fake_dumps import Dumps, zipped
+from tests.support.fake_source import at, document
 from tests.support.waiting import until
 from tests.sync.packages.test_package_transfer import COUNT, dumps, fetched, rows, tree, ways
 
@@ -80,6 +83,47 @@ def test_what_finds_its_name_taken_is_left_to_single_requests(dumps: Dumps, dest
     ran = go(dumps.site.source.base, dest, prefer="dumps")
     assert ways(ran) == {"Resource Dump": COUNT}
     assert fetched(dumps) == ["/set/resources/d0/f2.txt"]
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("has_length", [True, False])
+def test_a_large_state_of_a_resource_waits_for_a_small_one(
+    dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch, has_length: bool
+) -> None:
+    """The temporary file of a resource has one writer at a time."""
+    monkeypatch.setattr("headwater.sync.copy.placing_process._BLOCK_FILES", 1)
+    site, names = dumps.site, list(dumps.site.files)[1:10]
+    twice = site.resource("d0/f2.txt", path="/large", **({} if has_length else {"length": None}))
+    first = [site.resource(name, path="/" + dumps.path(name)) for name in names]
+    if not has_length:
+        site.publish_list([site.resource(name, length=None) for name in site.files])
+    manifest = document([*first, twice], links=site.up(), capability="resourcedump-manifest", at=at(site.clock))
+    members = [(dumps.path(name), site.files[name]) for name in names]
+    large = b"another state".ljust(SMALL_OCTETS + 1)
+    dumps.publish_packages(zipped([("manifest.xml", manifest), *members, ("large", large)], deflate=True))
+    dumps.publish("resourcedump")
+    writing = LargeMember.write
+    at_work: list[PlacingProcess[Any]] = []
+    giving = PlacingProcess.give
+
+    def give(process: PlacingProcess[Any], *given: Any) -> Any:
+        at_work.append(process)
+        return giving(process, *given)
+
+    def write(member: LargeMember, octets: bytes) -> None:
+        queue = at_work[-1]._queue
+        while queue is not None and any(process.tasks for process in queue._processes._alive):
+            queue._processes.take(0.1)
+        writing(member, octets)
+
+    monkeypatch.setattr(PlacingProcess, "give", give)
+    monkeypatch.setattr(LargeMember, "write", write)
+    ran = go(site.source.base, dest, prefer="dumps")
+    assert ran.status == Exit.DONE, ran.notices
+    assert tree(dest) == site.files
+    assert ways(ran) == {"Resource Dump": len(names)}
+    assert ran.one.created == len(site.files)
+    rows(dest)
 
 
 @pytest.mark.usefixtures("always")

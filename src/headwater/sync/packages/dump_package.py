@@ -110,6 +110,9 @@ class DumpPackage:
         if not found:
             return False
         _, work, stated = found[0]
+        if self._placing.has_place(work):
+            self._results.left(work)
+            return False
         member = LargeMember(
             self._placing.tree, temporary_name(work), algorithms_for(work, stated), self._most_octets(work)
         )

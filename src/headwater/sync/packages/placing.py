@@ -89,16 +89,24 @@ class MemberPlacing:
 
     def _give(self, process: PlacingProcess[VerifiedWork], work: Work, digest: str, content: FileContent) -> bool:
         """Have the process place it; always true. It has one state of a resource in hand at a time."""
-        if work.n in self._given:
-            self.settle()
-            if self._given[work.n]:
-                self._results.left(work)
-                return True
+        if self.has_place(work):
+            self._results.left(work)
+            return True
         self._given[work.n] = False
         told = process.give((work, digest), (f"{work.n}-member", work.path, mtime_ns(work.lastmod, None), *content))
         if told:
             self._note_outcomes(told)
         return True
+
+    def has_place(self, work: Work) -> bool:
+        """Whether an earlier state of this resource has its place; waits for the process where it has one in hand.
+
+        To be asked before the temporary file of this work is written to. Raises DestinationUnusable.
+        """
+        if work.n not in self._given:
+            return False
+        self.settle()
+        return self._given[work.n]
 
     def content(self, work: Work, member: WholeMember, stated: StatedByManifest | None = None) -> bool:
         """The same, decided at once."""
