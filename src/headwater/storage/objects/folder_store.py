@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
@@ -43,6 +44,9 @@ from headwater.storage.objects.interface import (
     StoredObject,
     check_name,
 )
+
+_OPENINGS, _AT_ONCE, _PAUSE_SECONDS = 200, 5, 0.001
+"""How often an object is opened that is replaced meanwhile; after so many times at once with a pause before each."""
 
 _REMEMBERED = 20_000
 
@@ -165,7 +169,9 @@ class FolderStore:
 
     def open(self, name: str, coding: Coding = Coding.IDENTITY) -> OpenObject | None:
         """The object as an open file, or None; files are replaced and not written, so it goes on giving its octets."""
-        for _attempt in range(10):
+        for attempt in range(_OPENINGS):
+            if attempt >= _AT_ONCE:
+                time.sleep(_PAUSE_SECONDS)  # who replaces it needs the processor as well
             stored = self.stat(name)
             if stored is None:
                 return None
