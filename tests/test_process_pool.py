@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headwater.processes import pool as pool_module
-from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram
+from headwater.processes.pool import JobQueue, ProcessPool, Stopped, WorkerProgram
 from tests.support.pool_functions import deaf, doubler, echo, sleeper, suicide, talker, writer
 from tests.support.waiting import until
 
@@ -187,3 +187,44 @@ def is_running(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def interrupt_once(monkeypatch: pytest.MonkeyPatch, holder: Any, name: str, *, after: int) -> None:
+    """An interruption just when a function has done its work, for the time after so many."""
+    work, calls = getattr(holder, name), 0
+
+    def interrupted(*given: Any) -> Any:
+        nonlocal calls
+        done = work(*given)
+        calls += 1
+        if calls == after:
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(holder, name, interrupted)
+
+
+@pytest.mark.parametrize(("holder", "name", "after"), [(pool_module, "read_message", 3), (os, "write", 8)])
+def test_an_interruption_gives_no_job_the_answer_of_another(
+    monkeypatch: pytest.MonkeyPatch, holder: Any, name: str, after: int
+) -> None:
+    """A signal may come when an answer was read, or a job was written, and nobody has noted it yet."""
+    jobs = [b"%d" % number * (400_000 if number < 4 else 1) for number in range(20)]  # the first ones fill the pipe
+    queue: JobQueue[bytes] = JobQueue(program(echo), lambda job: job, processes=1, ahead=50)
+    interrupt_once(monkeypatch, holder, name, after=after)
+    found: list[tuple[bytes, bytes]] = []
+    given = 0
+
+    def has_come() -> bool:
+        found.extend(queue.take())
+        return len(found) >= given
+
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes whenever the process has got so far
+        for job in jobs:
+            found += queue.give(job, job)
+            given += 1
+        until(has_come)
+    until(has_come, 10, what="an answer to each job")
+    queue.close()
+    assert [item for item, _ in found] == jobs[:given]
+    assert all(item == answer for item, answer in found)

@@ -187,7 +187,13 @@ class _Processes:
                 continue  # it has died since
             if events & selectors.EVENT_WRITE:
                 self._send(process)
-            elif not process.take():
+                continue
+            try:
+                is_alive = process.take()
+            except BaseException:  # an interruption: nobody knows which answer comes next
+                self._discard(process)
+                raise
+            if not is_alive:
                 self._discard(process)
 
     def _send(self, process: _Process) -> None:
@@ -197,6 +203,9 @@ class _Processes:
         except OSError:  # it has died
             self._discard(process)
             return
+        except BaseException:  # an interruption: nobody knows what was written
+            self._discard(process)
+            raise
         if rest != process.is_waiting:
             process.is_waiting = rest
             if rest:
@@ -244,8 +253,9 @@ class _Process:
 
     def put(self, task: _Task) -> None:
         """Take a job in hand, to be sent."""
+        message = memoryview(encode_message(task.job))
         self.tasks.append(task)
-        self._unsent.append(memoryview(encode_message(task.job)))
+        self._unsent.append(message)
 
     def send(self) -> bool:
         """Write what there is room for; whether something is left. Raises OSError when the process has died."""

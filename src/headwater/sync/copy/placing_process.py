@@ -69,14 +69,12 @@ class PlacingProcess(Generic[T]):
             function=file_placer, settings=(tree.root, os.fsencode(temp)), libraries=True, descriptors=(lock,)
         )
         self._queue: JobQueue[list[T]] = JobQueue(program, self._place_here, processes=1, ahead=_AHEAD)
-        self._items: list[T] = []
-        self._files: list[NewFile] = []
+        self._files: list[tuple[T, NewFile]] = []
         self._octets = 0
 
     def give(self, item: T, file: NewFile) -> Iterable[tuple[T, PlacementOutcome]]:
         """Have a file placed; gives what has come of earlier ones. Raises DestinationUnusable."""
-        self._items.append(item)
-        self._files.append(file)
+        self._files.append((item, file))
         self._octets += len(file[3])
         if len(self._files) >= _BLOCK_FILES or self._octets >= _BLOCK_OCTETS:
             return self._send()
@@ -97,8 +95,8 @@ class PlacingProcess(Generic[T]):
         self._queue.close()
 
     def _send(self) -> Iterator[tuple[T, PlacementOutcome]]:
-        items, files = self._items, self._files
-        self._items, self._files, self._octets = [], [], 0
+        items, files = [item for item, _ in self._files], [file for _, file in self._files]
+        self._files, self._octets = [], 0
         yield from self._told(self._queue.take())
         if self._queue.has_room:
             yield from self._told(self._queue.give(items, files))
