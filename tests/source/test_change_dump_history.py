@@ -153,6 +153,21 @@ def test_an_old_catalog_in_the_state_folder_does_not_say_what_is_needed(tmp_path
     assert run_here("versions", history.state, "--prune", "--dry-run").returncode == Exit.DONE, "it is back"
 
 
+def test_where_the_catalog_is_cannot_be_read_and_nothing_is_pruned(tmp_path: Path) -> None:
+    history = History(tmp_path, 3, segment_entries=2)
+    (history.folder / "a").write_bytes(b"before")
+    history.publish()
+    (history.folder / "a").write_bytes(b"after")
+    history.publish()
+    versions = [one for one in (history.state / "versions").glob("??/??/*") if one.is_file()]
+    assert versions
+    (history.state / "catalog-elsewhere").mkdir()
+    done = run_here("versions", history.state, "--prune", "--max-age", "0", "--max-octets", "0")
+    assert done.returncode == Exit.STORE, done
+    assert b"catalog-elsewhere" in done.stderr
+    assert all(one.exists() for one in versions)
+
+
 def test_what_is_needed_is_kept_and_the_rest_is_removed_in_time(tmp_path: Path) -> None:
     history = History(tmp_path, 3, segment_entries=2)
     history.publish()

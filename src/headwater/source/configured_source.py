@@ -62,17 +62,23 @@ def note_catalog(config: SourceConfig) -> None:
         if place is None or os.path.realpath(place.removeprefix("sqlite:")) == os.path.realpath(state / CATALOG):
             note.unlink(missing_ok=True)
         elif catalog_elsewhere(state) != (told := catalog_url.shown(place)):
-            replace_file(note, [f"{told}\n".encode()], f".{_ELSEWHERE}-")
+            replace_file(note, [os.fsencode(f"{told}\n")], f".{_ELSEWHERE}-")
     except OSError as cause:
         raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(note)) from cause
 
 
 def catalog_elsewhere(state: Path) -> str | None:
-    """Where the catalog of a state folder is, without a password; None: in it, as far as is known."""
+    """Where the catalog of a state folder is, without a password; None: in it, as far as is known.
+
+    Raises StateUnusable where there is a note that cannot be read.
+    """
+    note = state / _ELSEWHERE
     try:
-        return (state / _ELSEWHERE).read_text("utf-8").strip() or None
-    except OSError:
+        return os.fsdecode(note.read_bytes()).strip() or None
+    except FileNotFoundError:
         return None
+    except OSError as cause:
+        raise StateUnusable(f"cannot be read: {cause.strerror}", where=str(note)) from cause
 
 
 def open_store(config: SourceConfig, tree: StaticTree | None = None) -> ObjectStore:
