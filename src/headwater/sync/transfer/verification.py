@@ -6,7 +6,6 @@ and can be computed decides; only where none was listed do length and time stand
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import Enum
 
@@ -14,10 +13,6 @@ import msgspec
 
 from headwater.spec.hashes import STRONGEST, Digest, parse_hash
 from headwater.sync.source_times import SECOND, http_date_micros
-
-_WEAKER = r"(?:md5:[0-9a-f]{32}|sha-1:[0-9a-f]{40})"
-_USUAL = re.compile(rf"(?:{_WEAKER} ){{0,2}}sha-256:([0-9a-f]{{64}})(?: {_WEAKER}){{0,2}}\Z")
-"""What nearly every source lists, by which the strongest is found without reading the others."""
 
 
 class ListedResource(msgspec.Struct, frozen=True, gc=False):
@@ -74,9 +69,12 @@ def strongest_of(text: str | None) -> Digest | None:
     """The strongest digest of a `hash` attribute that can be computed."""
     if text is None:
         return None
-    if (usual := _USUAL.match(text)) is not None:
-        return Digest("sha-256", usual[1])
-    return next(iter(digests_of(text)), None)
+    found = parse_hash(text).digests
+    for algorithm in STRONGEST:
+        for digest in found:
+            if digest.algorithm == algorithm:
+                return digest
+    return None
 
 
 def fits(digest: Digest, length: int | None, octets: int, found: str) -> bool:
