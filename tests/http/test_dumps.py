@@ -345,6 +345,12 @@ def test_the_octets_of_all_bodies_are_bounded(narrow: Face, monkeypatch: pytest.
     assert ask(narrow.url, body).status == 200
 
 
+def test_who_has_got_a_package_may_ask_for_the_next_at_once(narrow: Face) -> None:
+    """Of packages that are made at a time there is one: its place is free before its end is seen."""
+    wanted = {"uris": [f"{narrow.url}/files/resources/1.txt"]}
+    assert {ask(narrow.url, wanted).status for _ in range(100)} == {200}
+
+
 def test_http_1_0_is_refused(narrow: Face) -> None:
     body = b'{"page":0}'
     head = b"POST /files/dump HTTP/1.0\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)

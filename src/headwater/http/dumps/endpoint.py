@@ -113,8 +113,8 @@ class DumpEndpoint:
             response.head += _CLOSE
             return response
         try:
-            self._check_room(limits)
             _check_head(request.scope)
+            self._check_room(limits)
             body = await self._body(request.scope, request.receive)
             self._check_room(limits)  # a body that comes slowly keeps no one else from a package
             return await self._made(name, body, limits)

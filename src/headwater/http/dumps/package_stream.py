@@ -15,7 +15,10 @@ class TooSlow(TimeoutError):
 
 
 class PackageStream:
-    """The blocks of a package. `close` frees what it holds, whatever it is doing, and calls `on_end` once."""
+    """The blocks of a package. `close` frees what it holds, whatever it is doing.
+
+    `on_end` is called once: when nothing is left to be made, before the client can know it, or else by `close`.
+    """
 
     def __init__(
         self, package: Iterable[bytes], pool: Executor, is_late: Callable[[], bool], on_end: Callable[[], None]
@@ -25,13 +28,16 @@ class PackageStream:
         self._is_late = is_late
         self._on_end = on_end
         self._lock = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._is_ended = False
 
     async def next_block(self) -> bytes:
         """The next octets; END after the last. Raises what making them raises, and TooSlow."""
         if self._is_late():
             raise TooSlow
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._next)
+        block = await asyncio.get_running_loop().run_in_executor(self._pool, self._next)
+        if block == END:
+            self._end()
+        return block
 
     async def close(self) -> None:
         """Free what is held, once a block that is being made is done."""
@@ -41,6 +47,11 @@ class PackageStream:
         try:
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._pool, self._free))
         finally:
+            self._end()
+
+    def _end(self) -> None:
+        if not self._is_ended:
+            self._is_ended = True
             self._on_end()
 
     def _next(self) -> bytes:
