@@ -30,6 +30,7 @@ def work(attempt: Attempt = FIRST, *, length: int | None = 5) -> Work:
         type=None,
         encoding=None,
         links=msgspec.json.encode([Link(rel="duplicate", href=href) for href in MIRRORS]).decode(),
+        extra=None,
         path=b"r",
         held=None,
         changed_at=None,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from headwater.copies.schema import SCHEMA
 from headwater.progress import silent
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.kinds import Kind
@@ -22,7 +23,7 @@ from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import DocumentRead, EntryConsumer, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position, is_past, mark_of, told_again
-from headwater.sync.state.schema import SCHEMA, TEMPORARY
+from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import Offer
 from headwater.sync.state.validators import Validators
 from tests.support.copying import DONE, go, tree

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.copies.schema import SCHEMA
 from headwater.storage.database import Database
-from headwater.sync.state.schema import SCHEMA, TEMPORARY
+from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.update import path_conflicts
 from headwater.sync.update.path_conflicts import first_base
 

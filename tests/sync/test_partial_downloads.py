@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from headwater.copies.schema import SCHEMA
 from headwater.errors import Interrupted
 from headwater.storage.database import Database
 from headwater.storage.schema import Durability
 from headwater.sync.network.transport import Transport, TransportOptions
-from headwater.sync.state.schema import SCHEMA
 from headwater.sync.transfer import partial_downloads as parts
 from tests.support.copying import DONE, FAILED, check, go, is_clean, run_over, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at, redirect

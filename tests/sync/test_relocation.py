@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.copies.schema import SCHEMA
 from headwater.storage.database import Database, Transaction
 from headwater.sync.lists.position import Position
 from headwater.sync.sets.relocation import (
@@ -21,7 +22,7 @@ from headwater.sync.sets.relocation import (
     take_along,
 )
 from headwater.sync.state.facts import former_bases
-from headwater.sync.state.schema import SCHEMA, TEMPORARY
+from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import Move, Offer, SetRow, add_set, keep_position, one_set
 
 A, B = "http://a.example/", "https://b.example/"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from headwater.cli import run
+from headwater.copies.schema import SCHEMA
 from headwater.storage.database import Database
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import copy_status
-from headwater.sync.state.schema import SCHEMA
 from tests.support.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, url
 

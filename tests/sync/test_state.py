@@ -5,13 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.copies.schema import SCHEMA
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.records import Entry, Link
 from headwater.storage.database import Database
 from headwater.storage.schema import Schema
 from headwater.sync.lists import entries
 from headwater.sync.lists.entries import kept_links, links_of
-from headwater.sync.state.schema import SCHEMA
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Offer, decode_offer
 
 BEFORE = {
@@ -77,14 +77,21 @@ def link(number: int, pri: int | None = None, *, rel: str = "duplicate", scheme:
 
 
 def test_links_are_kept_whole_and_in_their_order() -> None:
-    """By `pri`, those without one last; only by relations that are kept, and of http alone."""
+    """By `pri`, those without one last, and of http alone; then all by which nothing is fetched, as they came."""
     coarse = Link(rel="duplicate", href="https://m.example/4", pri=3, modified=parse_datetime("2026-01")[0])
     given = (link(1), link(2, 7), link(3, 2, rel="describedby"), coarse, link(5, 1, scheme="ftp"), link(6, 1))
     kept = kept_links(Entry(loc="http://h.example/", links=given))
     whole = msgspec.structs.replace(coarse, modified=parse_datetime("2026-01-01T00:00:00Z")[0])
     assert links_of(kept, "duplicate") == [link(6, 1), whole, link(2, 7), link(1)]
-    assert links_of(kept, "describedby") == []
-    assert kept_links(Entry(loc="http://h.example/", links=(link(3, 2, rel="describedby"),))) is None
+    assert links_of(kept, "describedby") == [link(3, 2, rel="describedby")]
+
+
+def test_of_links_without_end_some_are_kept() -> None:
+    """No entry fills the state: fifty links of other relations, and fewer when they are long (DST-S9)."""
+    given = tuple(link(number, rel=f"rel{number}") for number in range(80))
+    assert len(msgspec.json.decode(kept_links(Entry(loc="http://h.example/", links=given)) or "")) == 50
+    long = tuple(Link(rel="via", href="http://h.example/" + "x" * 3_000) for _ in range(50))
+    assert 0 < len(kept_links(Entry(loc="http://h.example/", links=long)) or "") <= 1 << 16
 
 
 def test_so_many_links_of_a_relation_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

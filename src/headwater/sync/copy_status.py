@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.copies.schema import FOLDER
 from headwater.errors import Exit
 from headwater.spec.timestamps import from_optional
 from headwater.storage.database import Transaction
@@ -20,7 +21,6 @@ from headwater.sync.run import utcnow
 from headwater.sync.sets.selection import pick
 from headwater.sync.state.facts import fact
 from headwater.sync.state.run_history import LastRun, last_run, set_history
-from headwater.sync.state.schema import FOLDER
 from headwater.sync.state.set_rows import SetRow, sets
 from headwater.sync.update.set_sync import HELD_BACK, UNCONFIRMED
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
@@ -30,7 +31,7 @@ from headwater.sync.sets.registry import SetRegistry
 from headwater.sync.source_times import micros
 from headwater.sync.state.facts import IN_PUBLIC, fact, keep_fact
 from headwater.sync.state.run_history import keep_fault, keep_report
-from headwater.sync.state.schema import FOLDER, TEMPORARY
+from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import SetRow, sets
 from headwater.sync.transfer.partial_downloads import sweep
 from headwater.sync.update.set_sync import SetSync

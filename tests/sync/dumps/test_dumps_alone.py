@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.copies.schema import SCHEMA
 from headwater.storage.database import Database
 from headwater.sync.lists.position import Position
-from headwater.sync.state.schema import SCHEMA
 from headwater.sync.state.set_rows import sets
 from tests.support.copying import DONE, FAILED, SOURCE, check, go, tree
 from tests.support.fake_dumps import Dumps

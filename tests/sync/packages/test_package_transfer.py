@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from headwater import cli
+from headwater.copies.schema import SCHEMA
 from headwater.errors import Exit
 from headwater.storage.database import Database
 from headwater.sync.network.authentication import SignInCredentials
 from headwater.sync.options import TransferWay
 from headwater.sync.packages.package_transfer import merged_ways
-from headwater.sync.state.schema import SCHEMA
 from tests.support.copying import IMPATIENT, Ran, go
 from tests.support.fake_dumps import Dumps, zipped
 from tests.support.fake_source import Reply, Site, Source, at, document, sha, url

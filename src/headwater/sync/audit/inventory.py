@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
+from headwater.copies.schema import FOLDER
 from headwater.files import hashing
 from headwater.files.file_placement import GONE
 from headwater.files.hash_pool import HashPool
@@ -18,7 +19,6 @@ from headwater.processes.processors import processors
 from headwater.progress import Listener, Progress
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.audit.findings import states_all
-from headwater.sync.state.schema import FOLDER
 from headwater.sync.transfer.verification import digests_of
 
 PARALLEL_FROM = 3_000

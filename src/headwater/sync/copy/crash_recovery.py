@@ -109,14 +109,16 @@ def _recover_file(t: Transaction, tree: FileTree, set_id: int, uri: str, path: b
         )
     elif recorded is None:
         t.run(
-            "INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, run) VALUES (?, ?, ?, ?, ?, ?, 0)"
+            "INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, run, recovered)"
+            " VALUES (?, ?, ?, ?, ?, ?, 0, 1)"
             " ON CONFLICT(set_id, uri) DO UPDATE SET path = excluded.path, size = excluded.size,"
-            " mtime_ns = excluded.mtime_ns, digest = excluded.digest, listed_hash = NULL WHERE path IS NULL",
+            " mtime_ns = excluded.mtime_ns, digest = excluded.digest, listed_hash = NULL, recovered = 1"
+            " WHERE path IS NULL",
             (set_id, uri, path, found.st_size, found.st_mtime_ns, f"sha-256:{digest}"),
         )
     elif recorded != (lies_there := (f"sha-256:{digest}", found.st_size, found.st_mtime_ns)):
         t.run(
             "UPDATE resources SET digest = ?, size = ?, mtime_ns = ?, listed_hash = NULL, etag = NULL,"
-            " last_modified = NULL WHERE path = ?",
+            " last_modified = NULL, recovered = 1 WHERE path = ?",
             (*lies_there, path),
         )

@@ -8,13 +8,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from headwater.copies.schema import FOLDER, SCHEMA
 from headwater.storage.database import Database, copy_database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared
 from headwater.storage.schema import Durability
 from headwater.sync.faults import DestinationLocked, DestinationUnusable, NoCopy, NoFolder
-from headwater.sync.state.schema import FOLDER, PARTIAL_PREFIX, SCHEMA
+from headwater.sync.state.schema import PARTIAL_PREFIX
 
 _VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)

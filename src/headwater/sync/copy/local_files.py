@@ -73,8 +73,9 @@ def record_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> 
     """Remember a held file as failed, so that it is fetched again with what was listed of it."""
     t.run(
         "INSERT OR IGNORE INTO failures(set_id, uri, loc, reason, status, tries, first_at, last_at, next_at, lastmod,"
-        " length, hash, changed_at) SELECT set_id, uri, ?, 'the file is missing, changed or unreadable', 0, 0, ?, ?, 0,"
-        " lastmod, listed_length, listed_hash, changed_at FROM resources WHERE set_id = ? AND id = ?",
+        " length, hash, type, encoding, links, extra, changed_at) SELECT set_id, uri, coalesce(loc, ?),"
+        " 'the file is missing, changed or unreadable', 0, 0, ?, ?, 0, lastmod, listed_length, listed_hash, type,"
+        " encoding, links, extra, changed_at FROM resources WHERE set_id = ? AND id = ?",
         (uri, now, now, set_id, key),
     )
     # whoever compares finds it changed, and no source is asked whether its own has: it would say no

@@ -33,9 +33,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
 _LOWEST_PRIORITY = 999_999
 
 KEPT_RELATIONS = {"duplicate": 20}
-"""The relations whose links are kept with what is listed, and how many of each at most. A relation by which something
-is to be fetched needs a line here, and no column anywhere.
+"""The relations by which something is fetched, and how many links of each are kept at most; they come first, best `pri`
+first. A relation by which something is to be fetched needs a line here, and no column anywhere.
 """
+
+_OTHER_LINKS = 50
+"""So many links of other relations are kept beside them, in document order, for whoever publishes the copy (DST-S9)."""
+
+_LONGEST_KEPT = 1 << 16
+"""Characters of all links of an entry together, and of its foreign attributes; further ones are not kept."""
 
 
 def _as_text(value: object) -> str:
@@ -63,6 +69,9 @@ class StagedEntry(NamedTuple):
     encoding: str | None
     links: str | None
     """The links that are kept, as JSON (`links_of`)."""
+
+    extra: str | None
+    """The attributes of other namespaces, as JSON (RS-MD-14)."""
 
     refused: int
     """0: it is not; else which of `REFUSALS` it is, from 1 on."""
@@ -139,6 +148,7 @@ class EntryFilter:
             entry.type,
             entry.encoding,
             kept_links(entry) if entry.links else None,
+            _kept_attributes(entry) if entry.extra else None,
             refused,
         )
 
@@ -160,13 +170,27 @@ def _origin_prefix(uri: str) -> str:
 
 
 def kept_links(entry: Entry) -> str | None:
-    """The links of an entry that are kept, whole, as JSON: those of http(s), best `pri` first (RS-LN-03)."""
+    """The links of an entry that are kept, whole, as JSON (RS-LN-03).
+
+    Those by which something is fetched come first, of http(s) alone and best `pri` first; then the others.
+    """
     kept: list[Link] = []
     for relation, most in KEPT_RELATIONS.items():
         found = [link for link in entry.links if link.rel == relation and origin_of(link.href) is not None]
         found.sort(key=lambda link: link.pri if link.pri is not None else _LOWEST_PRIORITY)
         kept += found[:most]
-    return _ENCODER.encode(kept).decode() if kept else None
+    kept += [link for link in entry.links if link.rel not in KEPT_RELATIONS][:_OTHER_LINKS]
+    while kept:
+        encoded = _ENCODER.encode(kept).decode()
+        if len(encoded) <= _LONGEST_KEPT:
+            return encoded
+        kept = kept[: len(kept) // 2]
+    return None
+
+
+def _kept_attributes(entry: Entry) -> str | None:
+    encoded = _ENCODER.encode(entry.extra).decode()
+    return encoded if len(encoded) <= _LONGEST_KEPT else None
 
 
 def links_of(kept: str | None, relation: str) -> list[Link]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.copies.schema import FOLDER
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database, Transaction
@@ -43,7 +44,6 @@ from headwater.sync.sets.selection import pick, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.sets.stated_move import check_sets, moving_sets, sets_missing
 from headwater.sync.state.facts import fact, keep_fact
-from headwater.sync.state.schema import FOLDER
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
 from headwater.sync.state.validators import SOURCE, all_validators, keep_validators, moved_documents, validators
 

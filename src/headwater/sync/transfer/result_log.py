@@ -52,6 +52,11 @@ class _ResourceRow(NamedTuple):
     changed_at: int | None
     newer: int
     run: int
+    loc: str | None
+    type: str | None
+    encoding: str | None
+    links: str | None
+    extra: str | None
 
 
 class _FailureRow(NamedTuple):
@@ -73,6 +78,7 @@ class _FailureRow(NamedTuple):
     type: str | None
     encoding: str | None
     links: str | None
+    extra: str | None
     changed_at: int | None
 
 
@@ -89,7 +95,7 @@ _PLACED = _upsert(
     "resources",
     _ResourceRow._fields,
     kept="changed_at",
-    also=", changed_at = coalesce(excluded.changed_at, changed_at), doomed_at = NULL",
+    also=", changed_at = coalesce(excluded.changed_at, changed_at), doomed_at = NULL, recovered = 0",
 )
 _FAILED = _upsert("failures", _FailureRow._fields, kept="first_at")
 _SETTLED_ROUND = -1
@@ -98,6 +104,7 @@ _SETTLE = f"UPDATE temp.work SET round = {_SETTLED_ROUND} WHERE n BETWEEN ? AND 
 
 _CONFIRMED = (
     "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
+    " recovered = 0, loc = ?, type = ?, encoding = ?, links = ?, extra = ?,"
     " changed_at = coalesce(?, changed_at), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?"
 )
 
@@ -173,7 +180,7 @@ class ResultLog:
         """A file that a request brought has its place."""
         row = (
             self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
-            file.etag, file.last_modified, work.changed_at, int(file.newer), self._run,
+            file.etag, file.last_modified, work.changed_at, int(file.newer), self._run, *work.stated,
         )  # fmt: skip
         self._placed.append(row)
         if self._any_failures:  # also of a resource that was planned for another reason than its failure
@@ -184,7 +191,7 @@ class ResultLog:
         """A file has its place by a way beside requests: no round meets it again. Recorded when more is taken."""
         row = (
             self._set, work.uri, work.path, size, mtime_ns, digest, work.hash, work.length, work.lastmod,
-            None, None, work.changed_at, 0, self._run,
+            None, None, work.changed_at, 0, self._run, *work.stated,
         )  # fmt: skip
         self._placed.append(row)
         if self._any_failures:
@@ -196,7 +203,9 @@ class ResultLog:
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
-        self._confirmed.append((work.hash, work.length, work.lastmod, work.changed_at, mtime_ns, work.held))
+        self._confirmed.append(
+            (work.hash, work.length, work.lastmod, *work.stated, work.changed_at, mtime_ns, work.held)
+        )
         self._cleared.append((self._set, work.uri))
         self._count(work)
 
@@ -229,6 +238,7 @@ class ResultLog:
                 type=work.type,
                 encoding=work.encoding,
                 links=work.links,
+                extra=work.extra,
                 changed_at=work.changed_at,
             )
         )

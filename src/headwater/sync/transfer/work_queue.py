@@ -99,6 +99,7 @@ class PlannedFetch(NamedTuple):
     type: str | None = None
     encoding: str | None = None
     links: str | None = None
+    extra: str | None = None
     changed_at: int | None = None
     known_at: int | None = None
     """The moment that the list or the change speaks of."""
@@ -128,6 +129,13 @@ class ListedColumns(msgspec.Struct, frozen=True, gc=False):
     links: str | None
     """Those that are kept (`kept_links`)."""
 
+    extra: str | None
+
+    @property
+    def stated(self) -> tuple[str | None, str | None, str | None, str | None, str | None]:
+        """What is kept with the copy of what the source states, beside hash, length and time: as `resources` has it."""
+        return None if self.loc == self.uri else self.loc, self.type, self.encoding, self.links, self.extra
+
     def planned(
         self,
         path: bytes,
@@ -141,7 +149,7 @@ class ListedColumns(msgspec.Struct, frozen=True, gc=False):
         """The row of `temp.work` for this resource."""
         return PlannedFetch(
             self.uri, self.loc, path, held, self.lastmod, self.length, self.hash, self.type, self.encoding,
-            self.links, changed_at, known_at, validators.etag, validators.last_modified, tries,
+            self.links, self.extra, changed_at, known_at, validators.etag, validators.last_modified, tries,
         )  # fmt: skip
 
 

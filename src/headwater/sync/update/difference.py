@@ -24,6 +24,7 @@ _CHUNK = 5_000
 
 _CONFIRM = (
     "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
+    " recovered = 0, loc = ?, type = ?, encoding = ?, links = ?, extra = ?,"
     " changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?, 0)), 0) WHERE id = ?"
 )
 _NOT_LATER = f"""(?2 IS NULL OR (changed_at IS NULL AND NOT ?3)
@@ -38,6 +39,9 @@ _LOCAL_COLUMNS = (
     "r.id, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer, r.etag, r.last_modified"
 )
 """Those that `_LocalColumns` adds, in its order."""
+
+_STATED_COLUMNS = "r.loc, r.type, r.encoding, r.links, r.extra"
+"""What is remembered of what was stated (`ListedColumns.stated`)."""
 
 _NO_VALIDATORS = Validators()
 
@@ -82,12 +86,20 @@ class _ListedAndHeldRow(_LocalColumns, frozen=True, gc=False):
     listed_length: int | None
     failed_at: int | None
     tries: int | None
+    recovered: int
+    held_loc: str | None
+    held_type: str | None
+    held_encoding: str | None
+    held_links: str | None
+    held_extra: str | None
 
     @property
     def says_more(self) -> bool:
         """Whether something is to be recorded of a copy that is what is listed."""
         other = self.lastmod != self.held_lastmod or self.hash != self.listed_hash
-        return other or bool(self.newer) or self.doomed_at is not None
+        again = bool(self.newer or self.recovered) or self.doomed_at is not None
+        held = self.held_loc, self.held_type, self.held_encoding, self.held_links, self.held_extra
+        return other or again or self.stated != held
 
 
 class _ChangedRow(_LocalColumns, frozen=True, gc=False):
@@ -185,7 +197,8 @@ class Difference:
         self, t: Transaction, at: int | None, confirmed: _BatchedStatement, settled: _BatchedStatement
     ) -> Iterator[PlannedFetch]:
         query = f"""
-            SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, r.doomed_at, r.listed_length, f.changed_at, f.tries
+            SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, r.doomed_at, r.listed_length, f.changed_at, f.tries,
+                r.recovered, {_STATED_COLUMNS}
             FROM temp.listed l JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
             WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""  # noqa: S608
@@ -206,7 +219,7 @@ class Difference:
             if same is CopyState.YES:
                 self._counts.unchanged += 1
                 if row.says_more:
-                    confirmed.add((row.hash, row.length, row.lastmod, None, row.key))
+                    confirmed.add((row.hash, row.length, row.lastmod, *row.stated, None, row.key))
                 if row.tries is not None:
                     settled.add((self._set.id, row.uri, at))
                 continue
@@ -307,7 +320,7 @@ class Difference:
             present = self._files.intact(path, row.size, row.mtime_ns)
             if same is CopyState.YES and row.hash is not None and present:
                 self._counts.unchanged += 1
-                confirmed.add((row.hash, row.length, row.lastmod, known, row.key))
+                confirmed.add((row.hash, row.length, row.lastmod, *row.stated, known, row.key))
                 if row.tries is not None:
                     settled.add((self._set.id, row.uri, row.at))
                 continue
