@@ -1,0 +1,73 @@
+"""The registry of patches by media type (RS-REL-04): what makes and applies them, and which resources they are for.
+
+One more kind of patch is one more row here: a media type, the media types of the resources that it fits, a suffix for
+files, and two functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from headwater.patches.json import applying as json_applying
+from headwater.patches.json import making as json_making
+from headwater.patches.xml import applying as xml_applying
+from headwater.patches.xml import making as xml_making
+
+
+class PatchFormat(NamedTuple):
+    """A kind of patch. `name` is what settings call it, `media_type` that of the patches.
+
+    `make(old, new)` gives a patch smaller than `new`, or None; `apply(old, patch)` the new octets exactly, or raises
+    PatchRefused. Both are bounded in size, depth, operations and work.
+    """
+
+    name: str
+    media_type: str
+    suffix: str
+    essences: tuple[str, ...]
+    """Media types of resources; one that begins with `+` is a structured syntax suffix (RFC 6838, 4.2.8)."""
+
+    make: Callable[[bytes, bytes], bytes | None]
+    apply: Callable[[bytes, bytes], bytes]
+
+    def fits(self, media_type: str) -> bool:
+        """Whether patches of this kind are for resources of a media type."""
+        essence = essence_of(media_type)
+        return any(essence.endswith(one) if one.startswith("+") else essence == one for one in self.essences)
+
+
+JSON: Final = PatchFormat(
+    "json",
+    "application/json-patch+json",
+    "json",
+    ("application/json", "text/json", "+json"),
+    json_making.make,
+    json_applying.apply,
+)
+XML: Final = PatchFormat(
+    "xml",
+    "application/xml-patch+xml",
+    "xml",
+    ("application/xml", "text/xml", "+xml"),
+    xml_making.make,
+    xml_applying.apply,
+)
+FORMATS: Final = {one.media_type: one for one in (JSON, XML)}
+NAMES: Final = tuple(one.name for one in FORMATS.values())
+
+
+def format_of_patch(media_type: str | None) -> PatchFormat | None:
+    """The kind of patch that has this media type; None: it is not known (RS-DST-12)."""
+    return FORMATS.get(essence_of(media_type or ""))
+
+
+def format_for(media_type: str | None, names: Iterable[str]) -> PatchFormat | None:
+    """The kind of patch, among those of these names, for resources of a media type."""
+    wanted = frozenset(names)
+    return next((one for one in FORMATS.values() if one.name in wanted and one.fits(media_type or "")), None)
+
+
+def essence_of(media_type: str) -> str:
+    """A media type without its parameters."""
+    return media_type.partition(";")[0].strip().lower()

@@ -1,0 +1,1 @@
+"""Patches: made, applied, and refused."""

@@ -1,0 +1,192 @@
+"""JSON Patch (RFC 6902): what we make gives the new octets, and means the same to another library."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.patches.faults import MOST_OPERATIONS, PatchRefused
+from headwater.patches.json.applying import apply
+from headwater.patches.json.making import make
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-99, 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+)
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=4), inner, max_size=5)
+)
+STYLES: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {"indent": 2},
+        {"indent": "\t", "ensure_ascii": False},
+        {"separators": (",", ":")},
+        {"indent": 4, "sort_keys": True},
+    ]
+)
+
+
+@st.composite
+def edited(draw: st.DrawFn, value: object) -> object:
+    """A value with one thing in it changed, added, removed or put elsewhere."""
+    if isinstance(value, dict) and value and draw(st.booleans()):
+        items, name = list(value.items()), draw(st.sampled_from(list(value)))
+        match draw(st.sampled_from(["in", "in", "out", "new", "move"])):
+            case "in":
+                return {**value, name: draw(edited(value[name]))}
+            case "out":
+                return {key: one for key, one in items if key != name}
+            case "move":
+                return {key: one for key, one in items if key != name} | {name: value[name]}
+        items.insert(draw(st.integers(0, len(items))), (draw(st.text(max_size=4)), draw(JSON)))
+        return dict(items)
+    if isinstance(value, list) and value and draw(st.booleans()):
+        place = draw(st.integers(0, len(value) - 1))
+        between: list[object] = draw(
+            st.sampled_from([[], [draw(JSON)], [draw(edited(value[place]))], [value[place], draw(JSON)]])
+        )
+        return [*value[:place], *between, *value[place + 1 :]]
+    return draw(JSON)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    """Two states of one file, written by one program."""
+    filler = {"filler": ["so that a patch is smaller than the file"] * 20}
+    before = {"data": draw(JSON), **filler}
+    after = {"data": draw(edited(draw(edited(before["data"])))), **filler}
+    style, end = draw(STYLES), draw(st.sampled_from(["", "\n", "\r\n"]))
+    old, new = ((json.dumps(one, **style) + end).encode() for one in (before, after))
+    return old, new
+
+
+@given(histories())
+def test_what_is_made_gives_the_new_octets_and_means_it_to_another_library(history: tuple[bytes, bytes]) -> None:
+    """RS-REL-04: applied by us, equal by octets; applied by a library, equal as JSON."""
+    old, new = history
+    patch = make(old, new)
+    assert patch is not None or len(new) < 2_000
+    if patch is not None:
+        assert len(patch) < len(new)
+        assert apply(old, patch) == new
+        assert jsonpatch.JsonPatch.from_string(patch.decode()).apply(json.loads(old)) == json.loads(new)
+
+
+@given(histories())
+def test_what_another_library_makes_is_applied(history: tuple[bytes, bytes]) -> None:
+    """The result means the new state; its octets are the new ones where values stand alone (the hash tells)."""
+    old, new = history
+    patch = jsonpatch.make_patch(json.loads(old), json.loads(new)).to_string().encode()
+    assert json.loads(apply(old, patch)) == json.loads(new)
+
+
+FILLER = b', "filler": "' + b"x" * 300 + b'"'
+ODD = [
+    ("floats as written", b'{"a": 1.10, "b": 1e3', b'{"a": 1.10, "b": 1E+3', b"}"),
+    ("escapes as written", b'{"a": "\\u00e9\\/", "b": "\xc3\xa9"', b'{"a": "\\u00E9\\/", "b": "\xc3\xa9"', b"}"),
+    ("lines that end with CR LF", b'{\r\n "a": [\r\n  1\r\n ]', b'{\r\n "a": [\r\n  1,\r\n  2\r\n ]', b"\r\n}"),
+    ("a byte order mark", b'\xef\xbb\xbf{"a": 1', b'\xef\xbb\xbf{"a": 2', b"}\n"),
+    ("a name that comes twice", b'{"x": {"a": 1, "a": 2}', b'{"x": {"a": 1, "a": 3}', b"}"),
+    ("mixed layout", b'{"a" :1 ,\n\n   "b":[ 1,2 , 3]', b'{"a" :1 ,\n\n   "b":[ 1,7 , 3]', b"}"),
+    ("another order", b'{"c": 1, "a": 2, "b": 3', b'{"a": 2, "c": 1, "b": 3', b"}"),
+    ("names in order", b'{"a": 1, "c": 3', b'{"a": 1, "b": 2, "c": 3', b"}"),
+    ("a name with slash and tilde", b'{"a/b~c": [1]', b'{"a/b~c": [1, 2]', b"}"),
+    ("an emptied array", b'{"a": [1, 2]', b'{"a": []', b"}"),
+]
+
+
+@pytest.mark.parametrize(("_name", "old", "new", "end"), ODD, ids=[one[0] for one in ODD])
+def test_files_that_are_written_oddly(_name: str, old: bytes, new: bytes, end: bytes) -> None:
+    """What a serializer would write anew stays as it is written."""
+    before, after = old + FILLER + end, new + FILLER + end
+    patch = make(before, after)
+    assert patch is not None
+    assert apply(before, patch) == after
+
+
+NO_PATCH = [
+    ("another end", b'{"a": 1}' + b" " * 300, b'{"a": 1}' + b" " * 300 + b"\n"),
+    ("no JSON", b'{"a": 1' + b" " * 300, b'{"a": 2' + b" " * 300),
+    ("no UTF-8", b'{"a": "\xff"}' + b" " * 300, b'{"a": "\xfe"}' + b" " * 300),
+    ("all is other", json.dumps(list(range(200))).encode(), json.dumps(list(range(1000, 1200))).encode()),
+    ("a file that is too deep", b"[" * 500 + b"1" + b"]" * 500, b"[" * 500 + b"2" + b"]" * 500),
+    ("a file that is far too deep", b"[" * 200_000 + b"]" * 200_000, b"[" * 200_000 + b"1" + b"]" * 200_000),
+]
+
+
+@pytest.mark.parametrize(("_name", "old", "new"), NO_PATCH, ids=[one[0] for one in NO_PATCH])
+def test_what_no_patch_is_made_of(_name: str, old: bytes, new: bytes) -> None:
+    assert make(old, new) is None
+
+
+OLD = b'{"a": {"b": [1, 2, {"c": null}]}, "n": 1, "s": "x"}'
+APPLIED = [
+    ('[{"op":"add","path":"/a/b/-","value":3}]', b'{"a": {"b": [1, 2, {"c": null}, 3]}, "n": 1, "s": "x"}'),
+    ('[{"op":"add","path":"/a/b/0","value":0}]', b'{"a": {"b": [0, 1, 2, {"c": null}]}, "n": 1, "s": "x"}'),
+    ('[{"op":"remove","path":"/a/b/0"}]', b'{"a": {"b": [2, {"c": null}]}, "n": 1, "s": "x"}'),
+    ('[{"op":"remove","path":"/a"}]', b'{"n": 1, "s": "x"}'),
+    ('[{"op":"move","from":"/n","path":"/m"}]', b'{"a": {"b": [1, 2, {"c": null}]}, "s": "x", "m": 1}'),
+    ('[{"op":"move","from":"/n","path":"/n"}]', b'{"a": {"b": [1, 2, {"c": null}]}, "s": "x", "n": 1}'),
+    ('[{"op":"copy","from":"/n","path":"/a/b/1"}]', b'{"a": {"b": [1, 1, 2, {"c": null}]}, "n": 1, "s": "x"}'),
+    ('[{"op":"test","path":"/n","value":1.0},{"op":"replace","path":"","value":7}]', b"7"),
+]
+
+
+@pytest.mark.parametrize(("patch", "new"), APPLIED)
+def test_operations(patch: str, new: bytes) -> None:
+    assert apply(OLD, patch.encode()) == new
+
+
+REFUSED = {
+    "no array": "{}",
+    "no JSON": "[",
+    "no object": "[1]",
+    "an unknown operation": '[{"op":"grow","path":"/n"}]',
+    "no path": '[{"op":"remove"}]',
+    "no value": '[{"op":"add","path":"/x"}]',
+    "an operation named twice": '[{"op":"remove","op":"add","path":"/n","value":1}]',
+    "nothing there": '[{"op":"remove","path":"/q"}]',
+    "something else there": '[{"op":"remove","path":"/n/0"}]',
+    "beyond the end": '[{"op":"add","path":"/a/b/9","value":1}]',
+    "an index with a zero before it": '[{"op":"replace","path":"/a/b/01","value":1}]',
+    "a huge index": '[{"op":"replace","path":"/a/b/999999999999","value":1}]',
+    "a pointer without slash": '[{"op":"remove","path":"n"}]',
+    "a wrong escape": '[{"op":"remove","path":"/n~2"}]',
+    "a failed test": '[{"op":"test","path":"/n","value":true}]',
+    "the whole removed": '[{"op":"remove","path":""}]',
+    "a value moved into itself": '[{"op":"move","from":"/a","path":"/a/b/0"}]',
+    "more operations than are taken": json.dumps([{"op": "test", "path": "/n", "value": 1}] * (MOST_OPERATIONS + 1)),
+    "a copy that doubles": json.dumps(
+        [{"op": "add", "path": "/d", "value": ["x" * 100]}]
+        + [{"op": "copy", "from": "/d", "path": "/d/-"} for _ in range(60)]
+    ),
+    "a pointer too deep": '[{"op":"remove","path":"' + "/a" * 5_000 + '"}]',
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    with pytest.raises(PatchRefused):
+        apply(OLD, REFUSED[name].encode())
+
+
+def test_ten_thousand_operations_on_one_path_take_bounded_time() -> None:
+    """At the front of a long array each would move all of it."""
+    old = b"[" + b",".join([b"1"] * 1_000_000) + b"]"
+    patch = json.dumps([{"op": "add", "path": "/0", "value": 1}] * MOST_OPERATIONS).encode()
+    began = time.process_time()
+    with pytest.raises(PatchRefused):
+        apply(old, patch)
+    assert time.process_time() - began < 20
+    same = json.dumps([{"op": "replace", "path": "/n", "value": 5}] * MOST_OPERATIONS).encode()
+    assert json.loads(apply(OLD, same))["n"] == 5

@@ -1,0 +1,33 @@
+"""The registry of kinds of patches, by media types of patches and of resources."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.patches.registry import JSON, NAMES, XML, PatchFormat, format_for, format_of_patch
+
+
+@pytest.mark.parametrize(
+    ("media_type", "expected"),
+    [
+        ("application/json", JSON),
+        ("application/ld+json; profile=x", JSON),
+        ("text/xml", XML),
+        ("image/svg+xml", XML),
+        ("Application/XML", XML),
+        ("text/html", None),
+        ("application/xml-dtd", None),
+        (None, None),
+    ],
+)
+def test_which_patches_are_for_which_resources(media_type: str | None, expected: PatchFormat | None) -> None:
+    assert format_for(media_type, NAMES) is expected
+    assert format_for(media_type, ()) is None
+
+
+def test_a_patch_of_an_unknown_type_is_of_no_kind() -> None:
+    """RS-DST-12: such a link is ignored. The printed example of core section 14 has no `+json` (RS-EXT-09)."""
+    assert format_of_patch("application/json-patch+json; charset=utf-8") is JSON
+    assert format_of_patch("application/xml-patch+xml") is XML
+    for unknown in ("application/json-patch", "application/vnd.example-patch", "", None):
+        assert format_of_patch(unknown) is None
