@@ -81,6 +81,11 @@ DUMP_HELD_BACK = _known(
     "So many resources cannot be read, or are not as recorded, that packages without them are not named.",
     "Check that the folder is mounted and right; deletions that are held back need consent (HW-ING-21).",
 )
+PATCH_NOT_MADE = _known(
+    "HW-PUB-15",
+    "A patch could not be made or stored: the change is published without it.",
+    "Check the cause that the line names: the disk, permissions of the state folder.",
+)
 VERSIONS_NOT_REMOVED = _known(
     "HW-VER-11",
     "Versions that nothing needs could not be removed; it is tried again after an hour.",

@@ -79,8 +79,14 @@ _DESCRIBING = (
         default=None,
         help="Also offer packages with the octets of all changes (Change Dump); they are kept in the state folder.",
     ),
+    click.option(
+        "--patch",
+        multiple=True,
+        type=click.Choice(["json", "xml"]),
+        help="Also publish patches of updated JSON or XML files (may be repeated); versions are kept for it.",
+    ),
 )
-DESCRIBING = ("describedby", "include", "exclude", "max_delete", "hashes", "dump", "change_dump")
+DESCRIBING = ("describedby", "include", "exclude", "max_delete", "hashes", "dump", "change_dump", "patch")
 """What the options of `describes_a_set` are called, here and in a `SetConfig`."""
 
 

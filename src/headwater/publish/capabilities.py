@@ -17,7 +17,7 @@ NUMBER = "{number}"
 PART = "{part}"
 """Stands for a number of three digits or more: of the packages of one page."""
 DIGEST = "{digest}"
-"""Stands for the first 16 hex digits of a package's SHA-256 in its name: other octets have another name."""
+"""Stands for the first 16 hex digits of a package's or patch's SHA-256 in its name: other octets have another name."""
 
 
 class CacheRule(Enum):
@@ -85,7 +85,11 @@ CHANGE_LIST = Capability(
     kind=Kind.CHANGE_LIST,
     top=SetDocument("changelist.xml", CacheRule.REVALIDATE),
     parts=SetDocument(f"changelist/{NUMBER}.xml", CacheRule.IMMUTABLE_WHEN_CLOSED),
-    others=(SetDocument("changelist/open.xml", CacheRule.REVALIDATE),),
+    others=(
+        SetDocument("changelist/open.xml", CacheRule.REVALIDATE),
+        SetDocument(f"patch/{NUMBER}-{DIGEST}.json", CacheRule.IMMUTABLE_WHEN_CLOSED),
+        SetDocument(f"patch/{NUMBER}-{DIGEST}.xml", CacheRule.IMMUTABLE_WHEN_CLOSED),
+    ),
 )
 RESOURCE_DUMP = Capability(
     kind=Kind.RESOURCE_DUMP,

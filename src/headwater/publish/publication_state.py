@@ -150,6 +150,10 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """None: the set has none."""
     change_dump: ChangeDumpState | None = None
     """None: the set offers none."""
+    patch: tuple[str, ...] = ()
+    """The kinds of patches that are published: the versions of what they are for are needed for those to come."""
+    has_patches: bool = False
+    """Whether patches were published that a Change List may still name."""
     retired: tuple[tuple[str, dt.datetime], ...] = ()
     """Documents that nothing names any more, and since when: readers of an older index may still come for them."""
 

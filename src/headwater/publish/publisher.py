@@ -35,6 +35,7 @@ from headwater.publish.change_dumps.renderer import ChangeDumps
 from headwater.publish.context import PublishContext, always
 from headwater.publish.history_reset import HistoryReset, uri_fingerprint
 from headwater.publish.integrity import IntegrityCheck
+from headwater.publish.patches.maker import PatchMaker
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
     PublicationNotes,
@@ -56,6 +57,7 @@ from headwater.publish.site import SetSettings, Site, capability_list_name, is_p
 from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import StoreWriter
 from headwater.storage.objects.interface import ObjectStore
+from headwater.versions.interface import VersionStore
 
 RENDERERS: tuple[type[Renderer], ...] = (ChangeLists, ResourceLists, ResourceDumps, ChangeDumps)
 """Whoever writes documents of a set, besides its Capability List; in the order of their publication."""
@@ -98,7 +100,7 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     by the Source Description and robots.txt: a tree may be made by several runs, each for one set. `may_write` is
     called before anything is put in its place, and raises when this process must not any more. The processes of
     `render_pool` render pages by the system's clock. `contents` has the octets for Resource Dumps, `change_contents`
-    those for Change Dumps; they are packed in files in the folder `spool`.
+    those for Change Dumps; they are packed in files in the folder `spool`. Patches are made of `versions`.
     """
 
     keep_others: bool = False
@@ -107,6 +109,7 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     contents: ContentReader | None = None
     change_contents: ChangeContents | None = None
     spool: Path | None = None
+    versions: VersionStore | None = None
 
 
 _DEFAULT_OPTIONS = PublisherOptions()
@@ -133,6 +136,7 @@ class Publisher:
         self._resource_packer = DumpPacker(self._context, resources, self._locks, self._integrity.etags)
         changes = ChangeDumpPlan(self._context, options.change_contents, options.spool)
         self._change_packer = DumpPacker(self._context, changes, self._locks, self._integrity.etags)
+        self.patch_maker = PatchMaker(self._context, options.versions)
         self.history = HistoryReset(self._context)
         self.site_documents = SiteDocuments(self._context, self._integrity, keep_others=options.keep_others)
 
@@ -213,7 +217,7 @@ class Publisher:
     def _publish(self, job: PublicationJob, *, check: bool) -> PublishResult:
         if job.refresh is Refresh.ALL:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
-        changes = ChangeLists(job)
+        changes = ChangeLists(job, self.patch_maker)
         pages = ResourceLists(job, changes.catch_up, self._render_pool)
         renderers: tuple[Renderer, ...] = (changes, pages, ResourceDumps(job), ChangeDumps(job))
         for renderer in renderers:
@@ -228,7 +232,7 @@ class Publisher:
             with_later = dump is not None and dump.is_offered
             content = documents.capability_list(job.context.site, job.settings, with_later=with_later)
             job.store_writer.document(capability_list_name(job.name), *content)
-        retired = self._retired(job, live)
+        retired = self._retired(job, live, {name for one in results for name in one.dropped})
         removed = plan.expired(retired, job.now)
         self._remove(removed)
         kept = tuple(one for one in retired if one[0] not in removed)
@@ -289,9 +293,9 @@ class Publisher:
         names = (capability_list_name(snapshot.state.name), *published_names(snapshot, publication))
         return not all(self._integrity.is_as_left(one) for one in names)
 
-    def _retired(self, job: PublicationJob, live: set[str]) -> tuple[tuple[str, dt.datetime], ...]:
+    def _retired(self, job: PublicationJob, live: set[str], dropped: set[str]) -> tuple[tuple[str, dt.datetime], ...]:
         """Documents that are no longer live, and since when; Refresh.ALL looks for strays in the store, too."""
-        before = set(published_names(job.snapshot, job.publication))
+        before = {*published_names(job.snapshot, job.publication), *dropped}
         if job.refresh is Refresh.ALL:
             stored = job.context.store.names(f"{job.name}/")
             before |= {one for one in stored if is_part_name(job.name, one)}

@@ -92,7 +92,8 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     With `dump` the octets of all resources are offered in packages, page by page; those of a page are made anew when
     the share `dump_share` of it has changed, or when anything has and they are `dump_seconds` old.
     With `change_dump` the octets of all changes are offered in packages of `package_entries` and `package_octets` at
-    most; the one of the open Change List is made anew every `change_dump_seconds`.
+    most; the one of the open Change List is made anew every `change_dump_seconds`. `patch` are the kinds of patches
+    that are published of updates.
     `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
     `dumps` are the limits of packages made on demand, where the server of the set makes them.
     """
@@ -113,6 +114,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     dump_seconds: float = 86_400.0
     change_dump: bool = False
     change_dump_seconds: float = 300.0
+    patch: tuple[str, ...] = ()
     package_entries: int = 10_000
     package_octets: int = 268_435_456
 

@@ -70,12 +70,13 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dump_seconds: Seconds = 86_400.0
     change_dump: bool = False
     change_dump_seconds: Annotated[float, msgspec.Meta(ge=10)] = 300.0
+    patch: tuple[Literal["json", "xml"], ...] = ()
     package_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
     package_octets: Count = 268_435_456
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key, is_on in (("dump", self.dump), ("change_dump", self.change_dump)):
+        for key, is_on in (("dump", self.dump), ("change_dump", self.change_dump), ("patch", self.patch)):
             if is_on and self.root is None:
                 raise BadPushConfig(
                     f"{key} needs the octets of the resources", advice="Give files or resource_root, or leave it out."
@@ -104,6 +105,7 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             dump_seconds=self.dump_seconds,
             change_dump=self.change_dump,
             change_dump_seconds=self.change_dump_seconds,
+            patch=self.patch,
             package_entries=self.package_entries,
             package_octets=self.package_octets,
         )

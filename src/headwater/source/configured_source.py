@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from headwater.catalog import catalog_url
 from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import Catalog, Limits
+from headwater.catalog.interface import Catalog, Limits, Metadata
 from headwater.ingest.content.file_content import ContentRoot, FileContentReader
 from headwater.progress import Listener, silent
 from headwater.publish.site import SOURCE_DESCRIPTION
@@ -29,6 +29,7 @@ from headwater.storage.objects.interface import ObjectStore
 from headwater.versions.folder_store import FolderVersionStore
 from headwater.versions.interface import VersionStore
 from headwater.versions.keeping import ContentKeeping
+from headwater.versions.predecessors import Predecessors
 
 CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
@@ -121,9 +122,10 @@ class ConfiguredSource:
         self.push_sets = PushSets(self.config.sets, self.site, self.catalog, self._state, clock)
         self.store = open_store(self.config, self._tree)
         for one in self.config.sets:
-            if one.change_dump and one.feed is not None:
-                keeping = ContentKeeping(self.versions, self.contents, one.name, listener)
-                self.push_sets.by_set[one.name].keep = keeping.keep
+            if one.feed is not None and one.name in self.versioned:
+                feed, keeps = self.push_sets.by_set[one.name], self.keeps_of(one.name)
+                feed.keep = ContentKeeping(self.versions, self.contents, one.name, listener, keeps).keep
+                feed.predecessors = self.predecessors_of(one.name)
 
     def __enter__(self: Self) -> Self:
         return self
@@ -156,13 +158,23 @@ class ConfiguredSource:
 
     @cached_property
     def versions(self) -> VersionStore:
-        """The octets of changes, of the sets that offer Change Dumps; nothing is made on disk while none does."""
+        """The octets of changes, of sets with Change Dumps or patches; nothing is made on disk while there are none."""
         return FolderVersionStore(self._state / VERSIONS)
 
     @property
-    def dumped(self) -> tuple[str, ...]:
-        """The sets that offer Change Dumps."""
-        return tuple(one.name for one in self.config.sets if one.change_dump)
+    def versioned(self) -> tuple[str, ...]:
+        """The sets whose changes are kept as versions: those that offer Change Dumps or patches."""
+        return tuple(one.name for one in self.config.sets if one.change_dump or one.patch)
+
+    def predecessors_of(self, name: str) -> Predecessors | None:
+        """Who notes what updates of a set replace; None where it has no patches."""
+        kinds = self.site.settings(name).patch
+        return Predecessors(kinds) if kinds else None
+
+    def keeps_of(self, name: str) -> Callable[[Metadata], bool]:
+        """Of which resources of a set versions are kept: for patches alone, of those that may have some."""
+        settings, noted = self.site.settings(name), self.predecessors_of(name)
+        return (lambda _metadata: True) if settings.change_dump or noted is None else noted.keeps
 
     def close(self) -> None:
         """Give up the files."""

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _SETTLING_ROUNDS = 3
 _EXAMPLES = 3
+_PATCH_SECONDS = 300.0
+"""So long one round makes patches, for which nobody waits."""
 
 
 class Source(ConfiguredSource):
@@ -90,6 +92,7 @@ class Source(ConfiguredSource):
                 contents=self.contents,
                 change_contents=KeptContents(self.versions, self.catalog, self.contents),
                 spool=self._state,
+                versions=self.versions,
             )
             self.publisher = Publisher(self.catalog, self.store, self.site, clock, listener, options)
             self._context = SourceContext(
@@ -101,7 +104,9 @@ class Source(ConfiguredSource):
                 listener=listener,
                 may_record=self.leadership.check,
                 name_published=self._name_published,
-                versions_of=lambda name: self.versions if name in self.dumped else None,
+                versions_of=lambda name: self.versions if name in self.versioned else None,
+                predecessors_of=self.predecessors_of,
+                keeps_of=self.keeps_of,
             )
             self.events.listen(self._heard)
         except BaseException:
@@ -134,11 +139,12 @@ class Source(ConfiguredSource):
         self.leadership.take()
         self.store.clean()
         self._clean_versions()
+        self.publisher.patch_maker.seconds = _PATCH_SECONDS
         worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.feed is None]
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
-        if self.dumped and is_due(self._state / VERSIONS / COLLECTED):
+        if self.versioned and is_due(self._state / VERSIONS / COLLECTED):
             collect_versions(self.catalog, self.versions, self.config.version_retention, self._clock)
         return worked
 
@@ -154,7 +160,7 @@ class Source(ConfiguredSource):
         return worked
 
     def _clean_versions(self) -> None:
-        if self.dumped:
+        if self.versioned:
             self.versions.clean()
 
     def _heard(self, publication: Publication) -> None:
@@ -251,7 +257,7 @@ class Source(ConfiguredSource):
             packing = DumpPacking(job, scheduler.stopping, scheduler.wake, self._listener)
             self._packing.setdefault(job.name, []).append(packing)
             scheduler.add(packing)
-        if self.dumped:
+        if self.versioned:
             retention = self.config.version_retention
             scheduler.add(VersionCollection(self.catalog, self.versions, retention, self._clock, self._listener))
 

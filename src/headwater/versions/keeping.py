@@ -14,7 +14,7 @@ import msgspec
 
 from headwater import notices
 from headwater.catalog.content import ContentChanged, ContentReader, NoContent, recorded_blocks
-from headwater.catalog.interface import Event, Upsert
+from headwater.catalog.interface import Event, Metadata, Upsert
 from headwater.errors import StoreFault
 from headwater.files.version_copy import VersionFolders
 from headwater.progress import Listener, Notice
@@ -77,7 +77,16 @@ class ContentKeeping:
     costs the record nothing.
     """
 
-    def __init__(self, store: VersionStore, contents: ContentReader, set_name: str, listener: Listener) -> None:
+    def __init__(
+        self,
+        store: VersionStore,
+        contents: ContentReader,
+        set_name: str,
+        listener: Listener,
+        keeps: Callable[[Metadata], bool] = lambda _metadata: True,
+    ) -> None:
+        """`keeps`: of which records."""
+        self._keeps = keeps
         self._store = store
         self._contents = contents
         self._name = set_name
@@ -86,7 +95,7 @@ class ContentKeeping:
     def keep(self, events: Iterable[Event]) -> None:
         """Keep what these are about to say; call it before they are recorded. Raises nothing."""
         for one in events:
-            if isinstance(one, Upsert) and (why := self._keep(one)) is not None:
+            if isinstance(one, Upsert) and self._keeps(one.metadata) and (why := self._keep(one)) is not None:
                 self._listener(Notice(notices.VERSION_NOT_KEPT, f"its octets are not kept: {why}", one.uri[:200]))
 
     def _keep(self, event: Upsert) -> str | None:

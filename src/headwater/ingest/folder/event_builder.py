@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 import msgspec
 
 from headwater import notices
-from headwater.catalog.interface import Event, Resource, Upsert
+from headwater.catalog.interface import Event, Metadata, Resource, Upsert
 from headwater.errors import StoreFault
 from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
@@ -53,6 +53,8 @@ class EventBatch(msgspec.Struct, kw_only=True):
     octets: int = 0
     unsettled: list[bytes] = msgspec.field(default_factory=list)
     racy: list[bytes] = msgspec.field(default_factory=list)
+    replaced: list[tuple[Metadata, Upsert]] = msgspec.field(default_factory=list)
+    """Updates, each with what was stated before."""
     versions: BatchVersions | None = None
     """None: octets were not set aside."""
 
@@ -67,12 +69,14 @@ class EventBuilder:
         *,
         stop: Callable[[], bool],
         warn: Callable[[ScanWarning], None],
+        keeps: Callable[[Metadata], bool] = lambda _metadata: True,
     ) -> None:
         self.mark = rules_mark(RULES, *folder.algorithms)
         self._folder = folder
         self._clock = clock
         self._stop = stop
         self._warn = warn
+        self._keeps = keeps
 
     def batches(
         self,
@@ -156,6 +160,7 @@ class EventBuilder:
             batch.created += 1
         elif known.metadata != event.metadata:
             batch.updated += 1
+            batch.replaced.append((known.metadata, event))
         else:
             batch.unchanged += 1
             _drop(found, batch)
@@ -165,7 +170,9 @@ class EventBuilder:
         batch.events.append(event)
         if batch.versions is None:
             return
-        if error:
+        if not self._keeps(event.metadata):
+            _drop(found, batch)
+        elif error:
             batch.versions.unkept.append((one.path, error))
         elif digest := _sha256(digests):
             batch.versions.needed.append(SetAside(digest, found[6]))

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from headwater.catalog.interface import SetState
+from headwater.catalog.interface import Metadata, SetState
 from headwater.versions.interface import VersionStore
+from headwater.versions.predecessors import Predecessors
 
 
 class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +17,8 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
     `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
     `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
     when something is recorded (`Catalog.record`, `after`); None: whatever it is. `versions` is where the octets of
-    changes are kept before they are recorded; None: nowhere.
+    changes are kept before they are recorded; None: nowhere; of resources of which `keeps` says so, and with
+    `keeps_first` of those of the first load as well. `predecessors` notes what updates replace.
     """
 
     stop: Callable[[], bool] = lambda: False
@@ -24,3 +26,6 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
     before_change: Callable[[], None] = lambda: None
     seen: Callable[[], SetState | None] = lambda: None
     versions: VersionStore | None = None
+    predecessors: Predecessors | None = None
+    keeps_first: bool = False
+    keeps: Callable[[Metadata], bool] = lambda _metadata: True

@@ -23,7 +23,8 @@ from itertools import chain, takewhile
 from headwater import notices
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Upsert
+from headwater.catalog.state import NO_UPDATE, StateUpdate
 from headwater.ingest.folder.comparison import Candidate, ComparisonCounts, MissingResource, compare
 from headwater.ingest.folder.difference_queue import DifferenceQueue
 from headwater.ingest.folder.event_builder import BATCH, EventBuilder, batched, unreadable
@@ -87,7 +88,9 @@ class FolderScanner:
         """Links that the last passes followed (`Walk.links`)."""
         self._overtaken: set[str] = set()
         self._overtakes: set[str] | None = None
-        self._event_builder = EventBuilder(folder, clock, stop=self._hooks.stop, warn=self._warnings.add)
+        self._event_builder = EventBuilder(
+            folder, clock, stop=self._hooks.stop, warn=self._warnings.add, keeps=self._hooks.keeps
+        )
 
     def share(self, other: FolderScanner) -> None:
         """Follow the links and keep to the remarks of another scanner of the same set, in the middle of its passes."""
@@ -243,7 +246,7 @@ class FolderScanner:
             folders = keeping.folders
             for batch in self._event_builder.batches(changing, known, overtaken=self._overtaken, versions=folders):
                 keeping.keep(batch.versions)
-                self._record(batch.events)
+                self._record(batch.events, batch.replaced)
                 if batch.memos:
                     self._tell_overtaken(uri for uri, _memo in batch.memos)
                     self._catalog.remember(self._name, batch.memos)
@@ -287,15 +290,18 @@ class FolderScanner:
             result.deleted += len(gone) - len(self._record(gone))
         return returned
 
-    def _record(self, events: list[Event]) -> tuple[str, ...]:
+    def _record(self, events: list[Event], replaced: Iterable[tuple[Metadata, Upsert]] = ()) -> tuple[str, ...]:
         if not events:
             return ()
+        noted = self._hooks.predecessors
+        update = NO_UPDATE if noted is None else StateUpdate(noted.rows(replaced))
         self._hooks.before_change()
         self._tell_overtaken(one.uri for one in events)
         failed = 0
         while True:
             try:
-                return self._catalog.record(self._name, events, self._clock(), after=self._hooks.seen()).ignored
+                after, now = self._hooks.seen(), self._clock()
+                return self._catalog.record(self._name, events, now, after=after, state=update).ignored
             except Moved:  # rows of the set were written since it was seen; a fence does not go away
                 failed += 1
                 if failed == _ATTEMPTS:
@@ -325,12 +331,7 @@ class FolderScanner:
                 self._hooks.before_change()
                 seen = walk.everything()
                 candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)
-                for batch in self._event_builder.batches(candidates, lambda _uris: {}, LOAD_BATCH):
-                    self._hooks.before_change()
-                    self._catalog.load(self._name, batch.events)
-                    result.add(batch)
-                    self._listener(Progress("read", result.read, None, result.octets))
-                    self._pause()
+                self._load(candidates, result)
             except RootFault as fault:
                 where = os.fsdecode(self._folder.root)
                 raise FolderUnusable(f"cannot be published: {_reason(fault).value}", where=where) from fault
@@ -341,6 +342,18 @@ class FolderScanner:
         result.at = self._catalog.open(self._name, began).opened_at
         self._remember(walk)
         return result
+
+    def _load(self, candidates: Iterable[Candidate], result: ScanResult) -> None:
+        first = self._hooks.versions if self._hooks.keeps_first else None
+        with version_keeping(first, self._not_kept) as keeping:
+            folders = keeping.folders
+            for batch in self._event_builder.batches(candidates, lambda _uris: {}, LOAD_BATCH, versions=folders):
+                self._hooks.before_change()
+                keeping.keep(batch.versions)
+                self._catalog.load(self._name, batch.events)
+                result.add(batch)
+                self._listener(Progress("read", result.read, None, result.octets))
+                self._pause()
 
 
 def _is_acceptable(uri: str) -> bool:

@@ -21,12 +21,14 @@ import msgspec
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable, UnknownSet
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
+from headwater.catalog.state import StateUpdate
 from headwater.errors import StoreFault
 from headwater.ingest.push.dit_pairs import Statement
 from headwater.ingest.push.ingest_state import Effects, IngestState, Request, sweep
 from headwater.ingest.push.inverse_links import Draft, differences, implied_by, reciprocate
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import Link
+from headwater.versions.predecessors import Predecessors
 
 BATCH = 1_000
 """Records of one transaction."""
@@ -95,6 +97,8 @@ class Feed:
         """Threads of one process take turns instead of overtaking each other."""
         self.keep: Callable[[Sequence[Event]], None] | None = None
         """Has the octets of events kept before they are recorded, where the set offers Change Dumps."""
+        self.predecessors: Predecessors | None = None
+        """Notes what updates replace, where the set has patches."""
         self._seen: SetState | None = None
         """The set as it is while a batch is decided."""
         self._opened = False
@@ -164,16 +168,32 @@ class Feed:
         extra = self._reciprocal(drafts, effects)
         events, update = [_event(one) for one in (*drafts, *extra)], self.state.update(effects, self.clock())
         if seen.opened_at is None:
+            if self.keep is not None and self.predecessors is not None:
+                self.keep(events)
             self.catalog.load(self.name, events, after=seen, state=update)
             newest = 0
         else:
             if self.keep is not None:
                 self.keep(events)
+            if self.predecessors is not None:
+                update = self._with_predecessors(update, events, self.predecessors)
             accepted = self.catalog.record(self.name, events, self.clock(), after=seen, state=update)
             newest = accepted.last or seen.last_seq
         if next(_batches) % SWEEP_EVERY == 0:
             self.sweep()
         return newest
+
+    def _with_predecessors(self, update: StateUpdate, events: Sequence[Event], noted: Predecessors) -> StateUpdate:
+        held = self.held(one.uri for one in events if isinstance(one, Upsert))
+        replaced: list[tuple[Metadata, Upsert]] = []
+        newest = {uri: one.metadata for uri, one in held.items()}
+        for one in events:
+            before = newest.pop(one.uri, None)
+            if isinstance(one, Upsert):
+                newest[one.uri] = one.metadata
+                if before is not None:
+                    replaced.append((before, one))
+        return StateUpdate([*update.put, *noted.rows(replaced)], update.delete)
 
     def sweep(self) -> None:
         """Take away what is too old to matter, of all sets; where that fails, the next time will do."""

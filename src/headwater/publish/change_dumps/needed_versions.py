@@ -1,20 +1,28 @@
-"""Tells which versions published documents need: those of all changes that are in no final package yet."""
+"""Tells which versions are needed: of all changes that are in no final package yet, and those that patches start from.
+
+The next patch of a resource starts from the version that it has now.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from headwater.catalog.interface import Catalog
 from headwater.publish.change_dumps.change_contents import sha256_of
 from headwater.publish.publication_state import decode_publication
+from headwater.versions.predecessors import Predecessors
 from headwater.versions.retention import DigestSet
 
 _ROWS = 5_000
 
 
 def needed_versions(catalog: Catalog) -> DigestSet:
-    """The digests that the packages to come will hold, of all sets. Raises the catalog's StoreFaults."""
-    return DigestSet(_needed(catalog))
+    """The digests of the versions that packages and patches to come need, of all sets.
+
+    Raises the catalog's StoreFaults.
+    """
+    return DigestSet(chain(_needed(catalog), _patchable(catalog)))
 
 
 def _needed(catalog: Catalog) -> Iterator[str]:
@@ -26,3 +34,12 @@ def _needed(catalog: Catalog) -> Iterator[str]:
         while rows := catalog.changes(state.name, after, _ROWS):
             yield from (digest for row in rows if (digest := sha256_of(row.metadata.hash)) is not None)
             after = rows[-1].seq
+
+
+def _patchable(catalog: Catalog) -> Iterator[str]:
+    for state in catalog.sets():
+        kinds, after = decode_publication(state.notes).patch, ""
+        while kinds and (rows := catalog.resources(state.name, after, _ROWS)):
+            keeps = Predecessors(kinds).keeps
+            yield from (digest for row in rows if keeps(row.metadata) and (digest := sha256_of(row.metadata.hash)))
+            after = rows[-1].uri

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from headwater.publish.change_dumps.package_plan import PackagePlan
 from headwater.publish.change_dumps.packing import NotHad, Packing, pack
 from headwater.publish.change_dumps.renderer import change_dump_names, write_change_dump
 from headwater.publish.context import PublishContext
+from headwater.publish.patches.published import PublishedPatch, packed_patch
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, PublicationState
 from headwater.publish.rendering.dump_packer import Due
 from headwater.publish.site import SetSettings, change_package_names
@@ -86,8 +88,15 @@ class ChangeDumpPlan:
             spool=self._spool,
             stop=stop,
             listener=of_set(self._context.listener, settings.name),
+            patch_of=self._patch_of(settings),
         )
         return pack(packing, plan, self._changes(settings.name, plan))
+
+    def _patch_of(self, settings: SetSettings) -> Callable[[Change], tuple[PublishedPatch, bytes] | None]:
+        context = self._context
+        if not settings.patch:
+            return lambda _change: None
+        return partial(packed_patch, context.catalog, context.store, settings.name)
 
     def packages(self, name: str, packed: Packed) -> tuple[str, ...]:
         """The names of what was put into the store."""

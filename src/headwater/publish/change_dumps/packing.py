@@ -19,6 +19,7 @@ from headwater.progress import Listener, Progress, silent
 from headwater.publish.change_dumps import package_plan
 from headwater.publish.change_dumps.change_contents import ChangeContents
 from headwater.publish.change_dumps.package_plan import PackagePlan
+from headwater.publish.patches.published import PublishedPatch
 from headwater.publish.publication_state import ChangePackage
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.package_spool import MANIFEST_OCTETS, PackageSpool, package_spool
@@ -41,7 +42,7 @@ class NotHad(msgspec.Struct, frozen=True):
 class Packing(msgspec.Struct, frozen=True, kw_only=True):
     """With what packages of one set are made. `spool` is the folder of the spool; `stop` raises to end early.
 
-    `listener` is told how far a package has got.
+    `listener` is told how far a package has got. `patch_of` has the patches of changes, which go with them.
     """
 
     site: Site
@@ -51,6 +52,7 @@ class Packing(msgspec.Struct, frozen=True, kw_only=True):
     spool: Path | None = None
     stop: Callable[[], None] = lambda: None
     listener: Listener = silent
+    patch_of: Callable[[Change], tuple[PublishedPatch, bytes] | None] = lambda _change: None
 
 
 def pack(packing: Packing, plan: PackagePlan, changes: Iterator[Change]) -> ChangePackage | NotHad:
@@ -116,9 +118,23 @@ class _Members:
         (entry,) = documents.change_entries([change], self._prefix, self._packing.site.profile)
         if path is not None:  # RS-CDM-07: every bitstream has a type
             entry = msgspec.structs.replace(entry, path=path, type=entry.type or UNKNOWN_TYPE)
+            entry = self._with_patch(change, entry)
         self.entries.append(entry)
         self._manifest_octets += weight(change.uri, change.metadata) + len(self._prefix) + 6 * len(path or "")
         return True
+
+    def _with_patch(self, change: Change, entry: Entry) -> Entry:
+        """The entry with a link to its patch, which is packed as well: in a manifest it has a path (RS-CDM-11)."""
+        found = self._packing.patch_of(change) if change.change is ChangeKind.UPDATED else None
+        if found is None:
+            return entry
+        patch, octets = found
+        name = f"patches/{change.seq:010d}.{patch.suffix}"
+        self._spool.add_whole(name, octets, patch.media_type)
+        self._octets += len(octets)
+        link = patch.link(self._packing.site, self._packing.name, change)
+        self._manifest_octets += len(link.href) + 300
+        return msgspec.structs.replace(entry, links=(*entry.links, msgspec.structs.replace(link, path=f"/{name}")))
 
     def _pack(self, change: Change, name: str) -> bool:
         """Pack the octets of a change; False when they cannot be had, and nothing of them is left."""

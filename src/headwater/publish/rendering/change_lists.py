@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import ClassVar
 
 import msgspec
 
 from headwater.catalog.interface import Change, Segment, SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshot
+from headwater.catalog.state import StateUpdate
 from headwater.publish.capabilities import CHANGE_LIST, Capability
+from headwater.publish.patches.maker import PatchMaker
+from headwater.publish.patches.published import patches_of, patches_until, with_links
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
 from headwater.publish.store_writer import DocumentMark, render_entries
+from headwater.spec.records import Entry
 from headwater.storage.objects.interface import OpenObject, octets_of
 
 _ROWS_AT_ONCE = 5_000
@@ -36,7 +41,7 @@ class ChangeLists:
 
     capabilities: ClassVar[tuple[Capability, ...]] = (CHANGE_LIST,)
 
-    def __init__(self, job: PublicationJob) -> None:
+    def __init__(self, job: PublicationJob, patch_maker: PatchMaker | None = None) -> None:
         self._job = job
         self._name = job.name
         self._site = job.context.site
@@ -44,6 +49,10 @@ class ChangeLists:
         self._store_writer = job.store_writer
         self._open = OpenList() if job.refresh is Refresh.ALL else job.publication.open
         self._names: tuple[str, ...] = ()
+        self._patch_maker = patch_maker
+        self._patched_seq = job.publication.open.seq
+        self._has_patches = job.publication.has_patches
+        self._dropped: tuple[str, ...] = ()
 
     @staticmethod
     def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
@@ -64,12 +73,15 @@ class ChangeLists:
 
     def result(self, publication: PublicationState) -> RenderResult:
         """What came of it."""
-        return RenderResult(names=self._names, publication=msgspec.structs.replace(publication, open=self._open))
+        kinds, has_patches = self._job.settings.patch, self._has_patches
+        publication = msgspec.structs.replace(publication, open=self._open, patch=kinds, has_patches=has_patches)
+        return RenderResult(names=self._names, dropped=self._dropped, publication=publication)
 
     def _publish(self, segments: Sequence[Segment]) -> None:
         """Write closed segments, the open one, their index, and the copy of the open one (AMB-63)."""
         first = self._job.first
         plan = plan_changes(segments, self._open, first)
+        self._make_patches(segments[-1].last)
         for segment in plan.closed:
             name = change_segment_name(self._name, segment.number)
             if segment.number >= self._job.publication.open.number or not self._job.integrity.is_as_left(name):
@@ -83,7 +95,46 @@ class ChangeLists:
             self._store_writer.copy(self._open.name, open_change_list_name(self._name))
         self._open = msgspec.structs.replace(self._open, first=first)
         numbered = [change_segment_name(self._name, one.number) for one in plan.named]
-        self._names = (self._top, open_change_list_name(self._name), *numbered)
+        self._names = (self._top, open_change_list_name(self._name), *numbered, *self._live_patches())
+        self._drop_patches(next((one.first for one in segments if one.number >= first), segments[-1].first))
+
+    def _make_patches(self, last: int) -> None:
+        """Before a list names them, make the patches of the changes that none has named yet (RS-REL-04)."""
+        maker, settings = self._patch_maker, self._job.settings
+        if maker is not None and settings.patch and last > self._patched_seq and not self._job.publication.is_first:
+            new = self._rows(self._patched_seq, last)
+            self._has_patches = maker.make(settings, self._store_writer, new) or self._has_patches
+        self._patched_seq = max(last, self._patched_seq)
+
+    def _live_patches(self) -> list[str]:
+        """Where strays are looked for, the names of those that are none."""
+        if not self._has_patches or self._job.refresh is not Refresh.ALL:
+            return []
+        return [one.name(self._name) for one in patches_until(self._job.context.catalog, self._name)]
+
+    def _drop_patches(self, first: int) -> None:
+        """Forget the patches of changes before the first one that a list still says."""
+        if not self._has_patches:
+            return
+        context = self._job.context
+        gone = list(patches_until(context.catalog, self._name, first - 1))
+        if gone:
+            context.may_write()
+            update = StateUpdate(delete=[one.key for one in gone])
+            context.catalog.record(self._name, [], self._job.now, state=update)
+            self._dropped += tuple(one.name(self._name) for one in gone)
+
+    def _entries(self, changes: Iterator[Change]) -> Iterator[Entry]:
+        """The entries of changes, those with patches with a link to them."""
+        profile, site, catalog = self._site.profile, self._site, self._job.context.catalog
+        if not self._has_patches:
+            yield from documents.change_entries(changes, self._prefix, profile)
+            return
+        while rows := list(islice(changes, _ROWS_AT_ONCE)):
+            patches = patches_of(catalog, self._name, rows)
+            yield from with_links(
+                site, self._name, rows, documents.change_entries(rows, self._prefix, profile), patches
+            )
 
     @property
     def _top(self) -> str:
@@ -109,7 +160,7 @@ class ChangeLists:
                 changed = before.changed
                 yield from octets_of(taken, before.head_octets, taken.octets - before.tail_octets)
             new = rows(segment.first - 1 if taken is None else before.seq)
-            yield from render_entries(writer, documents.change_entries(new, self._prefix, self._site.profile))
+            yield from render_entries(writer, self._entries(new))
             yield tail
 
         def mark() -> str:

@@ -90,6 +90,9 @@ class FolderPipeline:
                     before_change=self._before_change,
                     seen=self._seen,
                     versions=context.versions_of(name),
+                    predecessors=context.predecessors_of(name),
+                    keeps_first=context.predecessors_of(name) is not None,
+                    keeps=context.keeps_of(name),
                 ),
             )
 

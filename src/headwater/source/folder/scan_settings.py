@@ -72,7 +72,7 @@ def scan_settings(
 
 def _algorithms(config: SetConfig) -> tuple[str, ...]:
     """The digests to state; octets of changes are found by their SHA-256."""
-    if config.change_dump and VERSION_ALGORITHM not in config.hashes:
+    if (config.change_dump or config.patch) and VERSION_ALGORITHM not in config.hashes:
         return (*config.hashes, VERSION_ALGORITHM)
     return config.hashes
 

@@ -1,0 +1,125 @@
+"""Makes the patches of changes that are about to be published: within a time, and never in the way of publishing.
+
+A patch is put into the store, then noted in the set, then the Change List may name it: whatever is killed when, no list
+names a patch that is not there. What fails, what is too large and what there is no time for gets no patch, for good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from headwater import notices
+from headwater.catalog.interface import Change
+from headwater.catalog.state import RowKey, StateRow, StateUpdate
+from headwater.errors import StoreFault
+from headwater.progress import Notice
+from headwater.publish.context import PublishContext
+from headwater.publish.patches.published import PublishedPatch
+from headwater.publish.site import SetSettings
+from headwater.publish.store_writer import DocumentMark, StoreWriter
+from headwater.spec.records import ChangeKind
+from headwater.storage.objects.interface import ObjectKind, octets_of
+from headwater.versions.interface import VersionStore
+from headwater.versions.predecessors import format_of, row_keys, sha256_of
+
+SECONDS = 5.0
+"""So long patches are made in one publication: readers of the Change List wait for them."""
+_ROWS = 1_000
+
+
+class PatchMaker:
+    """Does that for all sets, from the versions that are kept. `seconds` is the time in one publication."""
+
+    def __init__(self, context: PublishContext, versions: VersionStore | None) -> None:
+        self._context = context
+        self._versions = versions
+        self.seconds = SECONDS
+
+    def make(self, settings: SetSettings, store_writer: StoreWriter, changes: Iterable[Change]) -> bool:
+        """Make the patches of changes that no list has named yet, in order; whether there are any.
+
+        Raises the catalog's faults.
+        """
+        if not settings.patch or self._versions is None:
+            return False
+        until = time.monotonic() + self.seconds
+        newest: dict[str, str] = {}
+        source, any_made = iter(changes), False
+        while rows := list(islice(source, _ROWS)):
+            keys = row_keys([one for one in rows if one.change is ChangeKind.UPDATED])
+            noted = self._context.catalog.rows(settings.name, keys.values())
+            made = list(self._patches(settings, store_writer, _with_bases(rows, keys, noted, newest), until))
+            self._note(settings.name, made, noted)
+            any_made = any_made or bool(made)
+        return any_made
+
+    def _patches(
+        self, settings: SetSettings, store_writer: StoreWriter, changes: Iterable[tuple[Change, str]], until: float
+    ) -> Iterator[PublishedPatch]:
+        for change, base in changes:
+            if time.monotonic() > until:
+                continue
+            try:
+                patch = self._patch(settings, store_writer, change, base)
+            except (StoreFault, OSError) as fault:
+                where = f"{settings.name}: {change.uri[:200]}"
+                self._context.listener(Notice(notices.PATCH_NOT_MADE, f"no patch is published: {fault}", where))
+                continue
+            if patch is not None:
+                yield patch
+
+    def _patch(
+        self, settings: SetSettings, store_writer: StoreWriter, change: Change, base: str
+    ) -> PublishedPatch | None:
+        kind, digest = format_of(change.metadata, settings.patch), sha256_of(change.metadata)
+        if kind is None or digest is None or digest == base:
+            return None
+        old, new = self._octets(base), self._octets(digest)
+        octets = None if old is None or new is None else kind.make(old, new)
+        if octets is None:
+            return None
+        patch = PublishedPatch(change.seq, kind.media_type, hashlib.sha256(octets).hexdigest(), len(octets))
+        mark = DocumentMark(generation=store_writer.generation, latest=change.at, seq=change.seq, is_closed=True)
+        name = patch.name(settings.name)
+        store_writer.blocks(name, [octets], mark.encode, ObjectKind(kind.media_type, has_gzip=False))
+        return patch
+
+    def _octets(self, digest: str) -> bytes | None:
+        """The octets of a version; None where they are not kept, or no longer what they were."""
+        assert self._versions is not None
+        content = self._versions.open(digest)
+        if content is None:
+            return None
+        try:
+            octets = b"".join(octets_of(content, 0, content.octets))
+        finally:
+            content.close()
+        return octets if hashlib.sha256(octets).hexdigest() == digest else None
+
+    def _note(self, name: str, made: list[PublishedPatch], noted: dict[RowKey, StateRow]) -> None:
+        """Remember patches; the notes that they were made by are of no more use."""
+        if made or noted:
+            context = self._context
+            context.may_write()
+            update = StateUpdate([one.row() for one in made], list(noted))
+            context.catalog.record(name, [], context.clock(), state=update)
+
+
+def _with_bases(
+    rows: Iterable[Change], keys: dict[int, RowKey], noted: dict[RowKey, StateRow], newest: dict[str, str]
+) -> Iterator[tuple[Change, str]]:
+    """The updates, each with the SHA-256 of the state before it: of the change before, else as was noted.
+
+    `newest` is what the changes so far have left.
+    """
+    for one in rows:
+        before = newest.pop(one.uri, None)
+        digest = sha256_of(one.metadata)
+        if digest is not None and one.change is not ChangeKind.DELETED:
+            newest[one.uri] = digest
+        row = noted.get(keys[one.seq]) if one.seq in keys else None
+        if one.change is ChangeKind.UPDATED and (before or row is not None):
+            yield one, before or ("" if row is None else row.value.hex())

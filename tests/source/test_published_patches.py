@@ -1,0 +1,180 @@
+"""Patches of a source: each leads from the state before its change to the one that is listed, in lists and dumps."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.patches.registry import format_of_patch
+from headwater.spec.kinds import Kind
+from headwater.spec.namespaces import PATCH
+from headwater.spec.records import ChangeKind, Entry, Link
+from tests.support.documents import read_bytes
+from tests.support.program import run_here
+from tests.support.waiting import settle
+
+BASE = "http://source.example/sync"
+
+
+class PatchedFolder:
+    """A folder that is published with patches into a static tree; `states` are the octets by their SHA-256."""
+
+    def __init__(self, base: Path, more: str = "") -> None:
+        self.folder, self.state = base / "folder", base / "state"
+        self.folder.mkdir()
+        self.config = base / "source.toml"
+        self.config.write_text(
+            f"state = {json.dumps(str(self.state))}\nbase_url = {json.dumps(BASE)}\nsegment_entries = 6\n"
+            f'[[set]]\nfiles = {json.dumps(str(self.folder))}\npatch = ["json", "xml"]\nmax_delete = 1\n{more}'
+        )
+        self.states: dict[str, bytes] = {}
+
+    def write(self, name: str, content: bytes) -> None:
+        (self.folder / name).write_bytes(content)
+        self.states[hashlib.sha256(content).hexdigest()] = content
+
+    def publish(self) -> None:
+        settle()
+        assert run_here("publish", self.config).returncode == 0
+
+    def read(self, url: str) -> bytes:
+        return (self.state / "documents" / url.removeprefix(BASE + "/")).read_bytes()
+
+    def changes(self) -> Iterator[Entry]:
+        """The entries of all Change Lists, in order."""
+        top, entries, _ = read_bytes(self.read("files/changelist.xml"))
+        if top.kind is Kind.CHANGE_LIST_INDEX:
+            for part in entries:
+                yield from read_bytes(self.read(part.loc))[1]
+        else:
+            yield from entries
+
+    def patches(self) -> list[str]:
+        """The names of the patches that lie there."""
+        return sorted(one.name for one in (self.state / "documents/files/patch").glob("*.*ml")) + sorted(
+            one.name for one in (self.state / "documents/files/patch").glob("*.json")
+        )
+
+
+def patch_of(entry: Entry) -> Link | None:
+    return next((one for one in entry.links if one.rel == PATCH), None)
+
+
+def sha256(entry: Entry | Link) -> str:
+    return next(one.hex for one in entry.digests if one.algorithm == "sha-256")
+
+
+def records(chance: random.Random, count: int) -> list[dict[str, object]]:
+    return [{"id": number, "value": chance.random()} for number in range(count)]
+
+
+def test_each_update_has_the_patch_from_the_state_before(tmp_path: Path) -> None:
+    """RS-REL-04, RS-CDM-11, AMB-48: in Change Lists and in manifests of Change Dumps, and nowhere else."""
+    source = PatchedFolder(tmp_path, "change_dump = true\n")
+    chance = random.Random(4)
+    held = records(chance, 100)
+    for name in ("a.json", "b.xml", "c.bin"):
+        source.write(name, content(name, held))
+    source.publish()
+    for number in range(5):
+        held[chance.randrange(100)]["value"] = number
+        for name in ("a.json", "b.xml", "c.bin"):
+            source.write(name, content(name, held))
+        source.publish()
+    (source.folder / "a.json").unlink()
+    source.publish()
+    source.write("a.json", content("a.json", held))
+    source.publish()
+    before: dict[str, bytes] = {}
+    linked = 0
+    for one in source.changes():
+        link = patch_of(one)
+        if one.change is ChangeKind.UPDATED and not one.loc.endswith(".bin"):
+            assert link is not None, one.loc
+            octets = source.read(link.href)
+            assert (link.length, sha256(link)) == (len(octets), hashlib.sha256(octets).hexdigest())
+            assert len(octets) < (one.length or 0)
+            old = before.get(one.loc) or content(one.loc[-6:], records(random.Random(4), 100))
+            kind = format_of_patch(link.type)
+            assert kind is not None
+            assert kind.apply(old, octets) == source.states[sha256(one)]
+            linked += 1
+        else:
+            assert link is None
+        if one.change is not ChangeKind.DELETED:
+            before[one.loc] = source.states[sha256(one)]
+    assert linked == 10
+    assert PATCH.encode() not in source.read("files/resourcelist.xml")
+    assert packed(source) == linked
+
+
+def packed(source: PatchedFolder) -> int:
+    """How many patches the packages of the Change Dump have, all of them as their links say."""
+    found: set[str] = set()
+    for package in (source.state / "documents/files/changedump").glob("*.zip"):
+        with zipfile.ZipFile(io.BytesIO(package.read_bytes())) as members:
+            for one in read_bytes(members.read("manifest.xml"))[1]:
+                if (link := patch_of(one)) is not None:
+                    assert link.path is not None
+                    assert members.read(link.path[1:]) == source.read(link.href)
+                    found.add(link.href)
+    return len(found)
+
+
+def content(name: str, held: list[dict[str, object]]) -> bytes:
+    if name.endswith(".xml"):
+        rows = "".join(f"  <r id='{one['id']}'>{one['value']}</r>\n" for one in held)
+        return f"<?xml version='1.0'?>\n<rs xmlns='urn:x'>\n{rows}</rs>\n".encode()
+    return json.dumps(held, indent=1).encode() + b"\n"
+
+
+def test_a_patch_goes_when_no_list_names_its_change(tmp_path: Path) -> None:
+    source = PatchedFolder(tmp_path, "retention_seconds = 0.01\nrefresh_seconds = 0.01\n")
+    held = records(random.Random(1), 50)
+    source.write("a.json", content("a.json", held))
+    source.publish()
+    for number in range(14):
+        held[number]["value"] = number
+        source.write("a.json", content("a.json", held))
+        source.publish()
+    named = {link.href.rpartition("/")[2] for one in source.changes() if (link := patch_of(one))}
+    assert 0 < len(named) < 14
+    kept = source.patches()
+    assert named <= set(kept)  # and others, for an hour, for readers of the lists as they were
+
+
+@pytest.mark.parametrize("lost", ["the version before", "all versions"])
+def test_without_the_octets_a_change_is_published_without_patch(tmp_path: Path, lost: str) -> None:
+    source = PatchedFolder(tmp_path)
+    held = records(random.Random(1), 50)
+    source.write("a.json", content("a.json", held))
+    source.publish()
+    for version in (source.state / "versions").glob("??/??/*"):
+        version.write_bytes(b"damaged") if lost == "the version before" else shutil.rmtree(version.parent.parent)
+    held[0]["value"] = 1
+    source.write("a.json", content("a.json", held))
+    source.publish()
+    (only,) = source.changes()
+    assert (only.change, patch_of(only)) == (ChangeKind.UPDATED, None)
+    held[0]["value"] = 2
+    source.write("a.json", content("a.json", held))
+    source.publish()
+    assert patch_of(list(source.changes())[-1]) is not None
+
+
+def test_a_set_without_patches_keeps_nothing_for_them(tmp_path: Path) -> None:
+    source = PatchedFolder(tmp_path)
+    source.config.write_text(source.config.read_text().replace('patch = ["json", "xml"]', "patch = []"))
+    for value in (1, 2):
+        source.write("a.json", content("a.json", [{"id": 1, "value": value}] * 50))
+        source.publish()
+    assert not (source.state / "versions").exists()
+    assert all(patch_of(one) is None for one in source.changes())
