@@ -131,6 +131,17 @@ def _wanted(found: DiscoveredSets, sets: tuple[str, ...]) -> list[Offer]:
 
 
 _DUMPS = (Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP)
+_ARCHIVED = {
+    Kind.RESOURCE_LIST_ARCHIVE: Kind.RESOURCE_LIST,
+    Kind.CHANGE_LIST_ARCHIVE: Kind.CHANGE_LIST,
+    Kind.RESOURCE_DUMP_ARCHIVE: Kind.RESOURCE_DUMP,
+    Kind.CHANGE_DUMP_ARCHIVE: Kind.CHANGE_DUMP,
+}
+_LISTED = dict.fromkeys(_DUMPS, "package") | {
+    archive: f"archived {RULES[kind].title}" for archive, kind in _ARCHIVED.items()
+}
+"""What the entries of some documents are; these are shown and not opened."""
+
 _ORDER = {RESOURCE_LIST: 0, CHANGE_LIST: 1, RESOURCE_DUMP: 2, CHANGE_DUMP: 3}
 """Which capabilities come first."""
 
@@ -175,8 +186,8 @@ class _Walk:
         if open_parts and RULES[answer.document.kind].root is Root.SITEMAPINDEX:
             node.children = [self.document(part, title) for part in tally.parts]
             node.left_out = max(tally.count - len(tally.parts), 0)
-        elif open_parts and answer.document.kind in _DUMPS:
-            node.children = [_package(entry) for entry in tally.entries]
+        elif open_parts and (listed := _LISTED.get(answer.document.kind)) is not None:
+            node.children = [_child(entry, listed) for entry in tally.entries]
             node.left_out = max(tally.count - len(tally.entries), 0)
         return node
 
@@ -200,7 +211,7 @@ class _Tally:
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         self.count += len(entries)
-        if document.kind in _DUMPS:
+        if document.kind in _LISTED:
             self.entries += entries[: max(0, self._most - len(self.entries))]
         if len(self.parts) < self._most:
             self.parts += [entry.loc for entry in entries[: self._most - len(self.parts)]]
@@ -228,12 +239,12 @@ def _node(uri: str, answer: DocumentRead, tally: _Tally) -> ExploreNode:
     )
 
 
-def _package(entry: Entry) -> ExploreNode:
-    """A package as its dump lists it; it is not opened."""
+def _child(entry: Entry, title: str) -> ExploreNode:
+    """A package as its dump lists it, an archived document as its archive does; it is not opened."""
     contents = entry.link("contents")
     return ExploreNode(
         uri=entry.loc,
-        title="package",
+        title=title,
         octets=entry.length,
         at=_text(entry.at),
         completed=_text(entry.completed),

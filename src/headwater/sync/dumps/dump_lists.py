@@ -15,6 +15,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
+from headwater.sync.lists.document_head import read_head
 from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (
     MOST_ENTRIES,
@@ -109,14 +110,10 @@ class DumpLists:
         contents = entry.link("contents")
         if contents is None:
             return None
-        head = _HeadOnly()
         try:
-            answer = self._documents.read(contents.href, head, objection=objection)
-        except _HeadRead:
-            return head.document
+            return read_head(self._documents, contents.href, objection)
         except SourceFault:
             return None  # told when the package is read
-        return answer.document if isinstance(answer, DocumentRead) else None
 
     def _package(
         self, known: _KnownPackage, consumer: EntryConsumer, held: Validators | None, objection: Objection | None
@@ -198,21 +195,3 @@ class _DumpEntries:
         self.entries += entries
         if len(self.entries) > MOST_PACKAGES:
             raise SourceFault(f"a dump of more than {MOST_PACKAGES:,} packages", rule="DST-P6")
-
-
-class _HeadRead(Exception):
-    """The head of a document is known, and the rest is not wanted."""
-
-
-class _HeadOnly:
-    """Reads a document as far as its head (an `EntryConsumer`)."""
-
-    def __init__(self) -> None:
-        self.document: Document | None = None
-
-    def begin(self) -> None:
-        self.document = None
-
-    def take(self, document: Document, entries: list[Entry]) -> None:
-        self.document = document
-        raise _HeadRead

@@ -70,6 +70,9 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
     earliest: int | None = None
     """Where the oldest list begins, when that leaves a gap after the position."""
 
+    archives: str | None = None
+    """Where the Change List, or its index, says that its archive is (RS-ARC-05)."""
+
     max_age: int | None = None
 
 
@@ -165,6 +168,8 @@ class ChangeListReader:
             self._in_vain = staged.may_have_rows
         if isinstance(answer, DocumentRead):
             self._reading.skipped.append((uri, answer.skipped))
+            archives = answer.document.link("archives")
+            self._reading.archives = self._reading.archives if archives is None else archives.href
         if isinstance(answer, MissingDocument):
             self._reading.outcome = ReadingOutcome.MISSING
             self._reading.reason = f"{gone}: HTTP status {answer.status}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+
 from headwater.storage.database import Transaction
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
@@ -79,6 +81,8 @@ class Increment:
 
     def _read_changes(self) -> ChangeListReading:
         position = self._set.since or self._set.row.position or Position()
+        if self._set.chain is not None:
+            position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
         return ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, position).read()
 
     def _is_kept(self, reading: ChangeListReading) -> bool:

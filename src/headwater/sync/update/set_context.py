@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.spec.kinds import Kind
+from headwater.sync.archives.change_list_chain import ChangeListChain
+from headwater.sync.archives.coverage import ListedDocument
 from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.capability_lists import offer_of
-from headwater.sync.lists.entries import ListContext, scope_origins
+from headwater.sync.lists.entries import ListContext, ListDocuments, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.options import SetReport, signature_of
 from headwater.sync.run_context import RunContext
@@ -40,13 +44,18 @@ class SetContext:
         self.since: Position | None = None
         """From where changes are to be read again, where that is not the position itself."""
 
+        self.chain: Sequence[ListedDocument] | None = None
+        """The lists to read in the place of the Change List, where that does not reach far enough (RS-ARC-34)."""
+
         self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
         self._refreshed = self._probed = False
 
     @property
     def lists(self) -> ListContext:
         """What the lists of the set are read with."""
-        documents = DumpLists(self.run.documents, None if self.run.options.dry_run else self.run.temp)
+        documents: ListDocuments = DumpLists(self.run.documents, None if self.run.options.dry_run else self.run.temp)
+        if self.chain is not None and (uri := self.offer.changes_document) is not None:
+            documents = ChangeListChain(documents, uri, self.chain)
         return ListContext(documents, self.run.database, self.scope, self.run.listener)
 
     @property
@@ -148,7 +157,8 @@ class SetContext:
             self.offer.baseline_document,
             self.offer.changes_document,
         )
-        if changed and (fresh.baseline_document or fresh.changes_document):
+        is_other = changed or fresh.documents != self.offer.documents
+        if is_other and (fresh.baseline_document or fresh.changes_document):
             self.offer = fresh
             if self.move is not None:
                 return changed

@@ -10,6 +10,8 @@ import time
 from enum import Enum
 
 from headwater.errors import Exit, HeadwaterError, SourceFault
+from headwater.sync.archives.archive_documents import CHANGE_LIST_ARCHIVE
+from headwater.sync.archives.gap import lists_over_gap
 from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.faults import Moving, NothingToCopy, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
@@ -178,9 +180,11 @@ class SetSync:
     def _bridge(self) -> SyncState:
         """A baseline over a gap, once (DST-C4, DST-C5); what is remembered is done in any case (DST-F6).
 
-        A Change Dump may reach further back than the Change List: then it closes the gap (DST-5.1).
+        The Change List Archive may close the gap, or a Change Dump, which may reach further back (DST-5.1).
         """
-        if self._reading.outcome is ReadingOutcome.GAP and self._is_bridged_by_dump():
+        if self._reading.outcome is ReadingOutcome.GAP and (
+            self._is_bridged_by_archive() or self._is_bridged_by_dump()
+        ):
             return SyncState.DONE if self._run.options.dry_run else SyncState.CHANGES_READ
         self._set.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", self._set.offer.changes_document)
         if self._set.offer.baseline_document is None or self._baseline.tried:
@@ -194,6 +198,32 @@ class SetSync:
             return SyncState.DONE
         self._reading = self._increment.carry_out()
         return SyncState.CHANGES_READ
+
+    def _is_bridged_by_archive(self) -> bool:
+        """Whether the Change List Archive has, without a hole, the changes that the list has no more (RS-ARC-34)."""
+        reading, position = self._reading, self._set.row.position
+        if position is None or position.time is None or (reading.earliest or 0) <= position.time:
+            return False
+        if CHANGE_LIST_ARCHIVE not in self._set.offer.documents and reading.archives is None:
+            self._set.refresh_offer()
+        offer = self._set.offer
+        uri = offer.documents.get(CHANGE_LIST_ARCHIVE) or reading.archives  # RS-ARC-02, RS-ARC-05
+        if uri is None:
+            return False
+        found = lists_over_gap(self._set.lists, uri, position.time, reading.earliest or 0)
+        if found is None:
+            return False
+        self._set.warn("RS-ARC-34", f"{reading.reason}: {len(found.lists):,} archived Change Lists are read", found.uri)
+        self._set.offer, self._set.chain = offer.with_document(CHANGE_LIST, found.uri), found.lists
+        try:
+            archived = self._increment.carry_out()
+        finally:
+            self._set.offer, self._set.chain = offer, None
+        if archived.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
+            self._set.warn("RS-ARC-34", f"the archive does not close the gap: {archived.reason}", found.uri)
+            return False
+        self._reading = archived if self._run.options.dry_run else self._increment.carry_out()
+        return self._reading.outcome not in _GAPS
 
     def _is_bridged_by_dump(self) -> bool:
         """Whether the Change Dump that is offered beside the Change List has the changes that the list has no more."""

@@ -1,0 +1,231 @@
+"""The reader of archives: which past documents a source still offers, with their times (RS-ARC).
+
+An archive is read whole, with the components of its index; what it lists is held, within bounds. Nothing is believed
+that could lead elsewhere: entries out of scope, open lists and the archive itself are left out, and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.spec.kinds import RULES, Kind, Root
+from headwater.spec.records import Document, Entry
+from headwater.sync.archives.coverage import ListedDocument
+from headwater.sync.faults import Unreachable, WrongDocument
+from headwater.sync.lists.document_head import read_head
+from headwater.sync.lists.documents import DocumentRead
+from headwater.sync.lists.entries import ListDocuments
+from headwater.sync.network.fetch import Objection
+from headwater.sync.source_times import last_micros, micros
+
+RESOURCE_LIST_ARCHIVE, CHANGE_LIST_ARCHIVE = "resourcelist-archive", "changelist-archive"
+RESOURCE_DUMP_ARCHIVE, CHANGE_DUMP_ARCHIVE = "resourcedump-archive", "changedump-archive"
+"""The capabilities of archives, as a Capability List names them (RS-ARC-01)."""
+
+ARCHIVES = (RESOURCE_LIST_ARCHIVE, CHANGE_LIST_ARCHIVE, RESOURCE_DUMP_ARCHIVE, CHANGE_DUMP_ARCHIVE)
+
+MOST_ARCHIVED = 100_000
+MOST_COMPONENTS = 1_000
+"""Bounds on what is held of one archive, and on what is asked for."""
+
+MOST_HEADS = 500
+"""So many documents are looked at whose times the archive does not tell."""
+
+_INDEXES = tuple(kind for kind in Kind if RULES[kind].root is Root.SITEMAPINDEX)
+_OF_CHANGES = (Kind.CHANGE_LIST_ARCHIVE, Kind.CHANGE_DUMP_ARCHIVE)
+
+
+class Archive(msgspec.Struct, frozen=True, kw_only=True):
+    """What an archive, with the components of its index, lists: each document once, in the order of the archive."""
+
+    uri: str
+    kind: Kind
+    """That of the archive itself, whether there was an index or not."""
+
+    documents: tuple[ListedDocument, ...]
+
+
+def read_archive(documents: ListDocuments, uri: str, capability: str, objection: Objection) -> Archive:
+    """Read the archive of this `capability` at `uri` whole. Raises SourceFault where that cannot be done.
+
+    `objection`: what the scope says of an address. Times that the archive does not state are looked up in the heads of
+    the first MOST_HEADS such documents (RS-ARC-19); one whose times are unknown then is left out.
+    """
+    read, entries = _read(documents, uri, capability, objection)
+    kind = read.document.kind
+    own = {uri, read.final}
+    if kind in _INDEXES:
+        kind = next(one for one in Kind if RULES[one].capability == capability and one not in _INDEXES)
+        entries, parts = _components(documents, (uri, read.final), entries, capability, objection)
+        own |= parts
+    listed = _Listing(documents, kind, own, objection)
+    for entry in entries:
+        listed.take(entry)
+    return Archive(uri=uri, kind=kind, documents=tuple(listed.documents))
+
+
+def _components(
+    documents: ListDocuments, index: tuple[str, str], parts: Sequence[Entry], capability: str, objection: Objection
+) -> tuple[list[Entry], set[str]]:
+    """The entries of all components, and the addresses of these."""
+    if len(parts) > MOST_COMPONENTS:
+        raise SourceFault(
+            f"an archive index of more than {MOST_COMPONENTS:,} archives", where=index[0], rule="RS-ARC-20"
+        )
+    entries: list[Entry] = []
+    seen = set(index)
+    for part in parts:
+        if part.loc in index:
+            raise WrongDocument("an archive index lists itself", where=part.loc, rule="RS-ARC-21")
+        if part.loc in seen:
+            continue
+        read, found = _read(documents, part.loc, capability, objection)
+        if read.document.kind in _INDEXES:
+            raise WrongDocument("an archive index in an archive index", where=part.loc, rule="RS-ARC-21")
+        seen |= {part.loc, read.final}
+        entries += found
+        if len(entries) > MOST_ARCHIVED:
+            raise _too_many(index[0])
+    return entries, seen
+
+
+def _read(
+    documents: ListDocuments, uri: str, capability: str, objection: Objection
+) -> tuple[DocumentRead, list[Entry]]:
+    consumer = _Entries(capability, uri)
+    read = documents.read(uri, consumer, objection=objection)
+    if not isinstance(read, DocumentRead):
+        raise Unreachable("the archive is not there", where=uri, rule="DST-F1")
+    consumer.check(read.document)
+    return read, consumer.entries
+
+
+class _Entries:
+    """Holds the entries of one archive document (an `EntryConsumer`)."""
+
+    def __init__(self, capability: str, uri: str) -> None:
+        self._capability = capability
+        self._uri = uri
+        self.entries: list[Entry] = []
+
+    def begin(self) -> None:
+        self.entries = []
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        self.check(document)
+        self.entries += entries
+        if len(self.entries) > MOST_ARCHIVED:
+            raise _too_many(self._uri)
+
+    def check(self, document: Document) -> None:
+        """Raise WrongDocument unless it is the archive that it is said to be."""
+        if RULES[document.kind].capability != self._capability:
+            found = document.kind.value
+            raise WrongDocument(f"it is no {self._capability} but a {found}", where=self._uri, rule="RS-ARC-01")
+
+
+def _too_many(uri: str) -> SourceFault:
+    return SourceFault(f"an archive of more than {MOST_ARCHIVED:,} documents", where=uri, rule="RS-ARC-25")
+
+
+class _Listing:
+    """What an archive lists, entry by entry."""
+
+    def __init__(self, documents: ListDocuments, kind: Kind, own: set[str], objection: Objection) -> None:
+        self._source = documents
+        self._is_of_changes = kind in _OF_CHANGES
+        self._own = own
+        self._objection = objection
+        self._seen: set[str] = set()
+        self._heads = 0
+        self.documents: list[ListedDocument] = []
+
+    def take(self, entry: Entry) -> None:
+        """Note the next entry, unless it is of no use."""
+        if entry.loc in self._own:
+            self._source.warn("RS-ARC-13", "an archive lists itself: the entry is left out", entry.loc)
+        elif (refused := self._objection(entry.loc)) is not None:
+            self._source.warn("DST-S12", f"an archived document is left out: {refused}", entry.loc)
+        elif entry.loc not in self._seen:
+            self._seen.add(entry.loc)
+            self._note(listed(entry))
+
+    def _note(self, one: ListedDocument) -> None:
+        if not self._is_timed(one):
+            one = self._looked_up(one)
+        if not self._is_timed(one):
+            what = "an open list is in an archive" if one.from_ is not None else "an archived document has no times"
+            self._source.warn("RS-ARC-26", f"{what}: it is left out", one.uri)
+        elif one.from_ is not None and one.until is not None and one.until < one.from_:
+            self._source.warn("RS-TIME-10", "an archived list ends before it begins: it is left out", one.uri)
+        else:
+            self.documents.append(one)
+
+    def _is_timed(self, one: ListedDocument) -> bool:
+        return (one.from_ is not None and one.until is not None) if self._is_of_changes else one.at is not None
+
+    def _looked_up(self, one: ListedDocument) -> ListedDocument:
+        """The document with the times of its own head."""
+        if self._heads == MOST_HEADS:
+            return one
+        self._heads += 1
+        try:
+            head = read_head(self._source, one.uri, self._objection)
+        except SourceFault:
+            return one
+        return one if head is None else _with_times(one, head)
+
+
+def listed(entry: Entry) -> ListedDocument:
+    """A document with the times that an entry tells of it."""
+    return _with_times(ListedDocument(uri=entry.loc), entry)
+
+
+def _with_times(one: ListedDocument, told: Entry | Document) -> ListedDocument:
+    """The document with what an entry or its head tells of its times."""
+    return ListedDocument(
+        uri=one.uri,
+        at=micros(told.at),
+        completed=micros(told.completed),
+        from_=micros(told.from_),
+        until=None if told.until is None else last_micros(told.until),
+    )
+
+
+def current_documents(documents: ListDocuments, uri: str, kind: Kind, objection: Objection) -> list[ListedDocument]:
+    """The Change Lists that the Change List, or index, at `uri` consists of now; the open one has no `until`.
+
+    The same for a Resource List, which is one document however many it consists of. `kind` says which of the two.
+    Raises SourceFault.
+    """
+    if kind is Kind.RESOURCE_LIST:
+        head = read_head(documents, uri, objection)
+        return [] if head is None or head.at is None else [_with_times(ListedDocument(uri=uri), head)]
+    consumer = _CurrentLists()
+    read = documents.read(uri, consumer, objection=objection)
+    if not isinstance(read, DocumentRead):
+        raise Unreachable("the Change List is not there", where=uri, rule="DST-C5")
+    if read.document.kind is Kind.CHANGE_LIST:
+        return [_with_times(ListedDocument(uri=uri), read.document)]
+    if read.document.kind is not Kind.CHANGE_LIST_INDEX:
+        raise WrongDocument(f"this is a {read.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
+    return [listed(entry) for entry in consumer.entries if objection(entry.loc) is None]
+
+
+class _CurrentLists:
+    """Holds the entries of a Change List Index, and none of a list (an `EntryConsumer`)."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def begin(self) -> None:
+        self.entries = []
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        if document.kind is Kind.CHANGE_LIST_INDEX:
+            self.entries += entries
+            if len(self.entries) > MOST_ARCHIVED:
+                raise SourceFault(f"a Change List Index of more than {MOST_ARCHIVED:,} lists", rule="RS-LIM-01")

@@ -1,0 +1,125 @@
+"""The coverage of a time by lists: which Change Lists tell of it without a hole, and which snapshot comes before it.
+
+Pure rules over values; all times are the source's, in whole microseconds. A Change List tells of the changes from its
+`from` on, up to its `until` (AMB-11): of two lists that follow each other without a hole the second begins where the
+first ends, or earlier. Whether that is so only the times tell (RS-ARC-19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class ListedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A Resource List, Change List or dump as an archive, an index or its own head tells of it.
+
+    A snapshot has `at`, and `completed` where that is stated; a list of changes has `from_`, and `until` unless it is
+    the open one, which is never in an archive (RS-ARC-26).
+    """
+
+    uri: str
+    at: int | None = None
+    completed: int | None = None
+    from_: int | None = None
+    until: int | None = None
+
+    @property
+    def settled_at(self) -> int | None:
+        """From which moment on a snapshot and the changes after its `at` give one state.
+
+        What changed while it was made may be in it (RS-TIME-06): of a moment before `completed` it may show too much.
+        """
+        return self.at if self.completed is None or self.at is None else max(self.at, self.completed)
+
+
+class Hole(msgspec.Struct, frozen=True):
+    """Changes after `after` and before `before` are in no list; `before` None: none later is known."""
+
+    after: int
+    before: int | None
+
+
+class ListCoverage(msgspec.Struct, frozen=True):
+    """The Change Lists that tell of a span of time, oldest first, and where they leave it out first."""
+
+    lists: tuple[ListedDocument, ...] = ()
+    hole: Hole | None = None
+
+
+def covering(lists: Sequence[ListedDocument], after: int, last: int) -> ListCoverage:
+    """The fewest lists that tell of all changes later than `after`, up to those at `last` (RS-ARC-34).
+
+    Lists may overlap and come in any order; those without `from` tell of nothing that could be relied upon. Lists that
+    end just at `after`, or begin just at `last`, are among them: a change may have that very time (AMB-11).
+    """
+    known = sorted((one for one in lists if one.from_ is not None), key=_by_times)
+    chosen = [one for one in known if one.until == after and one.from_ != after]
+    reach, place = after, 0
+    while reach <= last:
+        best: ListedDocument | None = None
+        while place < len(known) and (known[place].from_ or 0) <= reach:
+            one = known[place]
+            place += 1
+            if _end(one) > reach and (best is None or _end(one) > _end(best)):
+                best = one
+        if best is None:
+            break
+        chosen.append(best)
+        if best.until is None:
+            return ListCoverage(tuple(chosen))
+        reach = best.until
+    if reach >= last:
+        return ListCoverage(tuple(chosen))
+    return ListCoverage(tuple(chosen), Hole(reach, known[place].from_ if place < len(known) else None))
+
+
+_NEVER = 1 << 63
+
+
+def _by_times(one: ListedDocument) -> tuple[int, int]:
+    return one.from_ or 0, _end(one)
+
+
+def _end(one: ListedDocument) -> int:
+    return _NEVER if one.until is None else one.until
+
+
+class PastState(msgspec.Struct, frozen=True, kw_only=True):
+    """What gives a set as it was at a moment: a snapshot, and the changes later than its `at` up to that moment.
+
+    `snapshot` None: there is none that early. A `hole` in the `coverage`: some of these changes are in no list.
+    """
+
+    snapshot: ListedDocument | None = None
+    coverage: ListCoverage = ListCoverage()
+
+
+def past_state(
+    snapshots: Sequence[ListedDocument], lists: Sequence[ListedDocument], moment: int, *, exact: bool = True
+) -> PastState:
+    """The snapshot with the greatest `at` ≤ `moment` from which the lists lead up to it, and these lists.
+
+    Where holes are after all of them it is the newest, with the hole. Not `exact`: also one that was not `completed`
+    by then, which may show later states.
+    """
+    usable = [one for one in snapshots if one.at is not None and one.at <= moment]
+    if exact:
+        usable = [one for one in usable if (one.settled_at or 0) <= moment]
+    if not usable:
+        return PastState()
+    usable.sort(key=lambda one: one.at or 0, reverse=True)
+    begin = _begin(lists, moment)
+    whole = next((one for one in usable if (one.at or 0) >= begin), usable[0])
+    return PastState(snapshot=whole, coverage=covering(lists, whole.at or 0, moment))
+
+
+def _begin(lists: Sequence[ListedDocument], moment: int) -> int:
+    """From when on the lists tell of every change up to `moment`."""
+    begin = moment
+    for one in sorted((one for one in lists if one.from_ is not None), key=_end, reverse=True):
+        if _end(one) < begin:
+            break
+        begin = min(begin, one.from_ or 0)
+    return begin
