@@ -94,9 +94,14 @@ def _refuse_length(length: int) -> NoReturn:
     raise Unacceptable(f"a length of {length} octets", rule="AMB-33")
 
 
+def link_octets(link: Link) -> int:
+    """An upper bound of the octets of a link. Raises WriteRefused for what cannot be written."""
+    return len(_markup.link(link).encode()) + _LINK_MARGIN
+
+
 def _link_octets(link: Link) -> int:
     if link.path is not None:
         raise Unacceptable("a link with a path, which stands only in manifests", where=link.href, rule="RS-MD-10")
     if link.length is not None and not 0 <= link.length < LENGTH_END:
         _refuse_length(link.length)
-    return len(_markup.link(link).encode()) + _LINK_MARGIN
+    return link_octets(link)

@@ -16,7 +16,7 @@ two backends given the same calls answer the same.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -158,12 +158,26 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a page and a segment (RS-LIM-01, RS-LIM-02). `*_octets` leave room below 52,428,800 for growth.
 
     They hold for what comes: a page or segment that was filled under wider limits keeps what it has.
+    `octets_of_sets` has the sets whose pages and segments take fewer octets, because more is written of each entry.
     """
 
     page_entries: int = 50_000
     page_octets: int = 40_000_000
     segment_entries: int = 50_000
     segment_octets: int = 45_000_000
+    octets_of_sets: Mapping[str, int] = {}
+
+    def of(self, name: str) -> Limits:
+        """The bounds that hold for one set."""
+        octets = self.octets_of_sets.get(name)
+        if octets is None:
+            return self
+        return msgspec.structs.replace(
+            self,
+            page_octets=min(octets, self.page_octets),
+            segment_octets=min(octets, self.segment_octets),
+            octets_of_sets={},
+        )
 
 
 class Catalog(StateRows, Protocol):

@@ -13,6 +13,7 @@ import hashlib
 import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
+from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SetSettings, Site, offered, source_description_name
 
 RENDERER = 1
@@ -33,6 +34,8 @@ class OpenList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The time of its last change; None when it lists none."""
     first: int = 0
     """The first segment that the index beside it names; those before it have left by retention."""
+    link_octets: int = 0
+    """What links that were added at rendering (`publish/links/`) take of it at most."""
 
 
 class ChangePackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -211,6 +214,7 @@ def fingerprint(site: Site, settings: SetSettings) -> str:
         site.resource_prefix(settings.name),
         settings.describedby,
         site.url(source_description_name(site, settings.name)),
+        *(() if settings.links == NO_RULES else (settings.links,)),
     )
     return hashlib.sha256(msgspec.json.encode(shape)).hexdigest()[:32]
 

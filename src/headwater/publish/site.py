@@ -29,6 +29,7 @@ from headwater.publish.capabilities import (
     Capability,
     part_name,
 )
+from headwater.publish.links.rules import NO_RULES, LinkRules
 from headwater.spec.extensions import DumpLimits, DumpOffer
 from headwater.spec.writer import Profile
 from headwater.spec.writing.xml_text import escape
@@ -96,6 +97,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     that are published of updates.
     `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
     `dumps` are the limits of packages made on demand, where the server of the set makes them.
+    `links` are the rules by which entries get links, beside those of their records, when they are rendered.
     """
 
     name: str = DEFAULT_SET
@@ -117,6 +119,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     patch: tuple[str, ...] = ()
     package_entries: int = 10_000
     package_octets: int = 268_435_456
+    links: LinkRules = NO_RULES
 
     def __post_init__(self) -> None:
         if not _SET_NAME.match(self.name):

@@ -18,6 +18,7 @@ from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Limits, Metadata
 from headwater.ingest.content.file_content import ContentRoot, FileContentReader
 from headwater.progress import Listener, silent
+from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SourceConfig
 from headwater.source.folder.scan_settings import StaticTree, path_filters, scan_settings
@@ -46,7 +47,12 @@ def utc_now() -> dt.datetime:
 
 def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     """The catalog that the configuration names. Raises the catalog's StoreFaults."""
-    limits = Limits(page_entries=config.page_entries, segment_entries=config.segment_entries)
+    links = {one.name: one.settings().links for one in config.sets}
+    limits = Limits(
+        page_entries=config.page_entries,
+        segment_entries=config.segment_entries,
+        octets_of_sets={name: rules.document_octets for name, rules in links.items() if rules != NO_RULES},
+    )
     place = config.catalog or Path(config.state) / CATALOG
     credentials = catalog_url.credentials_from(os.environ)
     return catalog_url.open_catalog(place, limits, credentials=credentials, listener=listener)

@@ -173,7 +173,7 @@ class ClusterCatalog:
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
-        batch = Batch(events, self.limits, seen=after, rows=writes_in_order(batch_planning.row_writes(state)))
+        batch = Batch(events, self.limits.of(name), seen=after, rows=writes_in_order(batch_planning.row_writes(state)))
         return self._turn(name, lambda turn: cluster_batch.load(turn, self._extents, batch))
 
     def open(self, name: str, at: dt.datetime) -> SetState:
@@ -192,7 +192,7 @@ class ClusterCatalog:
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         rows = writes_in_order(batch_planning.row_writes(state))
-        batch = Batch(events, self.limits, to_microseconds(now), after, rows)
+        batch = Batch(events, self.limits.of(name), to_microseconds(now), after, rows)
         if fast_record.may_take(batch):
             with self._lock(name):
                 accepted = fast_record.record(SetWriter(self._writer, name), self._extents, batch)
@@ -277,7 +277,7 @@ class ClusterCatalog:
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         """Close the open segment, also an empty one, and open the next; return the closed one."""
         now_us = to_microseconds(now)
-        runs = self._edit(name, lambda head: cluster_head.closed(head, now_us, self.limits)).runs
+        runs = self._edit(name, lambda head: cluster_head.closed(head, now_us, self.limits.of(name))).runs
         return segment_of(len(runs) - 2, runs[-2])
 
     def note(self, name: str, notes: bytes) -> None:

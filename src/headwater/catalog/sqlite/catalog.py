@@ -134,7 +134,7 @@ class SqliteCatalog:
             if head.opened:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
             write_rows(transaction, head, writes)
-            places = read_places(transaction, head, events, self.limits)
+            places = read_places(transaction, head, events, self.limits.of(name))
             arrivals = fast_load.arrivals(places, events)
             if arrivals is None:
                 batch_planning.load(places, events)
@@ -174,11 +174,11 @@ class SqliteCatalog:
         now_us, writes = to_microseconds(now), batch_planning.row_writes(state)
         with self._database.write() as transaction:
             head = head_of(transaction, name)
-            log = read_log(transaction, head, self.limits)
+            log = read_log(transaction, head, self.limits.of(name))
             if after is not None:
                 batch_planning.check_after(read_state(transaction, name), after)
             write_rows(transaction, head, writes)
-            places = read_places(transaction, head, events, self.limits)
+            places = read_places(transaction, head, events, self.limits.of(name))
             ignored = batch_planning.record(places, log, events, now_us)
             if log.changes:
                 write_places(transaction, head, places)
@@ -328,7 +328,7 @@ class SqliteCatalog:
         now_us = to_microseconds(now)
         with self._database.write() as transaction:
             head = head_of(transaction, name)
-            log = read_log(transaction, head, self.limits)
+            log = read_log(transaction, head, self.limits.of(name))
             closed = log.close(max(now_us, log.last_us + 1))
             write_log(transaction, head, log)
             transaction.run('UPDATE "set" SET last_us = ? WHERE id = ?', (log.last_us, head.id))

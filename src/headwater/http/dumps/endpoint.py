@@ -32,6 +32,7 @@ from headwater.http.dumps.selection import select
 from headwater.http.responses import Response, line
 from headwater.http.routes import NO_STORE, HttpRequest, Receive, Route, Scope
 from headwater.http.source_access import not_published
+from headwater.publish.links.added_links import AddedLinks
 from headwater.publish.site import DUMP, capability_list_name
 from headwater.source.protocol import ServableSource
 from headwater.spec.extensions import DumpLimits
@@ -157,7 +158,12 @@ class DumpEndpoint:
         if isinstance(wanted, WantedSince) and wanted.moment > selection.at and wanted.moment.timestamp() > time.time():
             raise DumpRefused("since lies in the future")
         source = PackageSource(
-            name=name, prefix=prefix, up=site.url(capability_list_name(name)), catalog=catalog, contents=self._contents
+            name=name,
+            prefix=prefix,
+            up=site.url(capability_list_name(name)),
+            catalog=catalog,
+            contents=self._contents,
+            links=AddedLinks(site, site.settings(name), catalog),
         )
         return Package(source, selection, limits.octets, deflate=asked.is_deflated)
 

@@ -25,7 +25,10 @@ from headwater.http.dumps.manifest import EntryRoom, Manifest
 from headwater.http.dumps.selection import SelectedResources, absolute_uri
 from headwater.packages.compression import pays
 from headwater.packages.zip_writer import ZipWriter
+from headwater.publish.links.added_links import AddedLinks, LinkRoom
+from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.rendering.resource_paths import ResourcePaths
+from headwater.spec.limits import DOCUMENT_OCTETS
 from headwater.spec.records import AbsenceReason
 
 BLOCK_OCTETS = 1 << 18
@@ -38,13 +41,14 @@ MANIFEST = "manifest.xml"
 
 
 class PackageSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose resources a package is made of: the set, its URLs, its catalog, who has its octets."""
+    """Whose resources a package is made of: the set, its URLs, its catalog, who has its octets, what links it adds."""
 
     name: str
     prefix: str
     up: str
     catalog: Catalog
     contents: ContentReader
+    links: AddedLinks
 
 
 class Package:
@@ -88,7 +92,9 @@ class Package:
             for uri in batch:
                 if uri not in found:
                     self._leave_out(uri, AbsenceReason.UNKNOWN if "://" not in uri else AbsenceReason.ELSEWHERE)
-            for group in _groups([found[uri] for uri in batch if uri in found]):
+            rows = [found[uri] for uri in batch if uri in found]
+            linked = source.links.to(rows, EntryPlace.RESOURCE_DUMP_MANIFEST, LinkRoom(DOCUMENT_OCTETS))
+            for group in _groups(linked):
                 yield from self._group(group)
         for uri in self._selection.deleted:
             self._leave_out(uri, AbsenceReason.DELETED)

@@ -17,6 +17,7 @@ from headwater.publish.change_dumps.package_plan import PackagePlan
 from headwater.publish.change_dumps.packing import NotHad, Packing, pack
 from headwater.publish.change_dumps.renderer import change_dump_names, write_change_dump
 from headwater.publish.context import PublishContext
+from headwater.publish.links.added_links import AddedLinks
 from headwater.publish.patches.published import PublishedPatch, packed_patch
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, PublicationState
 from headwater.publish.rendering.dump_packer import Due
@@ -85,6 +86,7 @@ class ChangeDumpPlan:
             name=settings.name,
             contents=self._contents,
             store_writer=store_writer,
+            links=AddedLinks(self._context.site, settings, self._context.catalog),
             spool=self._spool,
             stop=stop,
             listener=of_set(self._context.listener, settings.name),

@@ -19,13 +19,15 @@ from headwater.progress import Listener, Progress, silent
 from headwater.publish.change_dumps import package_plan
 from headwater.publish.change_dumps.change_contents import ChangeContents
 from headwater.publish.change_dumps.package_plan import PackagePlan
+from headwater.publish.links.added_links import AddedLinks
+from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.patches.published import PublishedPatch
 from headwater.publish.publication_state import ChangePackage
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.package_spool import MANIFEST_OCTETS, PackageSpool, package_spool
 from headwater.publish.site import SetSettings, Site, change_package_names
 from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
-from headwater.spec.records import ChangeKind, Entry
+from headwater.spec.records import ChangeKind, Entry, Link
 
 UNKNOWN_TYPE = "application/octet-stream"
 _TELL_EVERY = 500
@@ -42,13 +44,15 @@ class NotHad(msgspec.Struct, frozen=True):
 class Packing(msgspec.Struct, frozen=True, kw_only=True):
     """With what packages of one set are made. `spool` is the folder of the spool; `stop` raises to end early.
 
-    `listener` is told how far a package has got. `patch_of` has the patches of changes, which go with them.
+    `listener` is told how far a package has got; `links` adds what the set's settings ask for. `patch_of` has the
+    patches of changes, which go with them.
     """
 
     site: Site
     name: str
     contents: ChangeContents
     store_writer: StoreWriter
+    links: AddedLinks
     spool: Path | None = None
     stop: Callable[[], None] = lambda: None
     listener: Listener = silent
@@ -68,17 +72,18 @@ def pack(packing: Packing, plan: PackagePlan, changes: Iterator[Change]) -> Chan
             return last
         one = package_plan.package(plan, last, 0, "")
         head = documents.change_dump_manifest(packing.site, packing.name, one.from_, one.until)
-        manifest = b"".join(render_document(head, packed.entries, packing.site.profile))
+        manifest = b"".join(render_document(head, packed.linked_entries(), packing.site.profile))
         names = functools.partial(change_package_names, packing.name, one.segment)
         done = spool.put(packing.store_writer, manifest, names, _mark(packing.store_writer.generation, one))
         return msgspec.structs.replace(one, octets=done.octets, hash=done.hash)
 
 
 class _Members:
-    """The members of one package on their way into the spool, and their entries."""
+    """The members of one package on their way into the spool, and what their entries are made of."""
 
     def __init__(self, packing: Packing, spool: PackageSpool) -> None:
-        self.entries: list[Entry] = []
+        self.packed: list[tuple[Change, str | None, Link | None]] = []
+        """Each with the path of its octets and the link to its patch."""
         self._packing = packing
         self._spool = spool
         self._octets = self._manifest_octets = 0
@@ -97,16 +102,16 @@ class _Members:
             if not self._add(change):
                 return NotHad(change) if last is None else last
             last = change
-            if len(self.entries) % _TELL_EVERY == 0:
-                self._packing.listener(Progress("packing", len(self.entries), plan.last - plan.first + 1))
+            if len(self.packed) % _TELL_EVERY == 0:
+                self._packing.listener(Progress("packing", len(self.packed), plan.last - plan.first + 1))
         assert last is not None
         return last
 
     def _is_full(self, change: Change, settings: SetSettings) -> bool:
         return (
-            len(self.entries) >= settings.package_entries
+            len(self.packed) >= settings.package_entries
             or self._octets + (change.metadata.length or 0) > settings.package_octets
-            or self._manifest_octets > MANIFEST_OCTETS
+            or self._manifest_octets > min(MANIFEST_OCTETS, settings.links.document_octets)
         )
 
     def _add(self, change: Change) -> bool:
@@ -115,26 +120,37 @@ class _Members:
             path = f"/changes/{change.seq:010d}/{file_name(change.uri)}"
             if not self._pack(change, path[1:]):
                 return False
-        (entry,) = documents.change_entries([change], self._prefix, self._packing.site.profile)
-        if path is not None:  # RS-CDM-07: every bitstream has a type
-            entry = msgspec.structs.replace(entry, path=path, type=entry.type or UNKNOWN_TYPE)
-            entry = self._with_patch(change, entry)
-        self.entries.append(entry)
+        patch = None if path is None else self._packed_patch(change)
+        self.packed.append((change, path, patch))
         self._manifest_octets += weight(change.uri, change.metadata) + len(self._prefix) + 6 * len(path or "")
         return True
 
-    def _with_patch(self, change: Change, entry: Entry) -> Entry:
-        """The entry with a link to its patch, which is packed as well: in a manifest it has a path (RS-CDM-11)."""
+    def _packed_patch(self, change: Change) -> Link | None:
+        """The link to the patch of a change, which is packed as well: in a manifest it has a path (RS-CDM-11)."""
         found = self._packing.patch_of(change) if change.change is ChangeKind.UPDATED else None
         if found is None:
-            return entry
+            return None
         patch, octets = found
         name = f"patches/{change.seq:010d}.{patch.suffix}"
         self._spool.add_whole(name, octets, patch.media_type)
         self._octets += len(octets)
         link = patch.link(self._packing.site, self._packing.name, change)
         self._manifest_octets += len(link.href) + 300
-        return msgspec.structs.replace(entry, links=(*entry.links, msgspec.structs.replace(link, path=f"/{name}")))
+        return msgspec.structs.replace(link, path=f"/{name}")
+
+    def linked_entries(self) -> Iterator[Entry]:
+        """The entries of the manifest, with the links that the set's rules add."""
+        site, links = self._packing.site, self._packing.links
+        room = links.room(self._manifest_octets, len(self.packed))
+        rows = links.to((change for change, _path, _patch in self.packed), EntryPlace.CHANGE_DUMP_MANIFEST, room)
+        entries = documents.change_entries(rows, self._prefix, site.profile)
+        for entry, (_change, path, patch) in zip(entries, self.packed, strict=True):
+            if path is None:
+                yield entry
+                continue
+            linked = entry.links if patch is None else (*entry.links, patch)
+            # RS-CDM-07: every bitstream has a type
+            yield msgspec.structs.replace(entry, path=path, type=entry.type or UNKNOWN_TYPE, links=linked)
 
     def _pack(self, change: Change, name: str) -> bool:
         """Pack the octets of a change; False when they cannot be had, and nothing of them is left."""

@@ -18,6 +18,8 @@ from headwater.catalog.interface import Change, Segment, SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.catalog.state import StateUpdate
 from headwater.publish.capabilities import CHANGE_LIST, Capability
+from headwater.publish.links.added_links import AddedLinks, LinkRoom
+from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.patches.maker import PatchMaker
 from headwater.publish.patches.published import patches_of, patches_until, with_links
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
@@ -53,6 +55,7 @@ class ChangeLists:
         self._patched_seq = job.publication.open.seq
         self._has_patches = job.publication.has_patches
         self._dropped: tuple[str, ...] = ()
+        self._added = AddedLinks(self._site, job.settings, job.context.catalog)
 
     @staticmethod
     def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
@@ -145,6 +148,9 @@ class ChangeLists:
         writer = self._store_writer.writer(documents.change_list(self._site, self._name, segment, indexed=plan.indexed))
         head, tail = writer.head(), writer.tail()
         before = self._open if self._open.number == segment.number else OpenList()
+        room = self._room(segment, before.link_octets)
+        if room is None:
+            before, room = OpenList(), self._room(segment, 0) or LinkRoom(0)
         changed: dt.datetime | None = None
 
         def rows(after: int) -> Iterator[Change]:
@@ -156,11 +162,14 @@ class ChangeLists:
         def blocks(taken: OpenObject | None) -> Iterator[bytes]:
             nonlocal changed
             yield head
-            if taken is not None:
+            if taken is None:
+                room.used = 0
+            else:
                 changed = before.changed
                 yield from octets_of(taken, before.head_octets, taken.octets - before.tail_octets)
             new = rows(segment.first - 1 if taken is None else before.seq)
-            yield from render_entries(writer, self._entries(new))
+            linked = self._added.to(new, EntryPlace.CHANGE_LIST, room)
+            yield from render_entries(writer, self._entries(linked))
             yield tail
 
         def mark() -> str:
@@ -187,7 +196,13 @@ class ChangeLists:
                 tail_octets=len(tail),
                 seq=segment.last,
                 changed=changed,
+                link_octets=room.used,
             )
+
+    def _room(self, segment: Segment, used: int) -> LinkRoom | None:
+        """What links may add to a segment, `used` octets of which are taken; None: more than it has room for."""
+        count = segment.last - segment.first + 1
+        return self._added.open_room(segment.weight, count, used, self._job.context.catalog.limits)
 
     def _rows(self, after: int, last: int) -> Iterator[Change]:
         while after < last:

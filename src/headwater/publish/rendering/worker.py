@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
 import msgspec
 
-from headwater.catalog.interface import Catalog
+from headwater.catalog.entry_size import weight
+from headwater.catalog.interface import Catalog, Resource
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.publish.links.added_links import AddedLinks
+from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.rendering import documents
 from headwater.publish.site import Site
 from headwater.publish.store_writer import render_document
@@ -49,8 +52,19 @@ def page(catalog: Catalog, order: RenderJob, number: int, clock: Callable[[], dt
     first = list(islice(rows, 1))  # the snapshot is taken by the first read; its time is known from here on
     completed = max(order.at, clock())
     head = documents.resource_list(site, name, order.at, completed, indexed=order.indexed)
-    entries = documents.resource_entries(chain(first, rows), site.resource_prefix(name))
+    linked = _linked(AddedLinks(site, site.settings(name), catalog), chain(first, rows))
+    entries = documents.resource_entries(linked, site.resource_prefix(name))
     return completed, render_document(head, entries, site.profile)
+
+
+def _linked(added: AddedLinks, rows: Iterable[Resource]) -> Iterable[Resource]:
+    """The rows of a page with the links that its set's rules add: they are held to be weighed, while no others are."""
+    if not added.is_on:
+        return rows
+    held = list(rows)
+    return added.to(
+        held, EntryPlace.RESOURCE_LIST, added.room(sum(weight(row.uri, row.metadata) for row in held), len(held))
+    )
 
 
 def _write_page(blocks: Iterator[bytes], descriptor: int) -> int:

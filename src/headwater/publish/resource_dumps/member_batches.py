@@ -57,6 +57,7 @@ class PageCutter:
     def __init__(self, name: str, settings: SetSettings, prefix: str, contents: ContentReader) -> None:
         self._name = name
         self._settings = settings
+        self._most_manifest_octets = min(MANIFEST_OCTETS, settings.links.document_octets)
         self._path_octets = len(prefix) + _ESCAPED * _PATH_MARGIN
         self._contents = contents
         self._locate = contents.file_of if isinstance(contents, FileLocator) else None
@@ -104,7 +105,7 @@ class PageCutter:
         return self._members > 0 and (
             self._members >= settings.package_entries
             or self._octets + octets > settings.package_octets
-            or self._manifest_octets > MANIFEST_OCTETS
+            or self._manifest_octets > self._most_manifest_octets
         )
 
     def _batch(self, rows: list[Resource]) -> MemberBatch:

@@ -20,10 +20,13 @@ from headwater.catalog.content import (
     recorded_blocks,
     recorded_octets,
 )
+from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Page, Resource
 from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.packages.zip_writer import PackedMember
 from headwater.progress import Listener, Progress, silent
+from headwater.publish.links.added_links import AddedLinks
+from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.publication_state import PagePackages, ResourcePackage
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.package_spool import SMALL_OCTETS, PackageSpool, package_spool, spool_file
@@ -41,6 +44,8 @@ from headwater.spec.records import Entry
 PHASE = "packing"
 SPOOLS = 3
 """Packages of which something is on the disk: one is put into the store, one is packed, the next is begun."""
+_ESCAPED = 6
+"""A character of a path becomes so many octets at most when it is escaped."""
 MOST_MISSING = 100
 """Of so many resources that were left out of a page it is looked later whether they can be had."""
 
@@ -102,7 +107,7 @@ def pack_page(packing: PagePacking, plan: PackingPlan, page: Page) -> PackedPage
                 members = _Members(packing, spool, packed)
                 for one in some:
                     members.take(one)
-                if members.entries:
+                if members.packed:
                     if puts:
                         puts[-1].result()  # one at a time: a fault is seen soon, and the disk holds few spools at most
                     puts.append(pool.submit(_put, packing, plan, (held.pop_all(), spool), members, len(puts)))
@@ -142,12 +147,12 @@ def _finished(
 ) -> ResourcePackage:
     assert plan.page is not None
     head = documents.resource_dump_manifest(packing.site, packing.name, plan.at)
-    manifest = b"".join(render_document(head, members.entries, packing.site.profile))
+    manifest = b"".join(render_document(head, members.linked_entries(), packing.site.profile))
     names = functools.partial(resource_package_names, packing.name, plan.page.number, part)
     # Packages never change: caches keep them for good.
     mark = DocumentMark(generation=packing.store_writer.generation, latest=plan.at, is_closed=True)
     done = spool.put(packing.store_writer, manifest, names, mark.encode)
-    return ResourcePackage(entries=len(members.entries), octets=done.octets, hash=done.hash)
+    return ResourcePackage(entries=len(members.packed), octets=done.octets, hash=done.hash)
 
 
 class _Tally:
@@ -174,12 +179,12 @@ class _Tally:
 
 
 class _Members:
-    """The members of one package on their way into the spool, and their entries."""
+    """The members of one package on their way into the spool, and what their entries are made of."""
 
     def __init__(self, packing: PagePacking, spool: PackageSpool, tally: _Tally) -> None:
-        self.entries: list[Entry] = []
+        self.packed: list[tuple[Resource, str, int]] = []
+        """Each with its path and its length."""
         self._packing = packing
-        self._prefix = packing.site.resource_prefix(packing.name)
         self._spool = spool
         self._tally = tally
 
@@ -201,7 +206,23 @@ class _Members:
         self._tally.see(len(planned))
 
     def _enter(self, planned: PlannedMember, length: int) -> None:
-        self.entries.append(documents.packed_entry(planned.row, self._prefix, planned.path, length))
+        self.packed.append((planned.row, planned.path, length))
+
+    def linked_entries(self) -> Iterator[Entry]:
+        """The entries of the manifest, with the links that the set's rules add."""
+        site, name = self._packing.site, self._packing.name
+        prefix = site.resource_prefix(name)
+        for row, (_row, path, length) in zip(self._linked(), self.packed, strict=True):
+            yield documents.packed_entry(row, prefix, path, length)
+
+    def _linked(self) -> Iterator[Resource]:
+        packing = self._packing
+        added = AddedLinks(packing.site, packing.site.settings(packing.name), packing.catalog)
+        weights = 0
+        if added.is_on:
+            weights = sum(weight(row.uri, row.metadata) + _ESCAPED * len(path) for row, path, _length in self.packed)
+        rows = (row for row, _path, _length in self.packed)
+        return added.to(rows, EntryPlace.RESOURCE_DUMP_MANIFEST, added.room(weights, len(self.packed)))
 
     def _add(self, planned: PlannedMember) -> bool:
         """Pack what was not made of a file, whatever it is; False when it cannot be had."""

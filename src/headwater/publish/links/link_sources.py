@@ -1,0 +1,68 @@
+"""Where links that are added at rendering come from: a source for each kind of rule, which looks at many rows at once.
+
+To add a kind of link takes a record in `publish/links/rules.py`, with its allowance, and a source here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from headwater.catalog.interface import Catalog, Change, Resource
+from headwater.patterns import Selection
+from headwater.publish.links.rules import LinkRules, UrlRule
+from headwater.spec.records import Link
+
+Links = tuple[Link, ...]
+
+
+class EntryPlace(Enum):
+    """The kind of document that an entry stands in; manifests of packages made on demand are RESOURCE_DUMP_MANIFEST."""
+
+    RESOURCE_LIST = auto()
+    RESOURCE_DUMP_MANIFEST = auto()
+    CHANGE_LIST = auto()
+    CHANGE_DUMP_MANIFEST = auto()
+
+
+class LinkSource(Protocol):
+    """Gives rows links by one kind of rule."""
+
+    def links(self, rows: Sequence[Resource] | Sequence[Change], place: EntryPlace) -> Sequence[Links]:
+        """The links of each row, in the order of the rows; none is a deletion, and in lists of changes all are changes.
+
+        It raises nothing but the faults of what it looks into.
+        """
+        ...
+
+
+def link_sources(rules: LinkRules, name: str, prefix: str, catalog: Catalog) -> tuple[LinkSource, ...]:
+    """The sources that the rules of the set `name` ask for; its relative URIs are below `prefix`."""
+    sources: list[LinkSource] = []
+    if rules.urls:
+        sources.append(UrlLinks(rules.urls, prefix))
+    return tuple(sources)
+
+
+class UrlLinks:
+    """Links by patterns of URLs: mirrors, collections, origins, whatever relation."""
+
+    def __init__(self, rules: Sequence[UrlRule], prefix: str) -> None:
+        self._rules = [(rule, Selection(rule.match)) for rule in rules]
+        self._prefix = prefix
+
+    def links(self, rows: Sequence[Resource] | Sequence[Change], place: EntryPlace) -> Sequence[Links]:
+        """The same in every place."""
+        return [self._of(row.uri) for row in rows]
+
+    def _of(self, uri: str) -> Links:
+        path = path_of(uri)
+        whole = uri if "://" in uri else self._prefix + uri
+        return tuple(rule.link(path, whole) for rule, selection in self._rules if selection.takes(path.encode()))
+
+
+def path_of(uri: str) -> str:
+    """The path of a resource below the set's folder; of one whose URI is absolute, its whole path."""
+    return urlsplit(uri).path.lstrip("/") if "://" in uri else uri

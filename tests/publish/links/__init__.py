@@ -1,0 +1,1 @@
+"""Links that are added when documents are rendered."""
