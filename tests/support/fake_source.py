@@ -79,11 +79,11 @@ class Source(ScriptedServer):
         self.close()
 
     def respond(self, request: Request, connection: socket.socket) -> bytes | None:
-        if request.method not in ("GET", "POST"):
+        if request.method not in ("GET", "HEAD", "POST"):
             return answer(b"", "501 Not Implemented")
         with self.lock:
             self.log.append((request.target, request.headers))
-            page = (self.pages if request.method == "GET" else self.posts).get(request.target)
+            page = (self.posts if request.method == "POST" else self.pages).get(request.target)
         handler = Handler(request, connection)
         reply = (page(handler) if callable(page) else page) or Reply(b"nothing here", 404)
         if reply.script is not None:
@@ -96,7 +96,7 @@ class Source(ScriptedServer):
         fields = dict(reply.headers)
         if not fields.keys() & {"Content-Length", "Transfer-Encoding"}:
             fields["Content-Length"] = str(len(reply.body))
-        return self._head(reply.status, fields) + reply.body
+        return self._head(reply.status, fields) + (b"" if request.method == "HEAD" else reply.body)
 
     def _head(self, status: int, fields: dict[str, str]) -> bytes:
         lines = [f"HTTP/1.1 {status} as told", f"Date: {http_date(dt.datetime.now(dt.UTC), usegmt=True)}"]

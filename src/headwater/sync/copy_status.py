@@ -19,10 +19,10 @@ from headwater.sync.lists.refused_entries import refused_entries
 from headwater.sync.options import SetReport, gravest_status
 from headwater.sync.run import utcnow
 from headwater.sync.sets.selection import pick
-from headwater.sync.state.facts import fact
+from headwater.sync.state.facts import AS_OF, fact
 from headwater.sync.state.run_history import LastRun, last_run, set_history
 from headwater.sync.state.set_rows import SetRow, sets
-from headwater.sync.update.set_sync import HELD_BACK, UNCONFIRMED
+from headwater.sync.update.set_report import HELD_BACK, UNCONFIRMED
 
 _MOST = 1_000
 """Failures, and deletions held back, that are listed of one set."""
@@ -104,6 +104,9 @@ class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str | None
     destination: str
+    as_of: dt.datetime | None
+    """Of a copy of the past: its moment."""
+
     time: dt.datetime
     running: bool | None
     last_run: RunStatus | None
@@ -138,11 +141,12 @@ def copy_status(
         rows = sets(t)
         rows = pick(rows, wanted, str(root)) if wanted else rows
         told = tuple(_set_status(t, row, moment) for row in rows)
-        run, source = last_run(t), fact(t, "url")
+        run, source, as_of = last_run(t), fact(t, "url"), fact(t, AS_OF)
     partial_count, partial_octets = partial_files(root)
     return CopyStatus(
         source=source,
         destination=str(root),
+        as_of=from_optional(None if as_of is None else int(as_of)),
         time=moment,
         running=_is_running(root / FOLDER / "lock"),
         last_run=None if run is None else _run_status(run),

@@ -153,6 +153,27 @@ class Moving(Undetermined):
     advice: ClassVar[str] = "Run the same command again when the source changes less; what was copied is kept."
 
 
+class HistoryUnknown(Undetermined):
+    """No document of the source tells what a set was at a moment (DST-5.1)."""
+
+    code: ClassVar[str] = "HW-SYN-24"
+    advice: ClassVar[str] = "What is known was copied; ask the source's operator for archives or for mementos."
+
+
+class BeforeHistory(UsageFault):
+    """`--at` names a moment before anything that the source tells of."""
+
+    code: ClassVar[str] = "HW-SYN-25"
+    advice: ClassVar[str] = "Give a later time: `headwater explore` shows how far back the lists of the source reach."
+
+
+class CopyOfAnotherTime(UsageFault):
+    """The folder is a copy of the present, or of another moment than `--at` names."""
+
+    code: ClassVar[str] = "HW-SYN-26"
+    advice: ClassVar[str] = "Name another folder: what is here was left as it is."
+
+
 class NothingToCompare(Undetermined):
     """There is no Resource List to audit against (DST-Q)."""
 

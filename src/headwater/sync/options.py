@@ -39,6 +39,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts to leave out: a choice, not a refusal (DST-S12)."""
 
     sitemap: bool = False
+    at: str | None = None
+    """Copy the source as it was at this time, a W3C Datetime: of a day its end, in UTC."""
+
     baseline: bool = False
     """Do a baseline even if an increment would suffice."""
 
@@ -94,6 +97,10 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
         check_options(self)
         if self.include or self.exclude:
             selection(self.include, self.exclude)  # raises BadPattern here, and not in the midst of a run
+        if self.at is not None:
+            from headwater.sync.moment import moment_of  # imported here: few copy the past
+
+            moment_of(self.at)
 
     def __repr__(self) -> str:
         """The fields that are not as they are by themselves; nothing that is secret."""
@@ -117,6 +124,14 @@ class FailedTransfer(msgspec.Struct, frozen=True):
     reason: str
     tries: int
     waits_until: str | None = None
+
+
+class UnverifiedVersion(msgspec.Struct, frozen=True):
+    """An earlier state that no hash has verified: it is what a version said of itself (RFC 7089)."""
+
+    uri: str
+    version: str
+    memento_datetime: str | None = None
 
 
 class TransferWay(msgspec.Struct, kw_only=True):
@@ -168,6 +183,10 @@ class SetReport(msgspec.Struct, kw_only=True):
     complete: bool = True
     fault: str | None = None
     failures: list[FailedTransfer] = []
+    unverified: int = 0
+    """Of a copy of the past: earlier states that no hash has verified."""
+
+    unverified_versions: list[UnverifiedVersion] = []
     plan: list[PlannedAction] = []
     plan_is_cut: bool = False
     exit_status: int = Exit.DONE
@@ -178,6 +197,9 @@ class SyncReport(msgspec.Struct, kw_only=True):
 
     source: str
     destination: str
+    as_of: str | None = None
+    """Of a copy of the past: its moment."""
+
     dry_run: bool = False
     sets: list[SetReport] = []
     faults: list[str] = []

@@ -14,13 +14,14 @@ import msgspec
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Done, Listener, ignored, silent
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Transaction
 from headwater.sync.connection import checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.crash_recovery import CrashRecovery
 from headwater.sync.copy.destination_folder import DestinationFolder, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.faults import BeforeHistory
 from headwater.sync.filters import bare_host
 from headwater.sync.lists.documents import Documents
 from headwater.sync.network.transport import Transport, TransportOptions
@@ -28,8 +29,8 @@ from headwater.sync.options import SetReport, SyncOptions, SyncReport, gravest_s
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.polling import PollingHints, asked_first, polled_by
 from headwater.sync.sets.registry import SetRegistry
-from headwater.sync.source_times import micros
-from headwater.sync.state.facts import IN_PUBLIC, fact, keep_fact
+from headwater.sync.source_times import format_micros, micros
+from headwater.sync.state.facts import AS_OF, IN_PUBLIC, fact, keep_fact
 from headwater.sync.state.run_history import keep_fault, keep_report
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import SetRow, sets
@@ -161,12 +162,20 @@ class _Run:
         self._database = database
         self._documents = Documents(transport, task.listener, now=task.now)
         self._report = SyncReport(source=task.url, destination=str(root), dry_run=options.dry_run)
+        self._moment: int | None = None
+        self._begins: list[int] = []
+        if options.at is not None:
+            from headwater.sync.moment import check_past
+
+            self._moment = check_past(options.at, micros(task.now()) or 0)
+            self._report.as_of = format_micros(self._moment)
         self._backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
         self._registry = SetRegistry(task.url, root, options, task.listener, database, self._documents)
 
     def run(self) -> SyncReport:
         with self._database.write() as t:
             t.run(TEMPORARY)
+            self._mark(t)
         adopt = not _is_empty(self._root)
         rows = self._registry.rows()
         statuses: list[int] = []
@@ -182,11 +191,12 @@ class _Run:
                         self._ask_ahead(rows[done : done + _AHEAD])
                     self._documents.progress("sets", done, len(rows))
                 row = self._registry.with_fresh_offer(row)
-                report = SetSync(context, row, self._registry.scope_of(row.offer)).run()
+                report = self._set(context, row)
                 self._report.sets.append(report)
                 statuses.append(report.exit_status)
             if number:
                 recovery.end(number)
+        self._check_begun(rows)
         self._registry.conclude()
         self._report.faults += self._registry.faults
         if self._report.faults:
@@ -201,6 +211,35 @@ class _Run:
             self._report.backup, self._report.backed_up = str(self._backup.root), self._backup.count
         self._report.exit_status = gravest_status(statuses)
         return self._report
+
+    def _mark(self, t: Transaction) -> None:
+        """Remember whether the copy is one of the present or of a moment. Raises UsageFault where it is of another."""
+        if self._moment is None:
+            t.run("DELETE FROM facts WHERE name = ?", (AS_OF,))
+            return
+        from headwater.sync.past.set_at import mark_copy  # imported here: few copy the past
+
+        mark_copy(t, self._moment, str(self._root))
+
+    def _set(self, context: RunContext, row: SetRow) -> SetReport:
+        """Bring one set up to date, or copy it as it was."""
+        scope = self._registry.scope_of(row.offer)
+        if self._moment is None:
+            return SetSync(context, row, scope).run()
+        from headwater.sync.past.set_at import SetAt
+
+        past = SetAt(context, row, scope, self._moment)
+        report = past.run()
+        if past.begins is not None:
+            self._begins.append(past.begins)
+        return report
+
+    def _check_begun(self, rows: list[SetRow]) -> None:
+        """Raises BeforeHistory where no set had anything yet."""
+        if self._begins and len(self._begins) == len(rows):
+            begins = format_micros(min(self._begins))
+            what = f"at {self._report.as_of} there was nothing yet: the source tells of times from {begins} on"
+            raise BeforeHistory(what, where=self._task.url)
 
     def _ask_ahead(self, rows: list[SetRow]) -> None:
         """The first requests of the next sets, many at a time."""

@@ -32,7 +32,9 @@ def copy_at(place: str) -> Path | None:
 def show(status: CopyStatus) -> None:
     """Tell a person how the copy stands."""
     running = ", a run is in progress" if status.running else ""
-    click.echo(f"copy of {printable(status.source or 'nothing yet')} in {printable(status.destination)}{running}")
+    as_of = f" as of {_exactly(status.as_of)}" if status.as_of is not None else ""
+    what = printable(status.source or "nothing yet")
+    click.echo(f"copy of {what}{as_of} in {printable(status.destination)}{running}")
     click.echo(f"last run: {_last_run(status)}")
     telling = list(status.sets)
     if len(telling) > _MOST_SETS:
@@ -109,6 +111,12 @@ def _failure(failure: FailedResource, now: dt.datetime) -> str:
 
 def _at(moment: dt.datetime | None) -> str:
     return "never" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _exactly(moment: dt.datetime) -> str:
+    from headwater.spec.datetimes import format_datetime
+
+    return format_datetime(moment)
 
 
 def _age(span: dt.timedelta) -> str:

@@ -53,6 +53,12 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 @click.option("--any-host", is_flag=True, help="Fetch from every host that the source lists.")
 @click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Leave out what is on this host.")
 @click.option("--sitemap", is_flag=True, help="Use a plain Sitemap as a Resource List.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Copy the source as it was at this time, into a DEST of its own: 2026-11-12T10:00:00Z, or 2026-11-12 for the"
+    " end of that day in UTC.",
+)
 @click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would suffice.")
 @click.option("--moved", is_flag=True, help="The source of the copy in DEST has moved to URL.")
 @click.option("--repair", is_flag=True, help="Hash every file of the copy, and fetch again what is missing or changed.")
@@ -108,6 +114,8 @@ def command(
     """
     if longest is not None and longest < (follow or longest + 1):
         raise click.UsageError("--longest goes with --follow, and is not shorter")
+    if wanted["at"] is not None and (follow is not None or wanted["moved"]):
+        raise click.UsageError("--at excludes --follow and --moved")
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
     options = _options(wanted, patient=follow is not None)
@@ -237,6 +245,8 @@ def _show(report: SyncReport) -> None:
         telling = [set_report for set_report in telling if _is_telling(set_report)][:_MOST_SETS]
     for set_report in telling:
         _show_set(set_report, dry_run=report.dry_run)
+    if report.as_of is not None:
+        click.echo(f"as of {report.as_of}, in {printable(report.destination)}")
     told = set(map(id, telling))
     rest = [set_report for set_report in report.sets if id(set_report) not in told]
     if rest:
@@ -283,6 +293,9 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
         click.echo(f"  {action.action} {printable(action.path)}")
     if set_report.plan_is_cut:
         click.echo("  … and more")
+    if set_report.unverified:
+        versions = counted(set_report.unverified, "version")
+        click.echo(f"  {versions} by TimeGate or TimeMap, not verified: no list tells a hash (--json lists a hundred)")
     for failed in set_report.failures[:10]:
         later = f", not to be requested again before {failed.waits_until}" if failed.waits_until else ""
         click.echo(f"  failed: {printable(failed.uri)}: {printable(failed.reason)}{later}", err=True)
@@ -309,6 +322,7 @@ _PROCESSES = {
     "baseline": "compared with the {}",
     "increment": "read the changes since last time",
     "baseline+increment": "compared with the {}, then read the changes since",
+    "past": "copied as it was",
     "increment+baseline": "read the changes since last time, then compared with the {}",
 }
 

@@ -57,20 +57,32 @@ def parse_link_header(value: str, base: str) -> list[HeaderLink]:
     value = value[:_HEADER_LENGTH]
     links: list[HeaderLink] = []
     at = 0
-    while len(links) < _LINKS and (target := _TARGET.match(value, at)):
-        params, at = _parameters(value, target.end())
-        named = dict(reversed(params))  # the first of each name counts
-        relations = _relations(named.get("rel", ""))
-        anchor = named.get("anchor")
-        about_base = anchor is None or normalise(resolve(base, anchor)) == normalise(base)
-        if relations and about_base:
-            others = tuple((name, text) for name, text in params if name != "rel")
-            links.append(HeaderLink(relations, resolve(base, target[1].strip()), others))
+    while len(links) < _LINKS and (read := read_link(value, at, base)):
+        link, at = read
+        if link is not None and _is_about(link, base):
+            links.append(link)
         comma = value.find(",", at)
         if comma < 0:
             break
         at = comma
     return links
+
+
+def read_link(value: str, at: int, base: str) -> tuple[HeaderLink | None, int] | None:
+    """The link that stands at a place, None for one without `rel`, and where it ends; None where there is no link."""
+    target = _TARGET.match(value, at)
+    if target is None:
+        return None
+    params, end = _parameters(value, target.end())
+    named = dict(reversed(params))  # the first of each name counts
+    relations = _relations(named.get("rel", ""))
+    others = tuple((name, text) for name, text in params if name != "rel")
+    return HeaderLink(relations, resolve(base, target[1].strip()), others) if relations else None, end
+
+
+def _is_about(link: HeaderLink, base: str) -> bool:
+    anchor = dict(reversed(link.params)).get("anchor")
+    return anchor is None or normalise(resolve(base, anchor)) == normalise(base)
 
 
 def _parameters(value: str, at: int) -> tuple[list[tuple[str, str]], int]:

@@ -12,6 +12,8 @@ from headwater.sync.lists.position import (
     Interval,
     Position,
     Style,
+    Style10,
+    Times,
     advance,
     closedness,
     effective,
@@ -46,7 +48,7 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     """
     document = answer.document
     from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
-    order = _order(staged, from_, until, clock)
+    order = change_order(staged.times(), staged.style, from_, until, clock)
     intervals, remarks = order.intervals, list(order.remarks)
     rewritten = staged.print.rewritten if intervals else ChangeListFingerprint(start, answer.uri, from_).rewritten
     if rewritten:
@@ -84,7 +86,7 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     return Evaluation(intervals, pending, position, remarks, order.newest_first, order.disordered)
 
 
-class _Order(msgspec.Struct, frozen=True):
+class ChangeOrder(msgspec.Struct, frozen=True):
     """The times of all entries in the order of the list, what order that is, and what of it is odd."""
 
     intervals: list[Interval]
@@ -93,10 +95,11 @@ class _Order(msgspec.Struct, frozen=True):
     disordered: bool
 
 
-def _order(staged: ChangeListStaging, from_: int | None, until: int | None, clock: int) -> _Order:
+def change_order(
+    times: list[Times], style10: Style10 | None, from_: int | None, until: int | None, clock: int
+) -> ChangeOrder:
     """Find out when each change was, and in which direction the list goes (RS-CL-05)."""
-    times = staged.times()
-    style = staged.style.style() if staged.style else Style.NONE
+    style = style10.style() if style10 else Style.NONE
     is_reversed = newest_first(times, style)
     step = -1 if is_reversed else 1
     intervals, odd = effective(times[::step], style, from_, until, clock)
@@ -107,7 +110,7 @@ def _order(staged: ChangeListStaging, from_: int | None, until: int | None, cloc
         remarks.append(("DST-C9", f"{len(odd)} changes have a time that cannot be right"))
     if style is Style.NONE and times:
         remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
-    return _Order(intervals[::step], remarks, is_reversed, bool(odd))
+    return ChangeOrder(intervals[::step], remarks, is_reversed, bool(odd))
 
 
 def _newest(document: Document, intervals: list[Interval], until: int | None) -> int | None:

@@ -181,11 +181,16 @@ def kept_links(entry: Entry) -> str | None:
         kept += found[:most]
     kept += [link for link in entry.links if link.rel not in KEPT_RELATIONS][:_OTHER_LINKS]
     while kept:
-        encoded = _ENCODER.encode(kept).decode()
+        encoded = encode_links(kept)
         if len(encoded) <= _LONGEST_KEPT:
             return encoded
         kept = kept[: len(kept) // 2]
     return None
+
+
+def encode_links(links: list[Link]) -> str:
+    """Links as they are kept."""
+    return _ENCODER.encode(links).decode()
 
 
 def _kept_attributes(entry: Entry) -> str | None:

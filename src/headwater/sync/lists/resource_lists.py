@@ -30,7 +30,7 @@ from headwater.sync.lists.fingerprints import (
     is_completed,
 )
 from headwater.sync.lists.position import FUTURE
-from headwater.sync.source_times import micros
+from headwater.sync.source_times import last_micros, micros
 from headwater.sync.state.validators import Validators
 
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
@@ -47,6 +47,15 @@ class _IndexPart(NamedTuple):
     uri: str
     at: int | None
     depth: int
+
+
+class ListedPart(msgspec.Struct, frozen=True):
+    """The rows of one document in `temp.listed`, after `before` up to `last`, and when they were so."""
+
+    before: int
+    last: int
+    at: int | None
+    through: int | None
 
 
 class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +83,9 @@ class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
     etag: str | None = None
     last_modified: str | None = None
     components: tuple[Component, ...] = ()
+    parts: tuple[ListedPart, ...] = ()
+    """The document, or the components, with rows in `temp.listed`, in their order."""
+
     faults: tuple[str, ...] = ()
     document_count: int = 1
     title: str = "Resource List"
@@ -202,6 +214,7 @@ class ResourceListReader:
                     etag=answer.etag,
                     last_modified=answer.last_modified,
                     skipped=_skipped(answer),
+                    parts=(_part(answer, at, head),),
                 )
             )
         return self._components(answer, at, intake, head.fingerprint())
@@ -228,6 +241,7 @@ class ResourceListReader:
         read: list[_ComponentRead] = []
         moments = [at]
         skipped = _skipped(index)
+        parts: list[ListedPart] = []
         count = done = 0
         indexes = {index.uri, index.final}
         while part := self._next_part(done):
@@ -236,15 +250,16 @@ class ResourceListReader:
             try:
                 if uri in indexes:
                     raise WrongDocument("an index lists itself", where=uri, rule="AMB-65")
-                component, print_ = self._component(uri, part.depth, intake)
+                component, head = self._component(uri, part.depth, intake)
             except SourceFault as fault:
                 faults.append(str(fault))
                 self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
                 continue
             if component.document.kind in _INDEXES:
                 indexes.update((uri, component.final))
-            read.append(_ComponentRead(uri, _telling(component), print_, component.digest))
+            read.append(_ComponentRead(uri, _telling(component), head.fingerprint(), component.digest))
             moments.append(self._believed(component))
+            parts.append(_part(component, moments[-1], head))
             skipped += _skipped(component)
             own = micros(component.document.at)
             if part.at is not None and own is not None and own != part.at:
@@ -266,6 +281,7 @@ class ResourceListReader:
             etag=index.etag,
             last_modified=index.last_modified,
             components=tuple(one.known() for one in read),
+            parts=tuple(parts),
             faults=tuple(faults[:20]) + tuple(f"{uri} does not fit its index" for uri in misfits[:20]),
             document_count=count + 1,
             title=_title(index),
@@ -278,7 +294,7 @@ class ResourceListReader:
             row = t.one("SELECT n, uri, at, depth FROM temp.parts WHERE n > ? ORDER BY n LIMIT 1", (done,))
         return None if row is None else _IndexPart(*row)
 
-    def _component(self, uri: str, depth: int, intake: EntryFilter) -> tuple[DocumentRead, str]:
+    def _component(self, uri: str, depth: int, intake: EntryFilter) -> tuple[DocumentRead, _ListHead]:
         head = _ListHead(self._database, intake, self._listener, depth)
         try:
             answer = self._documents.read(uri, head, objection=self._scope.objection)
@@ -290,7 +306,7 @@ class ResourceListReader:
             raise Unreachable("a component was answered with 304 unasked", where=uri)
         if answer.document.kind not in _LISTS + _INDEXES:
             raise WrongDocument(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
-        return answer, head.fingerprint()
+        return answer, head
 
     def _changed_components(self, read: list[_ComponentRead]) -> list[str]:
         """Components that are others by now than when they were read (DST-F13); the last one needs no question."""
@@ -338,6 +354,12 @@ class ResourceListReader:
         return msgspec.structs.replace(snapshot, count=total - doubled, duplicates=doubled)
 
 
+def _part(answer: DocumentRead, at: int | None, head: _ListHead) -> ListedPart:
+    completed = None if answer.document.completed is None else last_micros(answer.document.completed)
+    through = completed if completed is not None and at is not None and completed > at else at
+    return ListedPart(head.before, head.last, at, through)
+
+
 def _title(answer: DocumentRead) -> str:
     return "Resource List" if answer.own_kind is None else "Resource Dump"
 
@@ -360,12 +382,16 @@ class _ListHead:
         self._listener = listener
         self._depth = depth
         self._start: tuple[int, int] | None = None
+        self.before = self.last = 0
+        """The last row that was there before, and the last that it has brought."""
+
         self._print = ListFingerprint()
 
     def begin(self) -> None:
         with self._database.write() as t:
             if self._start is None:
                 self._start = (_last(t, "listed"), _last(t, "parts"))
+            self.before = self.last = self._start[0]
             t.run("DELETE FROM temp.listed WHERE n > ?", (self._start[0],))
             t.run("DELETE FROM temp.parts WHERE n > ?", (self._start[1],))
         self._print = ListFingerprint()
@@ -381,8 +407,8 @@ class _ListHead:
             self._print.take_rows(rows)
         with self._database.write() as t:
             t.many(STAGE_LISTED, rows)
-            count = _last(t, "listed")
-        self._listener(Progress("listing", count))
+            self.last = _last(t, "listed")
+        self._listener(Progress("listing", self.last))
 
     def _take_parts(self, document: Document, entries: list[Entry]) -> None:
         if self._depth >= _DEEPEST:

@@ -10,6 +10,10 @@ IN_PUBLIC = "host seen in public"
 """A fact: the host of the source's address, where it was seen at a public address (DST-S12)."""
 
 
+AS_OF = "as of"
+"""A fact: of which moment the copy is, where it is one of the past (`--at`)."""
+
+
 def fact(transaction: Transaction, name: str) -> str | None:
     """A remembered fact about the whole copy."""
     value = transaction.value("SELECT value FROM facts WHERE name = ?", (name,))

@@ -9,23 +9,23 @@ from __future__ import annotations
 PARTIAL_PREFIX = "part-"
 """How the names of partial downloads begin: nothing else in `tmp` of a killed run is of use."""
 
-_LISTED = (
+LISTED = (
     "uri TEXT, loc TEXT, lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, links TEXT, extra TEXT"
 )
 """What a list says of a resource, in each of the tables below."""
 
 TEMPORARY = f"""
 CREATE TEMP TABLE IF NOT EXISTS listed(
-  n INTEGER PRIMARY KEY, {_LISTED}, refused INTEGER
+  n INTEGER PRIMARY KEY, {LISTED}, refused INTEGER
 );
 CREATE TEMP TABLE IF NOT EXISTS changed(
-  n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, {_LISTED}, change TEXT, at INTEGER, latest INTEGER,
+  n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, {LISTED}, change TEXT, at INTEGER, latest INTEGER,
   exact INTEGER, refused INTEGER, pending INTEGER
 );
 CREATE TEMP TABLE IF NOT EXISTS refused(n INTEGER PRIMARY KEY, uri TEXT, change TEXT, at INTEGER, refused INTEGER);
 CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);
 CREATE TEMP TABLE IF NOT EXISTS work(
-  n INTEGER PRIMARY KEY, {_LISTED}, path BLOB, held INTEGER, changed_at INTEGER, known_at INTEGER, etag TEXT,
+  n INTEGER PRIMARY KEY, {LISTED}, path BLOB, held INTEGER, changed_at INTEGER, known_at INTEGER, etag TEXT,
   last_modified TEXT, tries INTEGER, attempt_json TEXT, round INTEGER NOT NULL DEFAULT 0, reason TEXT, UNIQUE(uri)
 );
 CREATE INDEX IF NOT EXISTS temp.work_path ON work(path);

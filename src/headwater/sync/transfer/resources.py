@@ -36,13 +36,21 @@ from headwater.sync.transfer.verification import (
     judge,
     strongest_of,
 )
-from headwater.sync.transfer.work_queue import PlanCounts, Work, mirror_base, mtime_ns, next_attempt, octet_limit
+from headwater.sync.transfer.work_queue import (
+    Attempt,
+    PlanCounts,
+    Work,
+    mirror_base,
+    mtime_ns,
+    next_attempt,
+    octet_limit,
+)
 
 _GOOD = (200, 203)
 _PAST_CACHES = (("Cache-Control", "no-cache"), ("Pragma", "no-cache"))
 
 
-class _Content(NamedTuple):
+class ReceivedContent(NamedTuple):
     """The received content of a resource: `body`, or the temporary file `name` when that is None."""
 
     name: str
@@ -137,7 +145,7 @@ class ResourceTransfer:
             self._tree.discard(kept.name)
             return False
         came = Fetched(self._fetch(work), status=200, headers=kept.headers)
-        self._place(work, came, _Content(kept.name, kept.octets, f"{wanted.algorithm}:{wanted.hex}"))
+        self._place(work, came, ReceivedContent(kept.name, kept.octets, f"{wanted.algorithm}:{wanted.hex}"))
         return True
 
     def _fetch(self, work: Work) -> Fetch:
@@ -201,6 +209,7 @@ class ResourceTransfer:
             verdict = GOOD
         else:
             verdict, octets, found = self._judged(work, wanted, fetched, coding)
+            verdict = self._reviewed(work, wanted, fetched, verdict)
         if verdict.form is BodyForm.DECODED:
             self._tree.discard(name)
             name += "d"
@@ -215,7 +224,7 @@ class ResourceTransfer:
         digest = f"{algorithm}:{found}"
         if verdict.judgement is Judgement.GOOD or self._may_stand(work, before, digest, modified):
             newer = verdict.judgement is Judgement.NEWER
-            self._place(work, fetched, _Content(name, octets, digest, body), newer=newer)
+            self._place(work, fetched, ReceivedContent(name, octets, digest, body), newer=newer)
             return
         if before is None:
             if body is not None:
@@ -224,6 +233,10 @@ class ResourceTransfer:
         elif body is None:
             self._tree.discard(name)
         self._fail(work, f"{UNCONFIRMED}: {verdict.reason}", fetched)
+
+    def _reviewed(self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict) -> Verdict:
+        """The verdict, after whatever else has to be said of an answer than hash and length say."""
+        return verdict
 
     def _may_stand(self, work: Work, before: UnconfirmedFile | None, digest: str, modified: str | None) -> bool:
         """Whether what is newer than listed is placed unconfirmed: equal twice, and no verified copy gives way."""
@@ -297,7 +310,7 @@ class ResourceTransfer:
             self._warn(rule, message if count == 1 else f"{message}, of {count:,} resources", first)
         self._noted.clear()
 
-    def _place(self, work: Work, fetched: Fetched, content: _Content, *, newer: bool = False) -> None:
+    def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> None:
         """Give content its place; `newer`: it is newer than what is listed."""
         headers, tree, path, name, body = fetched.headers, self._tree, work.path, content.name, content.body
         modified = headers.get("last-modified")
@@ -325,11 +338,15 @@ class ResourceTransfer:
 
     def _next(self, work: Work, reason: str, fetched: Fetched, *, mismatch: bool) -> None:
         """Try the next way, or remember the failure."""
-        attempt = next_attempt(work, self._distrusted, mismatch=mismatch)
+        attempt = self._after(work, mismatch=mismatch)
         if attempt is None:
             self._fail(work, work.reason or reason, fetched)
         else:
             self._results.again(work, attempt, self._round + 1, work.reason or reason)
+
+    def _after(self, work: Work, *, mismatch: bool) -> Attempt | None:
+        """The attempt after the one that came to nothing; None: there is none."""
+        return next_attempt(work, self._distrusted, mismatch=mismatch)
 
     def _fail(self, work: Work, reason: str, fetched: Fetched) -> None:
         self._counts.failed += 1

@@ -136,7 +136,7 @@ class ResultLog:
         with database.write() as t:
             self.total = int(t.value("SELECT count(*) FROM temp.work"))
             self._done = int(t.value(f"SELECT count(*) FROM temp.work WHERE round = {_SETTLED_ROUND}"))  # noqa: S608
-            self._last_round = 0 if self.total > self._done else -1
+            self._last_round = int(t.value("SELECT coalesce(max(round), -1) FROM temp.work"))
             self._any_failures = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set,)) is not None
 
     def has_round(self, number: int) -> bool:

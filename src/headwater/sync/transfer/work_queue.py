@@ -15,6 +15,7 @@ from headwater.storage.database import Transaction
 from headwater.sync.lists.entries import links_of
 from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.state.validators import Validators
+from headwater.sync.transfer.past_ways import KnownOfState, Way, WayKind
 from headwater.sync.transfer.verification import digests_of
 
 _ROOM_FOR_GROWTH = 64 << 20
@@ -67,7 +68,43 @@ class MirrorAttempt(msgspec.Struct, frozen=True, tag="mirror"):
         return mirrors[self.number]
 
 
-Attempt = LocAttempt | LocPastCachesAttempt | MirrorAttempt
+class PastAttempt(msgspec.Struct, frozen=True, tag="past"):
+    """Asks for an earlier state: the first of these ways, and then the next (RS-REL-08…10)."""
+
+    ways: tuple[Way, ...]
+    step: int = 0
+    known: KnownOfState = KnownOfState()
+    doubt: str | None = None
+    """What nobody can tell of its state then."""
+
+    keeps_parts: ClassVar[bool] = False
+
+    @property
+    def way(self) -> Way:
+        """The one that is next."""
+        return self.ways[0]
+
+    @property
+    def of_source(self) -> bool:
+        """A version may be anywhere, as a mirror may; `loc` may not."""
+        return self.way.kind in (WayKind.LOC, WayKind.LINKS)
+
+    @property
+    def suffix(self) -> str:
+        """What tells its temporary file from those of other attempts."""
+        return f"past{self.step}"
+
+    def uri(self, loc: str, mirrors: list[str]) -> str:
+        """What is asked for."""
+        return self.way.href
+
+    def then(self, instead: tuple[Way, ...] = ()) -> PastAttempt | None:
+        """The attempt after this one; `instead`: the ways that this one has led to."""
+        ways = (*instead, *self.ways[1:])
+        return PastAttempt(ways, self.step + 1, self.known, self.doubt) if ways else None
+
+
+Attempt = LocAttempt | LocPastCachesAttempt | MirrorAttempt | PastAttempt
 """One way to the octets of a resource."""
 
 FIRST = LocAttempt()

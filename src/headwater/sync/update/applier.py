@@ -113,10 +113,7 @@ class Applier:
             with context.database.write() as t:
                 paths.settle(t)
         try:
-            self._by_packages(counts)
-            ResourceTransfer(
-                context, self._set.row, counts, self.unconfirmed, self._set.warn, self._set.scope.objection
-            ).run()
+            self.bring(counts)
             if counts.failed:
                 self._note_failures()
             if deletions and allowed:
@@ -125,6 +122,12 @@ class Applier:
                 self._hold_back(deletions)
         finally:
             self._add(counts)
+
+    def bring(self, counts: PlanCounts) -> None:
+        """Fetch, verify and place what is planned."""
+        held = self._set
+        self._by_packages(counts)
+        ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).run()
 
     def _by_packages(self, counts: PlanCounts) -> None:
         """Have packages bring what they can, or tell in a dry run what they would.

@@ -12,7 +12,7 @@ from headwater.sync.faults import NotRemembered
 from headwater.sync.sets.selection import pick
 from headwater.sync.state.facts import forget_measure
 from headwater.sync.state.set_rows import SetRow, sets
-from headwater.sync.update.set_sync import HELD_BACK
+from headwater.sync.update.set_report import HELD_BACK
 
 _MOST_SHOWN = 100
 _OF_ANY_SET = "set_id IN (SELECT id FROM sets) AND uri = ?"  # by the index, whose first column is the set

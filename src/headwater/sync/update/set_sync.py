@@ -17,8 +17,7 @@ from headwater.sync.faults import Moving, NothingToCopy, RedirectRefused, Unreac
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
-from headwater.sync.lists.refused_entries import refused_entries
-from headwater.sync.options import FailedTransfer, SetReport, gravest_status
+from headwater.sync.options import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, SetRow
@@ -26,19 +25,14 @@ from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import Baseline
 from headwater.sync.update.increment import Increment
 from headwater.sync.update.set_context import SetContext, SetRelocated
+from headwater.sync.update.set_report import UNCONFIRMED, summarise
 
-_MOST_FAILURES = 100
 _ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
 _STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"
 """Tried in this run, and what came is not what was listed: the list may have been wrong, or is another by now."""
 
 _NEW_FAILURE = "SELECT 1 FROM failures WHERE set_id = ? AND first_at >= ? AND status IN (200, 404, 410) LIMIT 1"
 """Of these a change that was made while the resource was fetched is the usual cause."""
-
-UNCONFIRMED = "SELECT count(*) FROM resources WHERE set_id = ? AND newer AND path IS NOT NULL"
-
-HELD_BACK = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
-
 
 _GAPS = (ReadingOutcome.GAP, ReadingOutcome.MISSING)
 
@@ -94,7 +88,7 @@ class SetSync:
             self._set.report_fault(fault)
         finally:
             self._applier.unconfirmed.clear()
-        self._summarise()
+        summarise(self._set)
         return self._set.report
 
     def _within_scope(self) -> None:
@@ -286,39 +280,3 @@ class SetSync:
             doubtful = failed is not None or int(t.value(UNCONFIRMED, (self._set.row.id,))) > 0
         if doubtful or (position is not None and position.rewound):
             self._baseline.reconsider(corrected=doubtful)
-
-    def _left_as_they_were(self) -> int:
-        """How many files this run can have left as they were: a baseline and the changes after it see many twice."""
-        report, dry = self._set.report, self._run.options.dry_run
-        return max(0, report.held - report.updated - (0 if dry else report.created))
-
-    def _summarise(self) -> None:
-        report, row = self._set.report, self._set.row
-        with self._run.database.read() as t:
-            report.failed = int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (row.id,)))
-            report.held = int(
-                t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,))
-            )
-            report.newer_than_listed = int(t.value(UNCONFIRMED, (row.id,)))
-            if not self._run.options.dry_run:
-                report.held_back = int(t.value(HELD_BACK, (row.id,)))
-            query = f"SELECT uri, reason, tries, wait_until FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
-            report.failures = [
-                FailedTransfer(
-                    uri, reason, tries, format_micros(wait_until) if (wait_until or 0) > self._run.now() else None
-                )
-                for uri, reason, tries, wait_until in t.rows(query, (row.id,))
-            ]
-            refused = refused_entries(t, row.id)
-        report.refused, report.skipped = refused.refused, refused.skipped
-        for rule, told, where in refused.sentences():
-            self._set.warn(rule, told, where)
-        report.unchanged = min(report.unchanged, self._left_as_they_were())
-        report.base = row.base
-        report.position = format_micros(row.position.time) if row.position else None
-        undeleted = report.held_back and self._run.options.delete
-        if (report.failed or undeleted) and not self._run.options.dry_run:
-            self._set.statuses.append(Exit.TRANSFERS_FAILED)
-        if refused or report.newer_than_listed:
-            self._set.statuses.append(Exit.TRANSFERS_FAILED)
-        report.exit_status = gravest_status(self._set.statuses)

@@ -1,0 +1,169 @@
+"""`sync --at`: copies of the past, by lists, archives, mementos and TimeGates (DST-S6, DST-S7, DST-S8, RS-ARC-34)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.sync.copy_status import copy_status
+from tests.support.copying import DONE, FAILED, UNDETERMINED, go, tree
+from tests.support.fake_source import Reply, Source, at
+from tests.sync.past.history import History
+
+USAGE = 2
+
+
+@pytest.fixture
+def past(source: Source) -> History:
+    """A set that was edited for a while: a list at 10, changes up to 100, the present list at 90."""
+    made = History(source)
+    for number in range(4):
+        made.put(1 + number, f"f{number}.txt", b"first %d" % number)
+    made.put(20, "f0.txt", b"second")
+    made.put(30, "new.txt", b"new")
+    made.drop(40, "f1.txt")
+    made.put(50.25, "f0.txt", b"third")
+    made.put(50.75, "f0.txt", b"fourth")
+    made.put(60, "f1.txt", b"again")
+    made.drop(70, "new.txt")
+    made.put(80, "f2.txt", b"last")
+    return made
+
+
+TIMES = (5, 10, 19.5, 20, 35, 45, 50, 50.5, 51, 60, 75, 85, 95)
+
+
+def archived(past: History) -> str:
+    past.snapshot(4.5, "/archive/first.xml")
+    past.snapshot(55, "/archive/second.xml")
+    past.changelist(0, 45, "/archive/changes-1.xml")
+    past.changelist(45, 65, "/archive/changes-2.xml")
+    past.snapshot(90)
+    past.changelist(65, None)
+    past.serve_versions()
+    return past.publish()
+
+
+def by_changes(past: History) -> str:
+    past.snapshot(90)
+    past.changelist(0, None)
+    past.serve_versions()
+    return past.publish()
+
+
+@pytest.mark.parametrize("published", [archived, by_changes])
+def test_the_copy_is_what_the_set_was(past: History, tmp_path: Path, published) -> None:
+    url = published(past)
+    for when in TIMES:
+        ran = go(url, tmp_path / str(when), at=at(when))
+        assert ran.status == DONE, (when, ran.error, ran.notices, ran.report)
+        assert tree(tmp_path / str(when)) == past.at(when), when
+        assert ran.report is not None
+        assert ran.report.as_of == at(when)
+        assert not ran.one.unverified
+
+
+def test_running_again_resumes_and_fetches_nothing_twice(past: History, tmp_path: Path, source: Source) -> None:
+    url = archived(past)
+    spoiled = source.pages.pop("/version/50.25/f0.txt")
+    source.pages.pop("/timegate/f0.txt"), source.pages.pop("/timemap/f0.txt")
+    ran = go(url, tmp_path / "copy", at=at(50.5))
+    wanted = past.at(50.5)
+    assert ran.status == FAILED
+    assert [failed.uri for failed in ran.one.failures] == [past.site.uri("f0.txt")]
+    assert tree(tmp_path / "copy") == {name: body for name, body in wanted.items() if name != "f0.txt"}
+    source.pages["/version/50.25/f0.txt"] = spoiled
+    source.forget()
+    ran = go(url, tmp_path / "copy", at=at(50.5))
+    assert ran.status == DONE
+    assert tree(tmp_path / "copy") == wanted
+    asked = [path for path in source.requests() if path.startswith(("/version/", "/timegate/", "/set/resources/"))]
+    assert asked == ["/version/50.25/f0.txt"]
+
+
+def test_a_copy_of_the_past_is_of_one_moment_and_a_plain_run_brings_it_up_to_date(
+    past: History, tmp_path: Path
+) -> None:
+    url, dest = archived(past), tmp_path / "copy"
+    assert go(url, dest, at=at(35)).status == DONE
+    status = copy_status(dest)
+    assert status.as_of is not None
+    assert status.exit_status == DONE
+    assert go(url, dest, at=at(36)).status == USAGE
+    assert tree(dest) == past.at(35)
+    assert go(url, dest, max_delete=1.0).status == DONE
+    assert tree(dest) == past.at(95)
+    assert copy_status(dest).as_of is None
+    ran = go(url, dest, at=at(35))
+    assert ran.status == USAGE
+    assert "follows the source" in str(ran.error)
+    assert tree(dest) == past.at(95)
+
+
+def test_a_dry_run_shows_it_and_makes_nothing(past: History, tmp_path: Path) -> None:
+    ran = go(archived(past), tmp_path / "copy", at=at(35), dry_run=True)
+    assert {action.path for action in ran.one.plan} == set(past.at(35))
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("when", [-5.0, 0.5])
+def test_a_time_before_the_first_resource_is_refused(past: History, tmp_path: Path, when: float) -> None:
+    ran = go(archived(past), tmp_path / "copy", at=at(when))
+    assert ran.status == USAGE
+    assert "nothing yet" in str(ran.error)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_hole_is_told_and_what_is_there_is_right(past: History, tmp_path: Path, source: Source) -> None:
+    """Changes from 45 to 65 are in no list: what may have changed there is asked for by TimeGate, and told."""
+    past.snapshot(4.5, "/archive/first.xml")
+    past.changelist(0, 45, "/archive/changes-1.xml")
+    past.snapshot(90)
+    past.changelist(65, None)
+    past.serve_versions()
+    ran = go(past.publish(), tmp_path / "copy", at=at(55))
+    assert ran.status == UNDETERMINED
+    assert "nothing tells of changes" in str(ran.one.fault)
+    right = past.at(55)
+    assert tree(tmp_path / "copy") == right  # the TimeGates know them all
+    assert ran.one.unverified == len(right)
+    assert {failed.uri for failed in ran.one.failures} == {past.site.uri("f1.txt")}
+
+
+def test_without_versions_what_is_no_more_is_told(past: History, tmp_path: Path, source: Source) -> None:
+    past.link = past.no_links
+    past.snapshot(90)
+    past.changelist(0, None)
+    ran = go(past.publish(), tmp_path / "copy", at=at(35))
+    right = past.at(35)
+    assert ran.status == FAILED
+    assert tree(tmp_path / "copy") == {"f3.txt": right["f3.txt"]}
+    assert {failed.uri for failed in ran.one.failures} == {past.site.uri(name) for name in right if name != "f3.txt"}
+
+
+def test_links_of_the_resource_itself_lead_to_its_timegate(past: History, tmp_path: Path, source: Source) -> None:
+    past.link = past.no_links
+    past.snapshot(90)
+    past.changelist(0, None)
+    past.serve_versions()
+    url = past.publish()
+    for name in past.states:
+        body, link = past.at(1e9).get(name), f'<{source.base}/timegate/{name}>; rel="timegate"'
+        source.pages[f"/set/resources/{name}"] = Reply(body or b"gone", 404 if body is None else 200, {"Link": link})
+    ran = go(url, tmp_path / "copy", at=at(35))
+    assert ran.status == DONE, ran.one
+    assert tree(tmp_path / "copy") == past.at(35)
+
+
+def test_without_hashes_versions_are_believed_and_told(source: Source, tmp_path: Path) -> None:
+    past = History(source, hashes=False)
+    past.put(1, "a", b"one")
+    past.put(2, "b", b"same")
+    past.put(20, "a", b"two")
+    past.snapshot(90)
+    past.changelist(0, None)
+    past.serve_versions()
+    ran = go(past.publish(), tmp_path / "copy", at=at(10))
+    assert (ran.status, tree(tmp_path / "copy")) == (DONE, {"a": b"one", "b": b"same"})
+    assert ran.one.unverified == len(ran.one.unverified_versions) > 0
