@@ -156,3 +156,28 @@ FOREIGN_ROBOTS = _known(
     "The robots.txt in the output is not written by Headwater and stays as it is.",
     "Add the Sitemap lines that the notice names.",
 )
+COPY_LOOP = _known(
+    "HW-CPY-11",
+    "Resources of a copy came from this very source, by their `via` or by where they were fetched: a circle.",
+    "Have one of the sources in the circle copy from the origin; what came from ourselves is left out meanwhile.",
+)
+COPY_CHANGED = _known(
+    "HW-CPY-12",
+    "Files of a copy are missing, or are not those that were placed; they are not announced or served as if they were.",
+    "`headwater audit URL DEST` shows them, `headwater sync --repair` fetches them again.",
+)
+COPY_UNCONFIRMED = _known(
+    "HW-CPY-13",
+    "No list of the origin confirms the present octets of some files of a copy; what was published of them stays.",
+    "Nothing: the next run of `headwater sync` settles it; `headwater status DEST` tells more.",
+)
+COPY_UNUSABLE = _known(
+    "HW-CPY-14",
+    "Files of a copy are left out, because no resource can have their names, or no document what is stated of them.",
+    "Nothing, or tell the origin; the notice names an example.",
+)
+COPY_INCOMPLETE = _known(
+    "HW-CPY-15",
+    "The copy was made anew and its baseline has not ended: what it does not hold yet stays published.",
+    "Nothing: deletions follow when `headwater sync` has completed the baseline.",
+)

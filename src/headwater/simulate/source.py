@@ -44,7 +44,7 @@ class SimulatedSource:
     that are not `durable` are not kept from a power cut.
     """
 
-    push_names = frozenset[str]()
+    push_names = copied_names = frozenset[str]()
     """None: all that happens is simulated."""
     fault: BaseException | None = None
     """Why nothing could be loaded or published at the beginning."""

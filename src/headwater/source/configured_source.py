@@ -21,6 +21,7 @@ from headwater.progress import Listener, silent
 from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SourceConfig
+from headwater.source.copy.copy_sets import CopySets
 from headwater.source.folder.scan_settings import StaticTree, path_filters, scan_settings
 from headwater.source.push.push_sets import PushSets
 from headwater.source.state_lock import StateUnusable
@@ -115,12 +116,16 @@ class ConfiguredSource:
         self.site = config.site(base_url, is_static=tree is not None)
         self._state = Path(config.state)
         self._tree = tree
-        scanned = [one for one in config.sets if one.feed is None]
+        scanned = [one for one in config.sets if one.is_scanned]
         self._folders = {
             one.name: scan_settings(one, self.site, self._state, tree, config.documents) for one in scanned
         }
-        self._paths = path_filters(config, self._folders)
-        self.push_names = frozenset(one.name for one in config.sets if one.feed is not None)
+        self.copy_sets = CopySets(config.sets, self.site)
+        self.roots = {one.name: one.root for one in config.sets if one.root is not None} | self.copy_sets.roots
+        """The folders whose files are served as the sets' resources."""
+        self.copied_names = frozenset(self.copy_sets.roots)
+        self._paths = path_filters(config, self._folders, self.roots)
+        self.push_names = frozenset(one.name for one in config.sets if not one.is_scanned)
 
     def _open(self, clock: Callable[[], dt.datetime], listener: Listener) -> None:
         """Open catalog and store; the state folder is there. Raises the catalog's errors."""
@@ -154,9 +159,9 @@ class ConfiguredSource:
             {
                 one.name: ContentRoot(
                     prefix=self.site.resource_prefix(one.name),
-                    folder=one.root,
+                    folder=self.roots.get(one.name),
                     paths=self._paths.get(one.name),
-                    is_scanned=one.feed is None,
+                    is_scanned=one.feed is None,  # of a copy, too, the notes are signatures
                 )
                 for one in self.config.sets
             }

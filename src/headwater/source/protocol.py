@@ -17,6 +17,11 @@ class ServableSource(ObservableSource, Protocol):
         """Where its documents lie."""
         ...
 
+    @property
+    def copied_names(self) -> frozenset[str]:
+        """The sets that publish copies: of their files nothing is sent but octets known to be the recorded ones."""
+        ...
+
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
         ...

@@ -1,4 +1,4 @@
-"""The configuration of a set that is filled by push instead of having a folder (`docs/configuration.md`)."""
+"""The configuration of what fills a set: a folder, push, or the copy of a destination (`docs/configuration.md`)."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ FOLDER_KEYS = ("include", "exclude", "hashes", "watch", "rescan_seconds", "max_d
 
 
 class BadPushConfig(UsageFault):
-    """A set has neither `files` nor `feed`, or both, or a setting of the other kind."""
+    """A set has none of `files`, `feed` and `copy`, or several, or a setting of another kind."""
 
     code: ClassVar[str] = "HW-CFG-03"
-    advice: ClassVar[str] = 'Give a set `files = "DIR"`, or `feed = "events"` or "dit" and what belongs to it.'
+    advice: ClassVar[str] = (
+        'Give a set `files = "DIR"`, or `copy = "DEST"`, or `feed = "events"` or "dit" and what belongs to it.'
+    )
 
 
 @cache
@@ -50,6 +52,8 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     files: str = ""
     feed: Literal["events", "dit"] | None = None
+    copy: str | None = None
+    copy_set: str | None = None
     resource_root: str | None = None
     token: str | None = None
     token_file: str | None = None
@@ -60,19 +64,27 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
     pair_seconds: Positive = 5.0
 
     def __post_init__(self) -> None:
-        if bool(self.files) == (self.feed is not None):
-            raise BadPushConfig("a set has either files or a feed")
-        other, whose = (PUSH_KEYS, "push set") if self.feed is None else (FOLDER_KEYS, "set with a folder")
+        if bool(self.files) + (self.feed is not None) + (self.copy is not None) != 1:
+            raise BadPushConfig("a set has either files, or a feed, or a copy")
+        others: list[tuple[tuple[str, ...], str]] = [(PUSH_KEYS, "push set")] if self.feed is None else []
+        others += [(FOLDER_KEYS, "set with a folder")] if not self.files else []
+        others += [(("copy_set",), "set with a copy")] if self.copy is None else []
         defaults = _defaults(type(self))
-        if wrong := next((one for one in other if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
-            raise BadPushConfig(f"{wrong} belongs to a {whose}")
+        for keys, whose in others:
+            if wrong := next((one for one in keys if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
+                raise BadPushConfig(f"{wrong} belongs to a {whose}")
         if self.index is not None and self.feed != "dit":
             raise BadPushConfig('only a set with feed = "dit" follows an index')
 
     @property
     def root(self) -> str | None:
         """The folder whose files this server serves; None when they lie elsewhere."""
-        return self.files or self.resource_root
+        return self.files or self.copy or self.resource_root
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether a folder is scanned for its resources."""
+        return bool(self.files)
 
     def locations(self, prefix: str) -> Locations:
         """How the set's locations are resolved, below its URL prefix."""
@@ -84,7 +96,7 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def anchored_paths(self, folder: Path) -> dict[str, str]:
         """The paths of the set, relative ones below `folder`; also the one in the address of its index."""
-        names = ("files", "resource_root", "token_file")
+        names = ("files", "copy", "resource_root", "token_file")
         paths = {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}
         if self.index is not None and is_cluster(self.index):
             paths["index"] = anchored(self.index, folder)

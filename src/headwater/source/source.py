@@ -44,8 +44,10 @@ from headwater.source.scheduling.work_queue import WorkQueue
 from headwater.source.set_health import SetHealth
 from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import StateLock
+from headwater.versions.keeping import ContentKeeping
 
 if TYPE_CHECKING:
+    from headwater.source.copy.copy_set import CopySet
     from headwater.source.folder.folder_set import FolderSet
     from headwater.source.push.push_set import PushSet
 
@@ -76,7 +78,7 @@ class Source(ConfiguredSource):
         self.events = PublicationEvents()
         self._clock = clock
         self._listener = listener
-        self._followed: list[FolderSet | PushSet] = []
+        self._followed: list[FolderSet | PushSet | CopySet] = []
         self._scheduler: Scheduler | None = None
         self._durable: list[DurableListener] = []
         self._packing: dict[str, list[DumpPacking]] = {}
@@ -139,8 +141,12 @@ class Source(ConfiguredSource):
         self.leadership.take()
         self.store.clean()
         self._clean_versions()
+<<<<<<< HEAD
         self.publisher.patch_maker.seconds = _PATCH_SECONDS
         worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.feed is None]
+=======
+        worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.is_scanned]
+>>>>>>> c609943 (Publish a copy as a source, with where each resource came from)
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
@@ -230,7 +236,11 @@ class Source(ConfiguredSource):
             scheduler.add(durable)
         self._clean_versions()
         self._schedule_dumps(scheduler)
-        self._followed = [*self._schedule_folders(scheduler), *self.push_sets.schedule(self._context, scheduler)]
+        self._followed = [
+            *self._schedule_folders(scheduler),
+            *self.push_sets.schedule(self._context, scheduler),
+            *self._schedule_copies(scheduler),
+        ]
         scheduler.start()
 
     def _end(self) -> None:
@@ -245,10 +255,19 @@ class Source(ConfiguredSource):
         sets = [
             FolderSet(self._context, one, self._folders[one.name], scheduler)
             for one in self.config.sets
-            if one.feed is None
+            if one.is_scanned
         ]
         for one in sets:
             scheduler.add(one)
+        return sets
+
+    def _schedule_copies(self, scheduler: Scheduler) -> list[CopySet]:
+        intakes = self.copy_sets.intakes(self.catalog, self._clock, self._listener, scheduler.stopping.is_set)
+        for name, intake in intakes.items():
+            if name in self.dumped:
+                intake.keep = ContentKeeping(self.versions, self.contents, name, self._listener).keep
+        sets = self.copy_sets.made(self._context, intakes)
+        self.copy_sets.schedule(sets, scheduler, self._listener)
         return sets
 
     def _schedule_dumps(self, scheduler: Scheduler) -> None:

@@ -32,6 +32,7 @@ from headwater.storage.database_faults import (
     DatabaseUnreachable,
     NotADatabase,
     SchemaTooNew,
+    SchemaTooOld,
 )
 from headwater.storage.database_file import create_file, disk_is_full
 from headwater.storage.schema import Durability, Schema
@@ -241,6 +242,15 @@ class Database:
             transaction._end()
             self._give_back(connection)
 
+    def data_version(self) -> int:
+        """A number that becomes another one when another process, or another `Database`, has committed something."""
+        with self._write_lock:
+            try:
+                version: int = self._writer.execute("PRAGMA data_version").fetchall()[0][0]  # type: ignore[assignment]
+            except apsw.Error as cause:
+                raise fault_of(cause, self.path) from cause
+        return version
+
     def check(self) -> list[str]:
         """What SQLite itself finds wrong in the file's structure; reads all of it. Empty when sound."""
         with self.read() as transaction:
@@ -309,6 +319,8 @@ class Database:
         except apsw.Error as cause:
             raise fault_of(cause, self.path) from cause
         version = self._version()
+        if version < self.schema.version and not self.schema.may_migrate:
+            raise SchemaTooOld(f"the database has schema version {version}", where=str(self.path))
         self.migrated_from = version if 0 < version < self.schema.version else None
         while version < self.schema.version:
             version = self._migrate()

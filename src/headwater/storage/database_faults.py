@@ -74,6 +74,13 @@ class SchemaTooNew(DatabaseFault):
     advice: ClassVar[str] = "Upgrade Headwater; an older version never writes to a newer file."
 
 
+class SchemaTooOld(DatabaseFault):
+    """An older version of Headwater has written the file, and it is not to be migrated now."""
+
+    code: ClassVar[str] = "HW-DB-11"
+    advice: ClassVar[str] = "End the process of the older version that has it open, and start again."
+
+
 class DatabaseClosed(DatabaseFault):
     """The database was closed while it was still being read."""
 

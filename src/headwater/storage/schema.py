@@ -23,6 +23,8 @@ class Schema(msgspec.Struct, frozen=True):
 
     application_id: int
     migrations: tuple[str, ...]
+    may_migrate: bool = True
+    """Whether an older file is brought to this version; else it is refused (SchemaTooOld)."""
 
     @property
     def version(self) -> int:

@@ -168,7 +168,8 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
                 click.echo(f"  {line}")
         if pushed := len(config.sets) - len(worked):
             click.echo(
-                f"{counted(pushed, 'push set')} left to `publish --watch` and `serve`, which follow what is announced"
+                f"{counted(pushed, 'set')} without a folder left to `publish --watch` and `serve`, which follow what is"
+                " announced or copied"
             )
     return Exit.TRANSFERS_FAILED if any(_is_incomplete(one) for one in worked) else Exit.DONE
 
@@ -285,6 +286,7 @@ def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun
     with listening() as listener:
         if config.catalog is not None or (Path(config.state) / CATALOG).exists():
             with Source(config, tree=tree, listener=listener) as source:
-                return {one.name: source.survey(one.name) for one in config.sets}
-        folders = {one.name: scan_settings(one, config.site(), Path(config.state), tree) for one in config.sets}
+                return {one.name: source.survey(one.name) for one in config.sets if one.is_scanned}
+        scanned = [one for one in config.sets if one.is_scanned]
+        folders = {one.name: scan_settings(one, config.site(), Path(config.state), tree) for one in scanned}
         return {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}

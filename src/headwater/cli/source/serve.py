@@ -33,7 +33,7 @@ T = TypeVar("T")
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 _CONFIG = "config.json"
 _WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
-_ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
+_ONE_SET = ("files", "copy", "set_name", "title", *DESCRIBING, "rescan")
 
 
 @click.command(short_help="Publish folders over HTTP and follow their changes.")
@@ -44,7 +44,18 @@ _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
     metavar="DIR",
     help="The folder to publish.",
 )
-@click.option("--set", "set_name", metavar="NAME", help="The name of the set of resources.  [default: files]")
+@click.option(
+    "--copy",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DEST",
+    help="Publish the copy that `headwater sync` keeps in DEST, as it is placed there.",
+)
+@click.option(
+    "--set",
+    "set_name",
+    metavar="NAME",
+    help="The name of the set of resources; with --copy, the only set of DEST to publish.  [default: files]",
+)
 @click.option("--title", metavar="TEXT", help="The set's title on the home page.")
 @describes_a_set
 @click.option(
@@ -86,9 +97,9 @@ _ONE_SET = ("files", "set_name", "title", *DESCRIBING, "rescan")
 def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
 
-    Give one folder with --files, or a CONFIG file in TOML with several sets; a set there may also be a push set, whose
-    records are announced. Until the first publication is complete, requests get 503 and Retry-After; after a restart
-    they get what was last published.
+    Give one folder with --files, a copy with --copy, or a CONFIG file in TOML with several sets; a set there may also
+    be a push set, whose records are announced. Until the first publication is complete, requests get 503 and
+    Retry-After; after a restart they get what was last published.
     """
     import msgspec
 
@@ -126,7 +137,7 @@ def _serve(
 
     def announce() -> None:
         url = str(config.base_url)
-        what = some_of([one.files or f"the push set {one.name}" for one in config.sets])
+        what = some_of([one.files or one.copy or f"the push set {one.name}" for one in config.sets])
         log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
         if as_json:
             address = address_url(listener)
@@ -193,7 +204,7 @@ def _application(
     routes += dumps.routes()
     app = Application(
         source,
-        {one.name: one.root for one in config.sets if one.root is not None},
+        source.roots,
         routes=routes,
         on_served=_each(None if quiet else log.served, counts.served if counts else None),
         on_fault=_each(log.fault, counts.fault if counts else None),
@@ -257,8 +268,10 @@ def _configured(options: dict[str, Any]) -> SourceConfig:
             raise UsageFault(f"{_option(clash[0])} and CONFIG exclude each other: set it in the file")
         whole = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
         return _converted(msgspec.to_builtins(read_config(path)) | whole)
+    if "copy" in given:
+        return _copied(given)
     if "files" not in given:
-        raise UsageFault("nothing to serve", advice="Give --files DIR, or a CONFIG file.")
+        raise UsageFault("nothing to serve", advice="Give --files DIR, --copy DEST, or a CONFIG file.")
     files = given["files"].absolute()
     folder_set = {"files": str(files), "name": given.get("set_name", "files")}
     folder_set |= {name: given[name] for name in ("title", *DESCRIBING) if name in given}
@@ -267,6 +280,28 @@ def _configured(options: dict[str, Any]) -> SourceConfig:
     whole = {name: given[name] for name in _WHOLE if name in given}
     state = given.get("state") or default_state(files, str(folder_set["name"]))
     return _converted({**whole, "state": str(Path(state).absolute()), "set": [folder_set]})
+
+
+def _copied(given: dict[str, Any]) -> SourceConfig:
+    """The configuration that publishes the sets of a copy under the names that they have there. Raises UsageFault."""
+    if clash := [name for name in ("files", "rescan") if name in given]:
+        raise UsageFault(f"{_option(clash[0])} and --copy exclude each other", advice="Leave one of them out.")
+    from headwater.source.copy.copy_sets import names_in_copy
+
+    copy = given["copy"].absolute()
+    wanted = given.get("set_name")
+    names: dict[str, str | None] = {**names_in_copy(copy)}
+    if wanted is not None:
+        names = {ours: theirs for ours, theirs in names.items() if wanted in (ours, theirs)} or {wanted: None}
+    if not names:
+        raise UsageFault(
+            "this folder holds no copy so far", where=str(copy), advice="Run `headwater sync URL DEST` first, or --set."
+        )
+    told = {name: given[name] for name in ("title", *DESCRIBING) if name in given}
+    sets = [{"name": ours, "copy": str(copy), "copy_set": theirs, **told} for ours, theirs in names.items()]
+    whole = {name: given[name] for name in _WHOLE if name in given}
+    state = given.get("state") or default_state(copy, wanted or "copy")
+    return _converted({**whole, "state": str(Path(state).absolute()), "set": sets})
 
 
 def _option(parameter: str) -> str:

@@ -6,12 +6,14 @@ import errno
 from collections.abc import Callable, Iterator, Mapping
 
 from headwater.catalog.content import NoContent
+from headwater.catalog.interface import Resource
 from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.conditions import is_fresh
 from headwater.http.resources.batch_lookup import BatchLookup
 from headwater.http.resources.contents import SMALL_OCTETS, content_response
 from headwater.http.resources.header_cache import LookupNeeded, LookupResult, ResourceHeaderCache, ResourceHeaders
+from headwater.http.resources.vouched_files import VouchedFiles
 from headwater.http.responses import Head, RequestFields, Response, line
 from headwater.http.routes import HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
@@ -19,6 +21,8 @@ from headwater.ingest.content.file_content import GONE
 from headwater.ingest.content.resource_folder import OpenFile, ResourceFolder
 from headwater.publish.site import capability_list_name
 from headwater.source.protocol import ContentProvider
+
+_CHANGED = "the file is not the one that was copied; it is sent when the copy is as its source lists it"
 
 Fault = Callable[[HeadwaterError | OSError], None]
 
@@ -43,6 +47,7 @@ class FileHandler:
         self._folders = {name: ResourceFolder(folder) for name, folder in folders.items()}
         self._headers = ResourceHeaderCache(access.source.catalog, _links(access))
         self._lookup = BatchLookup(access.source.catalog, self._headers, access.askers)
+        self._vouched = VouchedFiles(access.source.copied_names)
         self._on_fault = on_fault
 
     def routes(self) -> Iterator[Route]:
@@ -66,7 +71,21 @@ class FileHandler:
         except LookupNeeded:
             assert set_name is not None
             result = LookupResult(await self._lookup.find(set_name, match.name))
+            if set_name in self._vouched.sets and result.resource is not None:
+                verdict = await self._access.read(self._verify, set_name, match.path, result.resource)
+                result = LookupResult(result.resource, verdict)
             return self._respond(match, fields, is_head=is_head, result=result)
+
+    def _verify(self, set_name: str, path: bytes, resource: Resource) -> tuple[int, int, int, int] | None:
+        """The state of the file if its octets are the recorded ones."""
+        try:
+            file = self._folders[set_name].open(path)
+        except OSError:
+            return None
+        try:
+            return self._vouched.verify(set_name, resource, file)
+        finally:
+            file.close()
 
     def _respond(
         self, match: Match, fields: RequestFields, *, is_head: bool, result: LookupResult | None = None
@@ -85,6 +104,10 @@ class FileHandler:
             headers = self._headers.headers_of(set_name, relative, known, file, result)
             if headers is None:
                 return responses.text(404, "no such resource")
+            if not headers.is_known and set_name in self._vouched.sets:
+                if result is None:
+                    raise LookupNeeded
+                return responses.text(503, _CHANGED, line(b"retry-after", b"10"))
             response = _file_response(headers, file, fields, is_head=is_head)
             return response
         finally:

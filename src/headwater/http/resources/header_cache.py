@@ -29,9 +29,13 @@ _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class ResourceHeaders(msgspec.Struct, frozen=True, gc=False):
-    """The head of one file in one state. `is_strong`: the tag is the digest of exactly these octets."""
+    """The head of one file in one state. `is_strong`: the tag is the digest of exactly these octets.
+
+    `is_known`: the octets are those that were recorded.
+    """
 
     state: tuple[int, int, int, int]
+    is_known: bool
     is_strong: bool
     modified_second: int
     head: Head
@@ -57,6 +61,8 @@ class LookupResult(msgspec.Struct, frozen=True, gc=False):
     """What the catalog has said of a resource since it was asked for; None: the set does not hold it."""
 
     resource: Resource | None
+    verified: tuple[int, int, int, int] | None = None
+    """The state of the file that was compared with the recorded digest, and is the recorded one."""
 
 
 class ResourceHeaderCache:
@@ -91,7 +97,7 @@ class ResourceHeaderCache:
     ) -> ResourceHeaders | None:
         """The headers of an open file, given what `find` said; None when the set no longer holds the resource.
 
-        Raises LookupNeeded without an answer.
+        Raises LookupNeeded without an answer. `is_verified` of an answer: the octets were compared with the digest.
         """
         if isinstance(found, ResourceHeaders):
             if found.state == file.key:
@@ -104,8 +110,10 @@ class ResourceHeaderCache:
         if resource is None:
             self._headers.pop((set_name, relative), None)
             return None
-        made = _made(resource, file, self._links[set_name], known=matches or file.matches(resource.memo))
-        if made.is_strong:
+        is_verified = answer is not None and answer.verified == file.key
+        known = matches or is_verified or file.matches(resource.memo)
+        made = _made(resource, file, self._links[set_name], known=known)
+        if made.is_known and (made.is_strong or is_verified):
             self._keep((set_name, relative), made)
         return made
 
@@ -153,6 +161,7 @@ def _made(resource: Resource, file: OpenFile, link: Head, *, known: bool) -> Res
     tag, start = len(before) + len(b"etag: "), len(before)
     return ResourceHeaders(
         file.key,
+        known,
         digest is not None,
         second,
         before + unchanged + _AFTER,

@@ -96,15 +96,18 @@ def _refuse_state(root: bytes, ours: Sequence[bytes], where: str) -> None:
         raise FolderOverlap("the folder holds the state of a Headwater command", where=where)
 
 
-def path_filters(config: SourceConfig, folders: Mapping[str, Folder]) -> dict[str, PathFilter]:
-    """Which paths of the sets' folders belong to them; of a push set all but ours, whatever its provider sends.
+def path_filters(
+    config: SourceConfig, folders: Mapping[str, Folder], roots: Mapping[str, str]
+) -> dict[str, PathFilter]:
+    """Which paths of the sets' folders belong to them; of other sets all below their roots but ours, whatever is sent.
 
     Raises FolderOverlap.
     """
     found = {name: PathFilter(one.root, one.selection, one.avoid) for name, one in folders.items()}
     ours = [os.path.realpath(os.fsencode(one)) for one in (config.state, config.documents) if one is not None]
     for one in config.sets:
-        if one.feed is not None and one.root is not None:
-            _refuse_state(os.path.realpath(os.fsencode(one.root)), ours, one.root)
-            found[one.name] = _PushPathFilter(os.fsencode(one.root), Selection(), ours)
+        if not one.is_scanned and (root := roots.get(one.name)) is not None:
+            _refuse_state(os.path.realpath(os.fsencode(root)), ours, root)
+            kind = PathFilter if one.copy is not None else _PushPathFilter
+            found[one.name] = kind(os.fsencode(root), Selection(), ours)
     return found

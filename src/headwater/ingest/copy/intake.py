@@ -1,0 +1,319 @@
+"""Ingest of one set of a copy: brings the catalog from what was read of the copy's state to what it holds now.
+
+What is recorded and the position in the journal are one transaction, over the state of the set by which it was decided:
+each change is recorded once, whatever is killed where. Nothing is hashed, and no file is read but for its stat.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from headwater.catalog.faults import Unacceptable, UnknownSet
+from headwater.catalog.interface import Catalog, Delete, Event, Resource, SetState, Upsert
+from headwater.catalog.state import StateUpdate
+from headwater.copies.copy_state import (
+    CopiedFile,
+    CopiedSet,
+    CopyStateReader,
+    JournalEnd,
+    copied_sets,
+    files_after,
+    files_at,
+    journal_end,
+    noted_after,
+    path_noted,
+)
+from headwater.copies.faults import NoSetInCopy
+from headwater.ingest.copy.comparison import CopyBatch, CopyRules, LeftOut, Omission, compare, uris_of
+from headwater.ingest.copy.position import KEY, CopyPosition, CopyStep, next_step, position_at, read_position
+from headwater.ingest.copy.statement import acceptable
+from headwater.ingest.folder.signature import note
+from headwater.processes.pool import Stopped
+from headwater.progress import Listener, Progress, silent
+
+BATCH = 2_000
+"""Files of one transaction."""
+_LAG = 20_000
+"""A set of which nothing is noted has its position moved after so many entries of others: the journal has an end."""
+
+
+class CopyOutcome(msgspec.Struct):
+    """What one round has recorded and left out; `is_held_back`: deletions wait for the end of the copy's baseline."""
+
+    taken: int = 0
+    deleted: int = 0
+    held: int = 0
+    is_compared: bool = False
+    is_held_back: bool = False
+    left_out: LeftOut = msgspec.field(default_factory=LeftOut)
+
+
+class CopyPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a set of the source comes from and goes to: the copy in `root`, whose set has its files below `folder`.
+
+    `wanted` is the name of the set in the copy, None for one of our name, or the only one. `base_url` is that of the
+    source, `prefix` what URIs of the set's resources begin with.
+    """
+
+    name: str
+    root: Path
+    folder: str = ""
+    wanted: str | None = None
+    base_url: str
+    prefix: str
+
+
+class CopyIntake:
+    """One set of the source. One thread at a time.
+
+    `keep` has the octets of events kept before they are recorded, where the set offers Change Dumps. `may_record` is
+    called before anything is recorded, and raises when this process must not. `stop` tells a round to end (Stopped).
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        place: CopyPlace,
+        clock: Callable[[], dt.datetime],
+        listener: Listener = silent,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.name = place.name
+        self.keep: Callable[[Sequence[Event]], None] | None = None
+        self.may_record: Callable[[], None] = lambda: None
+        self._catalog = catalog
+        self._root = os.fsencode(place.root)
+        self._wanted = place.wanted
+        self._clock = clock
+        self._listener = listener
+        self._stop = stop
+        self._rules = CopyRules(
+            base_url=place.base_url, prefix=place.prefix, folder=place.folder, note_of=self._note_of
+        )
+        self.set_id: int | None = None
+        """The set of the copy, by its number in the state, since it was read."""
+        self.is_partial = False
+        """Whether a comparison waits for the end of the copy's baseline."""
+
+    def round(self, state: CopyStateReader) -> CopyOutcome:
+        """Record whatever the copy holds by now. Raises NoSetInCopy, Stopped, and faults of the catalog or the state.
+
+        What was recorded before that stays, and the next round goes on from there.
+        """
+        seen = self._seen()
+        position = self._read_position()
+        with state.read() as t:
+            end = journal_end(t)
+            copied = chosen(copied_sets(t), self._wanted, self.name, position)
+            noted = path_noted(t, position.seq) if position is not None else None
+        if copied is None and (position is None or position.journal != end.id):
+            raise NoSetInCopy(f"the copy holds no set {self._wanted or self.name!r} so far", where=str(state.root))
+        if copied is not None and copied.folder != self._rules.folder:
+            raise NoSetInCopy("the set lies in another folder of the copy by now: restart", where=str(state.root))
+        step = next_step(position, end, copied, noted, is_open=seen.opened_at is not None)
+        outcome = CopyOutcome()
+        if copied is not None:
+            self.set_id = copied.id
+        if step is CopyStep.LOAD and copied is not None:
+            self._load(state, end, copied, outcome)
+        elif step is CopyStep.COMPARE:
+            self._compare(state, end, copied, outcome)
+        elif step is CopyStep.FOLLOW and position is not None:
+            self._follow(state, position, outcome)
+        return outcome
+
+    def _seen(self) -> SetState:
+        try:
+            return self._catalog.state(self.name)
+        except UnknownSet:
+            return self._catalog.create(self.name)
+
+    def _read_position(self) -> CopyPosition | None:
+        row = self._catalog.rows(self.name, [KEY]).get(KEY)
+        return None if row is None else read_position(row.value)
+
+    # A set that is new
+
+    def _load(self, state: CopyStateReader, end: JournalEnd, copied: CopiedSet, outcome: CopyOutcome) -> None:
+        """Take all that is held, unpublished, by URI; a load that was cut off goes on where it was."""
+        began = self._clock()
+        before = self._read_position()
+        start = position_at(end, copied)
+        if before is not None and before.loaded is not None and before.journal == end.id:
+            start = before
+            if before.set_id != copied.id or before.seq < end.first - 1:
+                start = msgspec.structs.replace(position_at(end, copied), is_partial=True)
+        elif before is not None:
+            start = msgspec.structs.replace(start, is_partial=True)
+        after = start.loaded or ""
+        while files := self._files_after(state, copied.id, after):
+            batch = compare([one.path for one in files], {one.path: one for one in files}, {}, self._rules)
+            after = files[-1].uri
+            seen = self._catalog.state(self.name)
+            position = msgspec.structs.replace(start, loaded=after)
+            self._put(batch, {}, position, seen)
+            outcome.taken += len(batch.events)
+            outcome.left_out.add_all(batch.left_out)
+            self._listener(Progress("read", outcome.taken))
+        self.may_record()
+        seen = self._catalog.state(self.name)
+        done = msgspec.structs.replace(start, loaded=None)
+        self._catalog.load(self.name, (), after=seen, state=StateUpdate(put=(done.row(),)))
+        self._catalog.open(self.name, began)
+
+    def _files_after(self, state: CopyStateReader, set_id: int, uri: str) -> list[CopiedFile]:
+        self._pause()
+        with state.read() as t:
+            return files_after(t, set_id, uri, BATCH)
+
+    # A set that is known
+
+    def _follow(self, state: CopyStateReader, position: CopyPosition, outcome: CopyOutcome) -> None:
+        seq = position.seq
+        while True:
+            self._pause()
+            seen = self._catalog.state(self.name)
+            if (found := self._read_position()) is not None and found.seq != position.seq:
+                position, seq = found, max(seq, found.seq)
+            with state.read() as t:
+                entries = noted_after(t, seq, BATCH)
+                paths = list(dict.fromkeys(path for _, set_id, path in entries if set_id == position.set_id))
+                files = files_at(t, position.set_id, paths)
+            if not entries:
+                return
+            seq = entries[-1][0]
+            moved = msgspec.structs.replace(position, seq=seq, path=entries[-1][2])
+            if paths or seq - position.seq >= _LAG:
+                self._record(paths, files, moved, seen, outcome)
+                position = moved
+
+    def _compare(self, state: CopyStateReader, end: JournalEnd, copied: CopiedSet | None, outcome: CopyOutcome) -> None:
+        """Compare everything. What is missing is deleted once a baseline of the copy has come to its end.
+
+        Of a set that this very copy has forgotten, nothing is held any more.
+        """
+        outcome.is_compared = True
+        after, before = "", self._read_position()
+        while copied is not None and (files := self._files_after(state, copied.id, after)):
+            after = files[-1].uri
+            self._record([one.path for one in files], {one.path: one for one in files}, None, None, outcome)
+        is_whole = copied is None or copied.is_whole
+        if is_whole:
+            self._delete_missing(state, copied, outcome)
+        elif copied is not None:
+            outcome.is_held_back = self._catalog.state(self.name).count > outcome.held
+        if copied is not None:
+            position = msgspec.structs.replace(position_at(end, copied), is_partial=not is_whole)
+            self.is_partial = not is_whole
+        else:
+            assert before is not None
+            position = msgspec.structs.replace(before, seq=end.last, path=end.path, is_partial=False)
+        self._write([], position, self._catalog.state(self.name))
+
+    def _delete_missing(self, state: CopyStateReader, copied: CopiedSet | None, outcome: CopyOutcome) -> None:
+        after = ""
+        prefix = self._rules.folder.encode("utf-8", "surrogateescape") + b"/" if self._rules.folder else b""
+        while rows := self._catalog.resources(self.name, after, BATCH):
+            self._pause()
+            after = rows[-1].uri
+            paths = {prefix + _path_of(row.uri): row.uri for row in rows}
+            held: dict[bytes, CopiedFile] = {}
+            if copied is not None:
+                with state.read() as t:
+                    held = files_at(t, copied.id, paths)
+            gone: list[Event] = [Delete(uri) for path, uri in paths.items() if path not in held]
+            if gone:
+                self._write(gone, None, None)
+                outcome.deleted += len(gone)
+
+    def _record(
+        self,
+        paths: Sequence[bytes],
+        files: dict[bytes, CopiedFile],
+        position: CopyPosition | None,
+        seen: SetState | None,
+        outcome: CopyOutcome,
+    ) -> None:
+        known = self._catalog.get(self.name, list(uris_of(paths, self._rules.folder).values()))
+        batch = compare(paths, files, known, self._rules)
+        self._put(batch, known, position, seen)
+        deleted = sum(isinstance(one, Delete) for one in batch.events)
+        outcome.deleted += deleted
+        outcome.taken += len(batch.events) - deleted
+        outcome.held += len(files)
+        outcome.left_out.add_all(batch.left_out)
+
+    def _put(
+        self, batch: CopyBatch, known: dict[str, Resource], position: CopyPosition | None, seen: SetState | None
+    ) -> None:
+        """Record a batch; what no document can hold is left out of it."""
+        try:
+            self._write(batch.events, position, seen)
+        except Unacceptable:
+            events = []
+            for one in batch.events:
+                taken = acceptable(one) if isinstance(one, Upsert) else one
+                if taken is None:
+                    batch.left_out.add(Omission.UNUSABLE, one.uri)
+                elif isinstance(taken, Delete) or taken.uri not in known or known[one.uri].metadata != taken.metadata:
+                    events.append(taken)
+            batch.events = events
+            self._write(batch.events, position, seen)
+        if batch.memos:
+            self._catalog.remember(self.name, batch.memos)
+
+    def _write(self, events: Sequence[Event], position: CopyPosition | None, seen: SetState | None) -> None:
+        if not events and position is None:
+            return
+        self.may_record()
+        update = StateUpdate(put=() if position is None else (position.row(),))
+        if seen is not None and seen.opened_at is None:
+            self._catalog.load(self.name, events, after=seen, state=update)
+            return
+        if self.keep is not None and events:
+            self.keep(events)
+        self._catalog.record(self.name, events, self._clock(), after=seen, state=update)
+
+    def _note_of(self, file: CopiedFile) -> bytes | None:
+        """The note of a file that is as it was placed, by size and time; inode and change time are noted with it."""
+        try:
+            found = os.lstat(self._root + b"/" + file.path)
+        except (OSError, ValueError):
+            return None
+        is_placed = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
+        return note(0, found) if is_placed else None
+
+    def _pause(self) -> None:
+        if self._stop():
+            raise Stopped
+
+
+def chosen(sets: Iterable[CopiedSet], wanted: str | None, name: str, position: CopyPosition | None) -> CopiedSet | None:
+    """Which set of a copy a set of the source publishes: the one that is named, else that of our name, or the only one.
+
+    One that was renamed at its source is known again by its Capability List. Raises NoSetInCopy where several could be.
+    """
+    held = list(sets)
+    by_name = {one.name: one for one in held}
+    if (found := by_name.get(wanted or name)) is not None:
+        return found
+    if position is not None and (same := [one for one in held if one.identity == position.origin]):
+        return same[0]
+    if wanted is not None or not held:
+        return None
+    if len(held) > 1:
+        names = ", ".join(islice(by_name, 5))
+        raise NoSetInCopy(f"the copy holds several sets ({names} …), and none is named {name!r}")
+    return held[0]
+
+
+def _path_of(uri: str) -> bytes:
+    return unquote_to_bytes(uri)

@@ -1,0 +1,96 @@
+"""The position in a copy's journal: a row of the set, written with the changes that it stands for (decision 022)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import msgspec
+
+from headwater.catalog.state import RowKey, StateRow
+from headwater.copies.copy_state import CopiedSet, JournalEnd
+
+KIND = "copy"
+KEY: RowKey = (KIND, "position")
+
+
+class CopyPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a set has been read: entry `seq`, of `path`, of the journal of this id, for the copy's set `set_id`.
+
+    `loaded`: up to which URI a first load has come; None when it is complete. `is_partial`: what is not held has not
+    been looked for yet, so a comparison has to follow. `origin` is the Capability List of the set at its source.
+    """
+
+    journal: str
+    set_id: int
+    folder: str
+    origin: str
+    seq: int
+    path: bytes | None = None
+    loaded: str | None = None
+    is_partial: bool = False
+
+    def row(self) -> StateRow:
+        """The row that keeps it."""
+        return StateRow(*KEY, msgspec.msgpack.encode(self))
+
+
+def read_position(value: bytes) -> CopyPosition:
+    """A position as it is kept."""
+    return msgspec.msgpack.decode(value, type=CopyPosition)
+
+
+def position_at(end: JournalEnd, copied: CopiedSet) -> CopyPosition:
+    """The position of who has looked at everything that this state of the copy holds of a set."""
+    return CopyPosition(
+        journal=end.id,
+        set_id=copied.id,
+        folder=copied.folder,
+        origin=copied.identity,
+        seq=end.last,
+        path=end.path,
+    )
+
+
+class CopyStep(Enum):
+    """What is to be done with a copy."""
+
+    LOAD = auto()
+    """Take all that is held, from the beginning or from where a load was cut off: nothing is published yet."""
+    COMPARE = auto()
+    """Compare all that is held with all that is published: the journal does not lead from the one to the other."""
+    FOLLOW = auto()
+    """Take what the journal has noted since."""
+
+
+def next_step(
+    position: CopyPosition | None,
+    end: JournalEnd,
+    copied: CopiedSet | None,
+    noted: bytes | None,
+    *,
+    is_open: bool,
+) -> CopyStep:
+    """What leads from a position to what a copy now holds; `noted` is the path of the position's entry, if it is kept.
+
+    A set that the copy has forgotten (`copied` None) is followed by the journal to its end.
+    """
+    continues = position is not None and leads_on(position, end, noted)
+    if copied is not None and position is not None and (copied.id, copied.folder) != (position.set_id, position.folder):
+        continues = False
+    if not is_open:
+        return CopyStep.LOAD
+    if not continues or (position is not None and position.is_partial and copied is not None and copied.is_whole):
+        return CopyStep.COMPARE
+    return CopyStep.FOLLOW
+
+
+def leads_on(position: CopyPosition, end: JournalEnd, noted: bytes | None) -> bool:
+    """Whether the journal has all that came after a position: it is that of the same state, and no entry is missing.
+
+    A state that was brought back from a copy has the same id and another entry in the position's place, or none yet.
+    """
+    if position.journal != end.id or position.seq > end.last:
+        return False
+    if position.seq == 0:
+        return end.first <= 1
+    return position.seq >= end.first and noted == position.path

@@ -1,0 +1,130 @@
+"""What a source says of a file of a copy: URI, metadata and links, by what the origin stated and what was verified."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final, TypeVar
+
+import msgspec
+
+from headwater.catalog.entry_size import LONGEST_URI, weight
+from headwater.catalog.faults import Unacceptable
+from headwater.catalog.interface import Metadata, Upsert
+from headwater.copies.copy_state import CopiedFile
+from headwater.copies.schema import FOLDER
+from headwater.ingest.copy.inherited_links import VIA, passed_on
+from headwater.spec.hashes import HEX_LENGTH, parse_hash
+from headwater.spec.records import Link
+from headwater.spec.timestamps import from_microseconds
+from headwater.spec.uris import quote_path
+
+_STATE: Final = FOLDER.encode()
+_links = msgspec.json.Decoder(tuple[Link, ...])
+T = TypeVar("T")
+
+
+def relative_path(path: bytes, folder: str) -> bytes | None:
+    """The path of a file of a copy below the folder of its set; None for one that is no path of a resource there.
+
+    The state may have been written by anybody: no name leads up, out of the folder, or to a state.
+    """
+    prefix = folder.encode("utf-8", "surrogateescape") + b"/" if folder else b""
+    if not path.startswith(prefix):
+        return None
+    below = path[len(prefix) :]
+    names = below.split(b"/")
+    if b"\0" in below or not {b"", b".", b"..", _STATE}.isdisjoint(names):
+        return None
+    return below
+
+
+def relative_uri(path: bytes) -> str | None:
+    """The URI of a file below its set's prefix; None for one that no document can hold."""
+    uri = quote_path(path)
+    return uri if len(uri) <= LONGEST_URI else None
+
+
+def metadata_of(file: CopiedFile, own_uri: str) -> Metadata:
+    """What our entry says: the origin's statements as far as they hold for our resource (RS-TIME-13, RS-REL-20)."""
+    lastmod = _moment(file.lastmod)
+    came_from = Link(
+        rel=VIA,
+        href=file.loc or file.uri,
+        modified=lastmod,
+        hash=file.listed_hash,
+        length=file.listed_length,
+        type=file.type,
+    )
+    return Metadata(
+        lastmod=lastmod,
+        hash=verified_hash(file.listed_hash, file.digest),
+        length=file.size,
+        type=file.type,
+        encoding=file.encoding,
+        links=passed_on(links_of(file), came_from, own_uri),
+    )
+
+
+def links_of(file: CopiedFile) -> tuple[Link, ...]:
+    """The links that the origin's entry had; none where they cannot be read."""
+    if not file.links:
+        return ()
+    try:
+        return _links.decode(file.links)
+    except (msgspec.DecodeError, UnicodeError):
+        return ()
+
+
+def verified_hash(listed: str | None, digest: str | None) -> str | None:
+    """The listed digests when the octets were verified by one of them, else the one that was computed meanwhile."""
+    if digest is None:
+        return None
+    stated = parse_hash(listed).digests if listed else ()
+    if digest in map(str, stated):
+        return " ".join(str(one) for one in stated if one.algorithm in HEX_LENGTH)
+    return digest
+
+
+def acceptable(event: Upsert) -> Upsert | None:
+    """The event without what no document of ours may hold; None when nothing is left that can be said.
+
+    A source may state anything; one value that cannot be written must not hold up all others.
+    """
+    stated = event.metadata
+    links = tuple(one for link in stated.links if (one := _acceptable_link(link)) is not None)
+    metadata = Metadata(
+        lastmod=stated.lastmod,
+        hash=_if_taken(stated.hash, Metadata(hash=stated.hash)),
+        length=stated.length,
+        type=_if_taken(stated.type, Metadata(type=stated.type)),
+        encoding=_if_taken(stated.encoding, Metadata(encoding=stated.encoding)),
+        links=links,
+    )
+    taken = msgspec.structs.replace(event, metadata=metadata)
+    return taken if _is_taken(event.uri, metadata) else None
+
+
+def _acceptable_link(link: Link) -> Link | None:
+    if _is_taken("a", Metadata(links=(link,))):
+        return link
+    plain = Link(rel=link.rel, href=link.href)  # an attribute is in the way, or else nothing can be done
+    return plain if _is_taken("a", Metadata(links=(plain,))) else None
+
+
+def _if_taken(value: T, metadata: Metadata) -> T | None:
+    return value if _is_taken("a", metadata) else None
+
+
+def _is_taken(uri: str, metadata: Metadata) -> bool:
+    try:
+        weight(uri, metadata)
+    except Unacceptable:
+        return False
+    return True
+
+
+def _moment(microseconds: int | None) -> dt.datetime | None:
+    try:
+        return None if microseconds is None else from_microseconds(microseconds)
+    except OverflowError:
+        return None

@@ -1,0 +1,133 @@
+"""The sets of a source that publish copies: makes intakes and tasks from their configuration."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.catalog.interface import Catalog
+from headwater.copies.schema import FOLDER, STATE
+from headwater.progress import Listener
+from headwater.publish.site import RESERVED, Site
+from headwater.source.config import SetConfig
+
+if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a part of a start
+    from headwater.ingest.copy.intake import CopyIntake
+    from headwater.source.copy.copy_set import CopySet
+    from headwater.source.scheduling.scheduler import Scheduler
+    from headwater.source.source_context import SourceContext
+
+_UNFIT = re.compile("[^a-z0-9._-]+")
+_LONGEST_NAME = 60
+
+
+class CopySets:
+    """Those among `sets` that publish a copy. `roots` are the folders that their files lie below."""
+
+    def __init__(self, sets: Iterable[SetConfig], site: Site) -> None:
+        self._site = site
+        self._configs = {one.name: one for one in sets if one.copy is not None}
+        self._folders: dict[str, str] = {}
+        if self._configs:
+            self._folders = _folders(self._configs.values())
+        self.roots = {name: str(Path(str(one.copy)) / self._folders[name]) for name, one in self._configs.items()}
+
+    def intakes(
+        self, catalog: Catalog, clock: Callable[[], dt.datetime], listener: Listener, stop: Callable[[], bool]
+    ) -> dict[str, CopyIntake]:
+        """The intake of each set."""
+        if not self._configs:
+            return {}
+        from headwater.ingest.copy.intake import CopyIntake, CopyPlace
+
+        found = {}
+        for name, one in self._configs.items():
+            place = CopyPlace(
+                name=name,
+                root=Path(str(one.copy)),
+                folder=self._folders[name],
+                wanted=one.copy_set,
+                base_url=self._site.base_url,
+                prefix=self._site.resource_prefix(name),
+            )
+            found[name] = CopyIntake(catalog, place, clock, listener, stop)
+        return found
+
+    def made(self, context: SourceContext, intakes: dict[str, CopyIntake]) -> list[CopySet]:
+        """The sets."""
+        if not intakes:
+            return []
+        from headwater.source.copy.copy_set import CopySet
+
+        for intake in intakes.values():
+            intake.may_record = context.may_record
+        return [CopySet(context, intake) for intake in intakes.values()]
+
+    def schedule(self, sets: Iterable[CopySet], scheduler: Scheduler, listener: Listener) -> None:
+        """Have this scheduler keep the sets current: a task for each copy."""
+        by_copy: dict[str, list[CopySet]] = {}
+        for one in sets:
+            by_copy.setdefault(str(self._configs[one.name].copy), []).append(one)
+        if not by_copy:
+            return
+        from headwater.source.copy.copy_task import CopyTask
+
+        for copy, some in by_copy.items():
+            scheduler.add(CopyTask(Path(copy), some, listener))
+
+    def copy_of(self, name: str) -> Path:
+        """The folder of the copy that a set publishes."""
+        return Path(str(self._configs[name].copy))
+
+
+def names_in_copy(copy: Path) -> dict[str, str]:
+    """The names of a copy's sets, by the names that sets of a source may have. Raises faults of the copy's state."""
+    from headwater.copies.copy_state import CopyStateReader, copied_sets
+
+    if not (copy / FOLDER / STATE).is_file():
+        return {}
+    state = CopyStateReader(copy)
+    try:
+        with state.read() as t:
+            names = [one.name for one in copied_sets(t)]
+    finally:
+        state.close()
+    found: dict[str, str] = {}
+    for name in names:
+        plain = _UNFIT.sub("-", name.lower()).strip("-._")[:_LONGEST_NAME] or "set"
+        free = (plain if number == 1 else f"{plain}-{number}" for number in itertools.count(1))
+        found[next(one for one in free if one not in found and one not in RESERVED)] = name
+    return found
+
+
+def _folders(configs: Iterable[SetConfig]) -> dict[str, str]:
+    """The folder of each set within its copy, as the copy's state says; the copy's own where that is not known yet."""
+    from headwater.copies.copy_state import CopyStateReader, copied_sets
+    from headwater.errors import HeadwaterError
+    from headwater.ingest.copy.intake import chosen
+
+    found: dict[str, str] = {}
+    by_copy: dict[str, list[SetConfig]] = {}
+    for one in configs:
+        by_copy.setdefault(str(one.copy), []).append(one)
+    for copy, some in by_copy.items():
+        found |= {one.name: "" for one in some}
+        try:
+            state = CopyStateReader(copy)
+        except HeadwaterError:  # the set says so as long as it lasts
+            continue
+        try:
+            with state.read() as t:
+                held = copied_sets(t)
+            for one in some:
+                copied = chosen(held, one.copy_set, one.name, None)
+                found[one.name] = copied.folder if copied is not None else ""
+        except HeadwaterError:
+            continue
+        finally:
+            state.close()
+    return found

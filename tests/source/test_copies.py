@@ -1,0 +1,209 @@
+"""A copy that is a source again: what a destination places is announced, with its origin (RS-REL-12, DST-S9)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater import notices
+from headwater.cli import run
+from headwater.copies.schema import SCHEMA
+from headwater.spec.records import Link
+from headwater.storage.database import Database
+from tests.support.copying import DONE, check, go, tree
+from tests.support.fake_source import Site, Source, ln, sha
+from tests.support.republishing import Hub, hub
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def origin() -> Iterator[Source]:
+    with Source() as running:
+        yield running
+
+
+@pytest.fixture
+def site(origin: Source) -> Site:
+    made = Site(origin)
+    for number in range(3):
+        made.put(f"f{number}.txt", b"body %d\n" % number)
+    made.clock = 10.0
+    return made.publish(since=10.0)
+
+
+@pytest.fixture
+def dest(tmp_path: Path) -> Path:
+    return tmp_path / "copy"
+
+
+def state_of(dest: Path) -> Path:
+    return dest / ".headwater" / "state.sqlite"
+
+
+def codes(running: Hub) -> list[str]:
+    return [notice.rule for notice in running.notices]
+
+
+def test_what_is_placed_is_announced_once_and_with_its_origin(
+    origin: Source, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """Creations, updates and deletions, within two seconds; `via` with what the origin stated, times of our own."""
+    assert go(origin.base, dest).status == DONE
+    with hub(dest, tmp_path / "state") as running:
+        running.shows({"f0.txt", "f1.txt", "f2.txt"})
+        held = running.resources()["f0.txt"].metadata
+        body = site.files["f0.txt"]
+        assert (held.hash, held.length) == (sha(body), len(body))
+        assert held.links == (
+            Link(rel="via", href=site.uri("f0.txt"), hash=sha(body), length=len(body), modified=held.lastmod),
+        )
+        site.put("f0.txt", b"other\n")
+        site.put("f9.txt", b"new\n")
+        site.drop("f1.txt")
+        site.publish(since=10.0)
+        assert go(origin.base, dest, max_delete=1.0).status == DONE
+        placed_at = time.monotonic()
+        running.shows({"f0.txt", "f2.txt", "f9.txt"})
+        assert time.monotonic() - placed_at < 2
+        told = {(change.change.value, change.uri) for change in running.changes()}
+        assert told == {("updated", "f0.txt"), ("created", "f9.txt"), ("deleted", "f1.txt")}
+        assert len(running.changes()) == 3
+        assert running.get("/files/resources/f9.txt").body == b"new\n"
+        assert go(running.url, tmp_path / "mirror").status == DONE
+        assert tree(tmp_path / "mirror") == tree(dest)
+        assert check(running.url, tmp_path / "mirror").exit_status == DONE
+    with hub(dest, tmp_path / "state") as running:  # nothing is announced again
+        running.shows({"f0.txt", "f2.txt", "f9.txt"})
+        assert len(running.changes()) == 3
+
+
+def test_links_types_and_a_given_via_are_kept(origin: Source, site: Site, dest: Path, tmp_path: Path) -> None:
+    """A hub's `via` leads to the origin, not to the hub (RS-REL-12); what is not right here goes (RS-REL-20)."""
+    kept = ln("via", "http://first.example/f0", hash="md5:" + "0" * 32) + ln(
+        "describedby", "http://first.example/f0.xml"
+    )
+    dropped = ln("canonical", "http://first.example/f") + ln("timegate", "http://first.example/tg/f0")
+    told = site.resource("f0.txt", type="text/plain").replace("</url>", kept + dropped + "</url>")
+    site.publish_list([told], 20.0)
+    site.publish_changes(20.0, entries=[])
+    assert go(origin.base, dest).status == DONE
+    with hub(dest, tmp_path / "state") as running:
+        running.shows({"f0.txt"})
+        stated = running.resources()["f0.txt"].metadata
+        assert stated.type == "text/plain"
+        assert stated.links == (
+            Link(rel="via", href="http://first.example/f0", hash="md5:" + "0" * 32),
+            Link(rel="describedby", href="http://first.example/f0.xml"),
+        )
+        assert running.get("/files/resources/f0.txt").headers["content-type"] == "text/plain"
+
+
+def test_a_file_that_was_changed_here_is_not_sent_as_if_it_were_right(
+    origin: Source, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """Changed with its size and time kept: 503. Touched by a link alone: sent, after its digest was computed."""
+    assert go(origin.base, dest).status == DONE
+    with hub(dest, tmp_path / "state") as running:
+        running.shows({"f0.txt", "f1.txt", "f2.txt"})
+        damaged, linked = dest / "f0.txt", dest / "f1.txt"
+        before = damaged.stat()
+        damaged.write_bytes(b"BODY 0\n")
+        os.utime(damaged, ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.link(linked, tmp_path / "another-name")
+        (dest / "f2.txt").unlink()
+        for _ in range(2):
+            answer = running.get("/files/resources/f0.txt")
+            assert (answer.status, answer.headers["retry-after"]) == (503, "10")
+            answer = running.get("/files/resources/f1.txt")
+            assert (answer.status, answer.headers["etag"]) == (200, f'"{sha(b"body 1" + bytes([10]))[8:]}"')
+            assert running.get("/files/resources/f2.txt").status == 404
+        assert go(origin.base, dest, repair=True).status == DONE
+        until(lambda: running.get("/files/resources/f0.txt").status == 200)
+        until(lambda: running.get("/files/resources/f2.txt").status == 200)
+        assert running.changes() == []  # the resources are what they were
+
+
+def test_what_is_not_as_placed_is_not_announced_and_told(
+    origin: Source, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """Changed before we came, unconfirmed after a killed run, or of a name that no resource has: a hostile state."""
+    assert go(origin.base, dest).status == DONE
+    (dest / "f1.txt").write_bytes(b"something else")
+    with Database(state_of(dest), SCHEMA) as database, database.write() as t:
+        t.run("UPDATE resources SET recovered = 1 WHERE path = CAST('f2.txt' AS BLOB)")
+        for number, path in enumerate((b"../outside", b"/etc/hostname", b".headwater/state.sqlite", b"a//b", b"nul\0")):
+            t.run(
+                "INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, run) VALUES (1, ?, ?, 1, 1, 'x', 1)",
+                (f"http://h.example/{number}", path),
+            )
+        t.run("UPDATE resources SET type = 'no type', links = '{', listed_hash = 'crc:1' WHERE uri LIKE '%f0.txt'")
+    with hub(dest, tmp_path / "state") as running:
+        running.shows({"f0.txt"})
+        until(lambda: {notices.COPY_CHANGED, notices.COPY_UNCONFIRMED, notices.COPY_UNUSABLE} <= set(codes(running)))
+        stated = running.resources()["f0.txt"].metadata
+        assert (stated.type, stated.hash) == (None, sha(site.files["f0.txt"]))
+        assert [link.rel for link in stated.links] == ["via"]
+        for name in ("../outside", ".headwater/state.sqlite", "%2e%2e/outside"):
+            assert running.get(f"/files/resources/{name}").status in (400, 404)
+
+
+def test_a_circle_is_noticed_by_via_and_told(origin: Source, site: Site, dest: Path, tmp_path: Path) -> None:
+    """What came from this very source is left out, and nothing grows (RS-REL-12)."""
+    assert go(origin.base, dest).status == DONE
+    with hub(dest, tmp_path / "state") as first:
+        first.shows({"f0.txt", "f1.txt", "f2.txt"})
+        port = int(first.url.rpartition(":")[2])
+        assert go(first.url, tmp_path / "second").status == DONE
+    with Database(state_of(tmp_path / "second"), SCHEMA) as database, database.write() as t:
+        t.run("UPDATE resources SET links = NULL WHERE uri LIKE '%f0.txt'")  # as if it came from ourselves alone
+    with hub(tmp_path / "second", tmp_path / "other", port=port) as itself:
+        itself.shows({"f1.txt", "f2.txt"})
+        assert codes(itself) == [notices.COPY_LOOP]
+        assert go(itself.url, tmp_path / "third").status == DONE
+        assert len(tree(tmp_path / "third")) == 2
+
+
+def test_a_copy_made_from_scratch_takes_nothing_away_before_it_is_whole(
+    origin: Source, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """The state deleted, replaced, or away: what is published stays until a baseline has said what is gone."""
+    assert go(origin.base, dest).status == DONE
+    with hub(dest, tmp_path / "state") as running:
+        running.shows({"f0.txt", "f1.txt", "f2.txt"})
+        shutil.move(dest, tmp_path / "away")
+        until(lambda: b"HW-CPY-01" in running.get("/health").body)
+        assert running.resources().keys() == {"f0.txt", "f1.txt", "f2.txt"}
+        site.drop("f1.txt")
+        site.publish()
+        whole = site.source.pages["/set/resources/f2.txt"]
+        site.publish_changes(0.0, entries=[])
+        assert go(origin.base, dest).status == DONE
+        running.shows({"f0.txt", "f2.txt"})
+        assert [(one.change.value, one.uri) for one in running.changes()] == [("deleted", "f1.txt")]
+        assert whole is not None
+        with sqlite3.connect(state_of(dest)) as state:  # a baseline that has not ended
+            state.execute("UPDATE sets SET baseline_done = 0")
+            state.execute("UPDATE facts SET value = 'another' WHERE name = 'journal id'")
+            state.execute("DELETE FROM resources WHERE uri LIKE '%f2.txt'")
+        until(lambda: notices.COPY_INCOMPLETE in codes(running))
+        assert running.resources().keys() == {"f0.txt", "f2.txt"}
+        with sqlite3.connect(state_of(dest)) as state:
+            state.execute("UPDATE sets SET baseline_done = 1")
+        running.shows({"f0.txt"})
+
+
+def test_a_set_that_the_copy_has_forgotten_is_gone(origin: Source, site: Site, dest: Path, tmp_path: Path) -> None:
+    assert go(origin.base, dest).status == DONE
+    with hub(dest, tmp_path / "state") as running:
+        running.shows({"f0.txt", "f1.txt", "f2.txt"})
+        assert run(["forget", str(dest), "--set", "set"]) == DONE
+        running.shows(set())
+        assert go(origin.base, dest).status == DONE
+        running.shows({"f0.txt", "f1.txt", "f2.txt"})
+        assert len(running.changes()) == 6
