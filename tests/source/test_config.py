@@ -101,6 +101,9 @@ def test_wrong_names_are_told_when_the_file_is_read(tmp_path: Path, line: str) -
     [
         ('files = "f"\nfeed = "events"', "either files or a feed"),
         ("", "either files or a feed"),
+        ('files = "f"\ncopy = "c"', "or a copy"),
+        ('copy = "c"\nhashes = ["sha-512"]', "hashes belongs to a set with a folder"),
+        ('files = "f"\ncopy_set = "s"', "copy_set belongs to a set with a copy"),
         ('files = "f"\ntoken = "0123456789abcdef"', "token belongs to a push set"),
         ('files = "f"\npoll_seconds = 3', "poll_seconds belongs to a push set"),
         ('feed = "events"\ninclude = ["*.pdf"]', "include belongs to a set with a folder"),

@@ -101,7 +101,7 @@ def test_links_types_and_a_given_via_are_kept(origin: Source, site: Site, dest: 
             Link(rel="via", href="http://first.example/f0", hash="md5:" + "0" * 32),
             Link(rel="describedby", href="http://first.example/f0.xml"),
         )
-        assert running.get("/files/resources/f0.txt").headers["content-type"] == "text/plain"
+        assert running.get("/files/resources/f0.txt").headers["content-type"].startswith("text/plain")
 
 
 def test_a_file_that_was_changed_here_is_not_sent_as_if_it_were_right(

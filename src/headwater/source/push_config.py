@@ -65,7 +65,7 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if bool(self.files) + (self.feed is not None) + (self.copy is not None) != 1:
-            raise BadPushConfig("a set has either files, or a feed, or a copy")
+            raise BadPushConfig("a set has either files or a feed, or a copy")
         others: list[tuple[tuple[str, ...], str]] = [(PUSH_KEYS, "push set")] if self.feed is None else []
         others += [(FOLDER_KEYS, "set with a folder")] if not self.files else []
         others += [(("copy_set",), "set with a copy")] if self.copy is None else []

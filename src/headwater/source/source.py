@@ -141,12 +141,8 @@ class Source(ConfiguredSource):
         self.leadership.take()
         self.store.clean()
         self._clean_versions()
-<<<<<<< HEAD
         self.publisher.patch_maker.seconds = _PATCH_SECONDS
-        worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.feed is None]
-=======
         worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.is_scanned]
->>>>>>> c609943 (Publish a copy as a source, with where each resource came from)
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
@@ -264,8 +260,10 @@ class Source(ConfiguredSource):
     def _schedule_copies(self, scheduler: Scheduler) -> list[CopySet]:
         intakes = self.copy_sets.intakes(self.catalog, self._clock, self._listener, scheduler.stopping.is_set)
         for name, intake in intakes.items():
-            if name in self.dumped:
-                intake.keep = ContentKeeping(self.versions, self.contents, name, self._listener).keep
+            if name in self.versioned:
+                keeps = self.keeps_of(name)
+                intake.keep = ContentKeeping(self.versions, self.contents, name, self._listener, keeps).keep
+                intake.predecessors = self.predecessors_of(name)
         sets = self.copy_sets.made(self._context, intakes)
         self.copy_sets.schedule(sets, scheduler, self._listener)
         return sets

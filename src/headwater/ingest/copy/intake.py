@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -38,6 +39,7 @@ from headwater.ingest.copy.statement import acceptable
 from headwater.ingest.folder.signature import note
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Progress, silent
+from headwater.versions.predecessors import Predecessors
 
 BATCH = 2_000
 """Files of one transaction."""
@@ -74,7 +76,8 @@ class CopyPlace(msgspec.Struct, frozen=True, kw_only=True):
 class CopyIntake:
     """One set of the source. One thread at a time.
 
-    `keep` has the octets of events kept before they are recorded, where the set offers Change Dumps. `may_record` is
+    `keep` has the octets of events kept before they are recorded, and `predecessors` notes what updates replace, where
+    the set offers Change Dumps or patches. `may_record` is
     called before anything is recorded, and raises when this process must not. `stop` tells a round to end (Stopped).
     """
 
@@ -88,6 +91,7 @@ class CopyIntake:
     ) -> None:
         self.name = place.name
         self.keep: Callable[[Sequence[Event]], None] | None = None
+        self.predecessors: Predecessors | None = None
         self.may_record: Callable[[], None] = lambda: None
         self._catalog = catalog
         self._root = os.fsencode(place.root)
@@ -256,7 +260,7 @@ class CopyIntake:
     ) -> None:
         """Record a batch; what no document can hold is left out of it."""
         try:
-            self._write(batch.events, position, seen)
+            self._write(batch.events, position, seen, known)
         except Unacceptable:
             events = []
             for one in batch.events:
@@ -266,20 +270,32 @@ class CopyIntake:
                 elif isinstance(taken, Delete) or taken.uri not in known or known[one.uri].metadata != taken.metadata:
                     events.append(taken)
             batch.events = events
-            self._write(batch.events, position, seen)
+            self._write(batch.events, position, seen, known)
         if batch.memos:
             self._catalog.remember(self.name, batch.memos)
 
-    def _write(self, events: Sequence[Event], position: CopyPosition | None, seen: SetState | None) -> None:
+    def _write(
+        self,
+        events: Sequence[Event],
+        position: CopyPosition | None,
+        seen: SetState | None,
+        known: Mapping[str, Resource] = MappingProxyType({}),
+    ) -> None:
         if not events and position is None:
             return
         self.may_record()
-        update = StateUpdate(put=() if position is None else (position.row(),))
+        rows = [] if position is None else [position.row()]
+        update = StateUpdate(put=rows)
         if seen is not None and seen.opened_at is None:
+            if self.keep is not None and self.predecessors is not None:
+                self.keep(events)
             self._catalog.load(self.name, events, after=seen, state=update)
             return
         if self.keep is not None and events:
             self.keep(events)
+        if self.predecessors is not None:
+            updates = ((known[one.uri].metadata, one) for one in events if isinstance(one, Upsert) and one.uri in known)
+            rows += self.predecessors.rows(updates)
         self._catalog.record(self.name, events, self._clock(), after=seen, state=update)
 
     def _note_of(self, file: CopiedFile) -> bytes | None:
