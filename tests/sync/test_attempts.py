@@ -9,10 +9,13 @@ from headwater.sync.transfer.work_queue import (
     FIRST,
     PAST_CACHES,
     Attempt,
+    LocAttempt,
+    LocPastCachesAttempt,
     MirrorAttempt,
     PlannedFetch,
     Work,
     encode_attempt,
+    may_use_mirrors,
     next_attempt,
 )
 
@@ -44,32 +47,40 @@ def work(attempt: Attempt = FIRST, *, length: int | None = 5) -> Work:
     )
 
 
+LOC_AFTER_BOTH = LocAttempt(asked=0b11)
+
+
 @pytest.mark.parametrize(
     ("attempt", "mismatch", "expected"),
     [
+        (MirrorAttempt(0), True, MirrorAttempt(1, asked=0b1)),
+        (MirrorAttempt(1, asked=0b1), False, LOC_AFTER_BOTH),
+        (MirrorAttempt(1), False, LocAttempt(asked=0b10)),
+        (LOC_AFTER_BOTH, True, LocPastCachesAttempt(asked=0b11)),
+        (LOC_AFTER_BOTH, False, None),
+        (LocPastCachesAttempt(asked=0b11), True, None),
+        (LocAttempt(asked=0b10), False, MirrorAttempt(0, asked=0b10, is_after_loc=True)),
+        (MirrorAttempt(0, asked=0b10, is_after_loc=True), True, None),
         (FIRST, True, PAST_CACHES),
-        (FIRST, False, MirrorAttempt(0)),
-        (PAST_CACHES, True, MirrorAttempt(0)),
-        (MirrorAttempt(0), True, MirrorAttempt(1)),
-        (MirrorAttempt(1), False, None),
+        (FIRST, False, MirrorAttempt(0, is_after_loc=True)),
+        (PAST_CACHES, True, MirrorAttempt(0, is_after_loc=True)),
+        (MirrorAttempt(0, is_after_loc=True), True, MirrorAttempt(1, asked=0b1, is_after_loc=True)),
     ],
 )
-def test_loc_then_past_caches_then_the_mirrors(attempt: Attempt, mismatch: bool, expected: Attempt | None) -> None:
-    """DST-5.3, DST-S2: only what came and was different is asked for again past all caches."""
-    assert next_attempt(work(attempt), set(), mismatch=mismatch) == expected
+def test_mirrors_then_loc_then_past_caches(attempt: Attempt, mismatch: bool, expected: Attempt | None) -> None:
+    """DST-S2, DST-5.3: only what came from `loc` and was different is asked for again past all caches."""
+    assert next_attempt(work(attempt), mismatch=mismatch, mirrors=True) == expected
 
 
-def test_a_mirror_that_sent_something_else_is_passed_over() -> None:
-    """DST-F11: for the rest of the run."""
-    assert next_attempt(work(PAST_CACHES), {"http://b.example"}, mismatch=True) == MirrorAttempt(1)
+def test_mirrors_that_do_not_count() -> None:
+    """DST-S2: switched off, or nothing could tell whether they send the resource."""
+    assert next_attempt(work(), mismatch=False, mirrors=False) is None
+    assert not may_use_mirrors(work(length=None), trusted=False)
+    assert may_use_mirrors(work(length=None), trusted=True)
+    assert may_use_mirrors(work(), trusted=False)
 
 
-def test_without_hash_and_length_no_mirror_is_asked() -> None:
-    """DST-S2: nothing could tell whether it sends the resource."""
-    assert next_attempt(work(length=None), set(), mismatch=False) is None
-
-
-@pytest.mark.parametrize("attempt", [FIRST, PAST_CACHES, MirrorAttempt(1)])
+@pytest.mark.parametrize("attempt", [FIRST, PAST_CACHES, LOC_AFTER_BOTH, MirrorAttempt(1)])
 def test_an_attempt_is_read_as_it_was_written(attempt: Attempt) -> None:
     assert work(attempt).attempt == attempt
 

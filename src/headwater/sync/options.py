@@ -90,6 +90,12 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How resources are fetched: the quickest way, by single requests alone, or by packages wherever there are any of
     which more than a little is wanted."""
 
+    mirrors: Literal["on", "off"] = "on"
+    """Whether the mirrors of a resource are asked, by their `pri`, before the resource itself (DST-S2)."""
+
+    trust_mirrors: bool = False
+    """Ask mirrors also for resources whose list states neither hash nor length."""
+
     patient: bool = False
     """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
 
@@ -175,6 +181,9 @@ class SetReport(msgspec.Struct, kw_only=True):
     newer_than_listed: int = 0
     adopted: int = 0
     octets: int = 0
+    from_mirrors: int = 0
+    """Resources that mirrors have sent."""
+
     ways: list[TransferWay] = []
     held: int = 0
     base: str | None = None

@@ -12,6 +12,7 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.documents import Documents
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions
+from headwater.sync.transfer.mirrors import MirrorHealth
 
 
 class RunContext(msgspec.Struct, kw_only=True):
@@ -33,3 +34,5 @@ class RunContext(msgspec.Struct, kw_only=True):
     """The open file by which the run holds the folder of the copy; a process of the run holds it as well."""
 
     adopt: bool
+    mirrors: MirrorHealth = msgspec.field(default_factory=MirrorHealth)
+    """What this run has learnt of mirrors (DST-F11)."""

@@ -75,6 +75,12 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     help="Fetch resources the quickest way (auto), by single requests alone (lists), or by packages where there are any"
     " of which more than a little is wanted (dumps).  [default: auto]",
 )
+@click.option(
+    "--mirrors",
+    type=click.Choice(["on", "off"]),
+    help="Ask the mirrors that the source lists, in their order, before the source itself.  [default: on]",
+)
+@click.option("--trust-mirrors", is_flag=True, help="Ask them also where the list states neither hash nor length.")
 @source_options
 @click.option(
     "--follow", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Keep running, and poll for changes this often."
@@ -287,6 +293,8 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
     if set_report.process in _PROCESSES:
         told.append(_PROCESSES[set_report.process].format(set_report.baseline_by))
     click.echo(f"{printable(set_report.name)}: {'; '.join(told)}")
+    if set_report.from_mirrors:
+        click.echo(f"  {counted(set_report.from_mirrors, 'resource')} from mirrors")
     for way in set_report.ways:
         click.echo(f"  {_way(way, dry_run=dry_run)}")
     for action in set_report.plan:

@@ -31,6 +31,7 @@ from headwater.sync.state.validators import Validators
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
 _LOWEST_PRIORITY = 999_999
+_ANY_HOST = Scope(frozenset(), any_host=True)  # mirrors are exempt from the scope, and from nothing else (DST-S12)
 
 KEPT_RELATIONS = {"duplicate": 20}
 """The relations by which something is fetched, and how many links of each are kept at most; they come first, best `pri`
@@ -172,13 +173,21 @@ def _origin_prefix(uri: str) -> str:
 def kept_links(entry: Entry) -> str | None:
     """The links of an entry that are kept, whole, as JSON (RS-LN-03).
 
-    Those by which something is fetched come first, of http(s) alone and best `pri` first; then the others.
+    Those by which something is fetched come first: as far as they can be asked for, best `pri` first, each URI once and
+    never `loc` itself. Then the others.
     """
     kept: list[Link] = []
     for relation, most in KEPT_RELATIONS.items():
-        found = [link for link in entry.links if link.rel == relation and origin_of(link.href) is not None]
-        found.sort(key=lambda link: link.pri if link.pri is not None else _LOWEST_PRIORITY)
-        kept += found[:most]
+        found = [link for link in entry.links if link.rel == relation and link.href != entry.loc]
+        if len(found) > 1:
+            found.sort(key=_priority)
+        hrefs: set[str] = set()
+        for link in found:
+            if len(hrefs) >= most:
+                break
+            if link.href not in hrefs and _ANY_HOST.refusal(link.href) is None:
+                hrefs.add(link.href)
+                kept.append(link)
     kept += [link for link in entry.links if link.rel not in KEPT_RELATIONS][:_OTHER_LINKS]
     while kept:
         encoded = encode_links(kept)
@@ -196,6 +205,10 @@ def encode_links(links: list[Link]) -> str:
 def _kept_attributes(entry: Entry) -> str | None:
     encoded = _ENCODER.encode(entry.extra).decode()
     return encoded if len(encoded) <= _LONGEST_KEPT else None
+
+
+def _priority(link: Link) -> int:
+    return link.pri if link.pri is not None else _LOWEST_PRIORITY
 
 
 def links_of(kept: str | None, relation: str) -> list[Link]:

@@ -54,6 +54,7 @@ class Fetch(msgspec.Struct, frozen=True):
     with `holds_small` a small one is so too. `algorithms` are hashed while the body comes in. More than `max_octets`,
     declared or received, is a failure. With a `keeper` the beginning of a long body outlives this fetch. `key` is the
     caller's own and comes back untouched. `objection` says why a redirect to a URI is not followed; None: it is.
+    `retries`, where given, holds in place of the transport's as long as nothing of a body has come that may be resumed.
     """
 
     uri: str
@@ -67,6 +68,7 @@ class Fetch(msgspec.Struct, frozen=True):
     keeper: PartStore | None = None
     key: object = None
     objection: Objection | None = None
+    retries: int | None = None
 
 
 class Fetched(msgspec.Struct):

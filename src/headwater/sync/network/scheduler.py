@@ -307,7 +307,8 @@ class RequestScheduler:
         that the source asks for is longer than we wait.
         """
         passing = failure.passing if failure else status in RETRIED_STATUSES
-        if not passing or job.tries > self._options.retries or (asked or 0.0) > self._options.longest_wait_seconds:
+        most = self._options.retries if job.fetch.retries is None or job.part is not None else job.fetch.retries
+        if not passing or job.tries > most or (asked or 0.0) > self._options.longest_wait_seconds:
             return False
         if not job.apart and self._is_silent(job.host, now):
             return False

@@ -32,7 +32,7 @@ from headwater.sync.transfer.past_ways import (
 )
 from headwater.sync.transfer.resources import ReceivedContent, ResourceTransfer
 from headwater.sync.transfer.verification import Judgement, Verdict, digests_of
-from headwater.sync.transfer.work_queue import Attempt, PastAttempt, Work, next_attempt, octet_limit
+from headwater.sync.transfer.work_queue import Attempt, PastAttempt, Work, octet_limit
 
 LARGEST_TIMEMAP = 32 << 20
 """Octets of a TimeMap: some 200,000 versions. What is larger is not read; there may be a TimeGate."""
@@ -56,8 +56,11 @@ class VersionTransfer(ResourceTransfer):
         self.unverified_versions: list[UnverifiedVersion] = []
         return self
 
-    def _fetches(self) -> Iterator[Fetch]:
+    def _fetches(self) -> Iterator[Fetch | None]:
         for fetch in super()._fetches():
+            if fetch is None:
+                yield None
+                continue
             work, wanted = _of(fetch)
             attempt = work.attempt
             refused = None
@@ -168,13 +171,13 @@ class VersionTransfer(ResourceTransfer):
             fetched = msgspec.structs.replace(fetched, headers=kept)
         super()._place(work, fetched, content, newer=newer)
 
-    def _after(self, work: Work, *, mismatch: bool) -> Attempt | None:
+    def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> Attempt | None:
         attempt = work.attempt
         if isinstance(attempt, PastAttempt):
             return attempt.then()
-        mirror = next_attempt(work, self._distrusted, mismatch=False)
-        if mirror is not None:
-            return mirror
+        other = self._ways.after(work, fetched, mismatch=mismatch, may_repeat=False)
+        if other is not None:
+            return other
         known = KnownOfState(has_hash=bool(digests_of(work.hash)))
         ways = ways_of(work.loc, work.links, known, tried_loc=True)
         return PastAttempt(ways, known=known) if ways else None
@@ -184,7 +187,7 @@ class VersionTransfer(ResourceTransfer):
         attempt = work.attempt
         way = attempt.way.kind.value if isinstance(attempt, PastAttempt) else "loc"
         told = f"{work.reason}; {way}: {reason}" if work.reason else f"{way}: {reason}"
-        following = self._after(work, mismatch=mismatch)
+        following = self._after(work, fetched, mismatch=mismatch)
         if following is not None:
             self._results.again(work, following, self._round + 1, told)
             return

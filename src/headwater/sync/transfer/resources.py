@@ -1,7 +1,7 @@
 """The transfer of resources: fetch, verify, place, record; every failure is remembered and stops nothing else.
 
-Rounds. The first asks every `loc`; what came differently is asked again past all caches, then at the mirrors by their
-`pri` (DST-5.3, DST-S2).
+Rounds. The first asks the mirrors of a resource, or `loc` where it has none; what did not come, or differs, is asked in
+the next one of what `next_attempt` says (DST-5.3, DST-S2).
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ from headwater.sync.transfer.verification import (
     judge,
     strongest_of,
 )
+from headwater.sync.transfer.way_choice import WayChoice
 from headwater.sync.transfer.work_queue import (
     Attempt,
+    LocAttempt,
+    LocPastCachesAttempt,
+    MirrorAttempt,
     PlanCounts,
     Work,
-    mirror_base,
     mtime_ns,
-    next_attempt,
     octet_limit,
 )
 
@@ -89,7 +91,7 @@ class ResourceTransfer:
         self._unconfirmed = unconfirmed
         self._objection = objection
         self._each = context.each
-        self._distrusted: set[str] = set()
+        self._ways = WayChoice(context, warn)
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
         self._results = ResultLog(context.database, row, context.run_number, self._told)
@@ -113,18 +115,23 @@ class ResourceTransfer:
     def _told(self, done: int) -> None:
         self._listener(Progress("transferring", done, self._results.total, self._counts.octets))
 
-    def _fetches(self) -> Iterator[Fetch]:
+    def _fetches(self) -> Iterator[Fetch | None]:
+        return self._ways.in_turn(self._works(), self._fetch)
+
+    def _works(self) -> Iterator[Work]:
+        """What is to be fetched in this round."""
         while chunk := self._results.next_chunk(self._round):
             for work in chunk:
                 if self._adopt and work.is_first and work.held is None and self._adopted(work):
                     continue
                 if self._unconfirmed.count and work.is_first and self._from_aside(work):
                     continue
-                fetch = self._fetch(work)
                 if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
-                    self._settle(Fetched(fetch, uri=fetch.uri, failure=FetchFailure(FailureKind.PROTOCOL, objection)))
+                    fetch = self._fetch(work)
+                    barred = FetchFailure(FailureKind.PROTOCOL, objection)
+                    self._fail(work, objection, Fetched(fetch, uri=fetch.uri, failure=barred))
                     continue  # remembered as failed, and not in the scope any more
-                yield fetch
+                yield work
 
     def _adopted(self, work: Work) -> bool:
         found = adopt_existing(self._tree, work)
@@ -160,6 +167,7 @@ class ResourceTransfer:
             keeper=self._parts,
             key=(work, wanted),
             objection=self._objection if work.attempt.of_source else None,
+            retries=0 if isinstance(work.attempt, MirrorAttempt) else None,
         )
 
     # what came
@@ -175,7 +183,7 @@ class ResourceTransfer:
             self._tree.discard(before.name)
         if failure is None and fetched.status in _GOOD:
             self._arrived(work, wanted, fetched, before)
-        elif failure is None and fetched.status == 304 and (work.etag or work.last_modified) and work.held:
+        elif failure is None and fetched.status == 304 and _is_conditional(work):
             self._counts.updated -= 1
             self._counts.unchanged += 1
             self._results.confirmed(work, self._touched(work))
@@ -215,10 +223,9 @@ class ResourceTransfer:
             name += "d"
         if verdict.judgement is Judgement.DIFFERENT or (fetched.resumed_at and verdict.judgement is Judgement.NEWER):
             self._tree.discard(name)
-            if not work.attempt.of_source:
-                self._distrusted.add(mirror_base(work.loc, fetched.fetch.uri))
             self._next(work, verdict.reason, fetched, mismatch=True)
             return
+        self._counts.from_mirrors += self._ways.came(work)
         modified = fetched.headers.get("last-modified")
         self._advise(work, fetched.headers.get("content-type", ""), modified)
         digest = f"{algorithm}:{found}"
@@ -294,7 +301,7 @@ class ResourceTransfer:
         """Differences that are warnings only (DST-V 3, 4)."""
         if work.type and sent and work.type != sent and _media_type(work.type) != _media_type(sent):
             self._note(work, "DST-V3", "the media type differs from the one listed")
-        if work.lastmod is not None and (at := http_date_micros(modified)) is not None:
+        if work.lastmod is not None and work.attempt.of_source and (at := http_date_micros(modified)) is not None:
             if at // SECOND < work.lastmod // SECOND:
                 self._note(work, "DST-V4", "Last-Modified is older than the lastmod listed")
             elif at // SECOND > work.lastmod // SECOND:
@@ -312,7 +319,9 @@ class ResourceTransfer:
 
     def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> None:
         """Give content its place; `newer`: it is newer than what is listed."""
-        headers, tree, path, name, body = fetched.headers, self._tree, work.path, content.name, content.body
+        tree, path, name, body = self._tree, work.path, content.name, content.body
+        is_mirror = isinstance(work.attempt, MirrorAttempt)
+        headers = {} if is_mirror else fetched.headers  # what a mirror says of time and tag is its own
         modified = headers.get("last-modified")
         mtime = mtime_ns(None if newer else work.lastmod, modified)
         found = tree.stamp(name, mtime) if body is None else tree.write(name, body, mtime)
@@ -337,16 +346,17 @@ class ResourceTransfer:
     # what did not come
 
     def _next(self, work: Work, reason: str, fetched: Fetched, *, mismatch: bool) -> None:
-        """Try the next way, or remember the failure."""
-        attempt = self._after(work, mismatch=mismatch)
+        """Try the next way, or remember the failure: that of the source counts before those of mirrors."""
+        attempt = self._after(work, fetched, mismatch=mismatch)
+        told = work.reason or (reason if work.attempt.of_source else None)
         if attempt is None:
-            self._fail(work, work.reason or reason, fetched)
+            self._fail(work, told or reason, fetched)
         else:
-            self._results.again(work, attempt, self._round + 1, work.reason or reason)
+            self._results.again(work, attempt, self._round + 1, told)
 
-    def _after(self, work: Work, *, mismatch: bool) -> Attempt | None:
+    def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> Attempt | None:
         """The attempt after the one that came to nothing; None: there is none."""
-        return next_attempt(work, self._distrusted, mismatch=mismatch)
+        return self._ways.after(work, fetched, mismatch=mismatch)
 
     def _fail(self, work: Work, reason: str, fetched: Fetched) -> None:
         self._counts.failed += 1
@@ -354,18 +364,25 @@ class ResourceTransfer:
             self._counts.created -= 1
         else:
             self._counts.updated -= 1
-        self._results.failed(work, reason, fetched.status, fetched.retry_after_seconds, self._now())
+        asked_to_wait = None if isinstance(work.attempt, MirrorAttempt) else fetched.retry_after_seconds
+        self._results.failed(work, reason, fetched.status, asked_to_wait, self._now())
         self._each(Done("failed", work.uri, printable_path(work.path), reason=reason))
 
 
 def _headers(work: Work) -> tuple[tuple[str, str], ...]:
-    """Request headers of the present way: as listed, conditional for what is held, past all caches the second time."""
+    """Request headers of the present attempt: as listed, conditional for what is held, or past all caches."""
     wanted = [("Accept-Encoding", work.encoding)]
-    if work.is_first:
+    if isinstance(work.attempt, LocAttempt):
         wanted += [("If-None-Match", work.etag), ("If-Modified-Since", work.last_modified)]
-    else:
+    elif isinstance(work.attempt, LocPastCachesAttempt):
         wanted += _PAST_CACHES
     return tuple((name, value) for name, value in wanted if value)
+
+
+def _is_conditional(work: Work) -> bool:
+    """Whether the present attempt is answered with 304 where what is held is what is listed."""
+    conditional = isinstance(work.attempt, LocAttempt) and bool(work.etag or work.last_modified)
+    return conditional and work.held is not None
 
 
 def _own_time(work: Work, fetched: Fetched) -> str | None:

@@ -209,8 +209,8 @@ class ResultLog:
         self._cleared.append((self._set, work.uri))
         self._count(work)
 
-    def again(self, work: Work, attempt: Attempt, number: int, reason: str) -> None:
-        """Another attempt is to be made, in round `number`."""
+    def again(self, work: Work, attempt: Attempt, number: int, reason: str | None) -> None:
+        """Another attempt is to be made, in round `number`; `reason`: why the resource itself was asked in vain."""
         self._last_round = number
         self._again.append((encode_attempt(attempt), number, reason, work.n))
         self._count(work, done=0)

@@ -20,9 +20,15 @@ from headwater.sync.transfer.verification import digests_of
 
 _ROOM_FOR_GROWTH = 64 << 20
 
+MOST_MIRRORS_ASKED = 8
+"""So many mirrors are asked for one resource in a run: each of them may be one that hangs."""
 
-class LocAttempt(msgspec.Struct, frozen=True, tag="loc"):
+
+class LocAttempt(msgspec.Struct, frozen=True, tag="loc", omit_defaults=True):
     """Asks `loc`, conditionally where a copy is held."""
+
+    asked: int = 0
+    """The mirrors that were asked before, a bit for each."""
 
     of_source: ClassVar[bool] = True
     """Whether the source itself is asked: then its scope holds, and its `Last-Modified` is believed."""
@@ -37,9 +43,10 @@ class LocAttempt(msgspec.Struct, frozen=True, tag="loc"):
         return loc
 
 
-class LocPastCachesAttempt(msgspec.Struct, frozen=True, tag="loc past caches"):
+class LocPastCachesAttempt(msgspec.Struct, frozen=True, tag="loc past caches", omit_defaults=True):
     """Asks `loc` past all caches: what came before was not what is listed (DST-5.3)."""
 
+    asked: int = 0
     of_source: ClassVar[bool] = True
     keeps_parts: ClassVar[bool] = False
     suffix: ClassVar[str] = "fresh"
@@ -49,11 +56,15 @@ class LocPastCachesAttempt(msgspec.Struct, frozen=True, tag="loc past caches"):
         return loc
 
 
-class MirrorAttempt(msgspec.Struct, frozen=True, tag="mirror"):
-    """Asks one of the mirrors (`rel="duplicate"`), past all caches (DST-S2)."""
+class MirrorAttempt(msgspec.Struct, frozen=True, tag="mirror", omit_defaults=True):
+    """Asks one of the mirrors (`rel="duplicate"`, DST-S2)."""
 
     number: int
     """Which of them, by their `pri`."""
+
+    asked: int = 0
+    is_after_loc: bool = False
+    """Whether `loc` has been asked in vain; else it is the last way that is left."""
 
     of_source: ClassVar[bool] = False
     keeps_parts: ClassVar[bool] = True
@@ -241,33 +252,47 @@ def mirrors_of(work: Work) -> list[str]:
     return [link.href for link in links_of(work.links, "duplicate")]
 
 
-def next_attempt(work: Work, distrusted: set[str], *, mismatch: bool) -> Attempt | None:
-    """The attempt after `work.attempt`: `loc`, `loc` past all caches, then the mirrors; None when there is none left.
+def may_use_mirrors(work: Work, *, trusted: bool) -> bool:
+    """Whether the mirrors of a resource count: only what has a hash or a length can be checked (DST-S2).
 
-    A mirror is trusted only where the entry has a hash or a length to check it by (DST-S2), and no longer in this run
-    once it has sent something else (DST-F11).
+    `trusted`: the user believes them without.
     """
-    if work.is_first and mismatch:
-        return PAST_CACHES
-    if not digests_of(work.hash) and work.length is None:
+    if work.links is None or '"duplicate"' not in work.links:
+        return False
+    return trusted or work.length is not None or bool(digests_of(work.hash))
+
+
+def next_attempt(work: Work, *, mismatch: bool, mirrors: bool) -> Attempt | None:
+    """The attempt after `work.attempt`; None when there is none left (DST-S2, DST-5.3).
+
+    Mirrors by their `pri`, then `loc`, then `loc` past all caches where something else came, then mirrors that were
+    passed over before. `mirrors`: whether they count at all (`may_use_mirrors`).
+    """
+    tried = work.attempt
+    if isinstance(tried, PastAttempt):
+        return tried.then()
+    if isinstance(tried, LocAttempt) and mismatch:
+        return LocPastCachesAttempt(tried.asked)
+    if isinstance(tried, MirrorAttempt):
+        asked = tried.asked | 1 << tried.number
+        found = _unasked(work, asked, mirrors=mirrors)
+        if tried.is_after_loc:
+            return None if found is None else MirrorAttempt(found, asked, is_after_loc=True)
+        later = next_mirror(work, asked, tried.number + 1, mirrors=mirrors)
+        return LocAttempt(asked) if later is None else MirrorAttempt(later, asked)
+    found = _unasked(work, tried.asked, mirrors=mirrors)
+    return None if found is None else MirrorAttempt(found, tried.asked, is_after_loc=True)
+
+
+def _unasked(work: Work, asked: int, *, mirrors: bool) -> int | None:
+    return next_mirror(work, asked, 0, mirrors=mirrors)
+
+
+def next_mirror(work: Work, asked: int, first: int, *, mirrors: bool) -> int | None:
+    """The number of the next mirror from `first` on that is not among those `asked`, of which there may be a few."""
+    if not mirrors or asked.bit_count() >= MOST_MIRRORS_ASKED:
         return None
-    mirrors, tried = mirrors_of(work), work.attempt
-    for number in range(tried.number + 1 if isinstance(tried, MirrorAttempt) else 0, len(mirrors)):
-        if mirror_base(work.loc, mirrors[number]) not in distrusted:
-            return MirrorAttempt(number)
-    return None
-
-
-def mirror_base(loc: str, href: str) -> str:
-    """Which mirror a link leads to: its URI without the names at the end that it has in common with `loc`.
-
-    One host may hold several mirrors, and only the one that sent something else is distrusted (DST-F11).
-    """
-    own, theirs = loc.split("/"), href.split("/")
-    while len(theirs) > 3 and own and theirs[-1] == own[-1]:
-        own.pop()
-        theirs.pop()
-    return "/".join(theirs)
+    return next((n for n in range(first, len(mirrors_of(work))) if not asked >> n & 1), None)
 
 
 def octet_limit(length: int | None, largest: int) -> int:
@@ -295,6 +320,7 @@ class PlanCounts(msgspec.Struct):
     held_back: int = 0
     adopted: int = 0
     octets: int = 0
+    from_mirrors: int = 0
 
 
 def clear_plan(t: Transaction) -> None:

@@ -285,6 +285,7 @@ class Applier:
         report.left_out += counts.left_out
         report.adopted += counts.adopted
         report.octets += counts.octets
+        report.from_mirrors += counts.from_mirrors
 
     def _show_plan(self, counts: PlanCounts, deletions: int, *, allowed: bool) -> None:
         report = self._set.report

@@ -1,0 +1,249 @@
+"""Mirrors in a run: their order, and those that lie, hang, redirect, lack what they mirror or are no mirrors at all."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headwater.errors import Exit
+from headwater.spec.records import Entry, Link
+from headwater.sync.lists.entries import KEPT_RELATIONS, kept_links, links_of
+from headwater.sync.network.fetch import FailureKind, FetchFailure
+from headwater.sync.transfer import mirrors as rules
+from headwater.sync.transfer.mirrors import Mirror, MirrorHealth, Turn
+from tests.support.copying import IMPATIENT, go, tree
+from tests.support.fake_source import Handler, Reply, Site, Source, ln, redirect, reset, sha, url
+
+MANY = 40
+
+
+def listed(site: Site, *mirrors: str, count: int = MANY, check: bool = True, **more: Any) -> dict[str, bytes]:
+    """Lists so many resources, each with a link for each of `mirrors` (a prefix of its name) in that order."""
+    bodies = {f"r{number}": b"body %d" % number for number in range(count)}
+    entries = []
+    for name, body in bodies.items():
+        links = "".join(ln("duplicate", mirror + name, pri=pri + 1) for pri, mirror in enumerate(mirrors))
+        known: dict[str, Any] = {"hash": sha(body), "length": len(body)} if check else {}
+        entries.append(url(site.uri(name), links=links, **known))
+        site.source.pages[f"/set/resources/{name}"] = Reply(body)
+    site.publish_list(entries)
+    site.publish_changes(10.0)
+    return bodies
+
+
+def mirror(server: Source, bodies: dict[str, bytes], prefix: str = "/m/") -> None:
+    for name, body in bodies.items():
+        server.pages[prefix + name] = Reply(body)
+
+
+def asked(server: Source, prefix: str) -> int:
+    return sum(path.startswith(prefix) for path in server.requests())
+
+
+def told(ran: Any) -> list[str]:
+    return [notice.message for notice in ran.notices if notice.rule in ("DST-S2", "DST-F11")]
+
+
+@pytest.mark.parametrize("way", ["on", "off"])
+def test_mirrors_are_asked_before_the_source(way: Any, source: Source, site: Site, dest: Path) -> None:
+    """DST-S2: by `pri`, then `loc`; `--mirrors off`: `loc` alone."""
+    with Source() as other:
+        bodies = listed(site, f"{other.base}/m/", f"{other.base}/second/")
+        mirror(other, bodies)
+        ran = go(source.base, dest, mirrors=way)
+        assert (ran.status, tree(dest)) == (Exit.DONE, bodies)
+        assert ran.one.from_mirrors == (MANY if way == "on" else 0)
+        assert (asked(other, "/m/"), asked(other, "/second/")) == ((MANY, 0) if way == "on" else (0, 0))
+        assert asked(source, "/set/resources/") == (0 if way == "on" else MANY)
+        assert go(source.base, dest, mirrors=way, baseline=True).one.unchanged == MANY
+
+
+@pytest.mark.parametrize(("trusted", "sent"), [(False, b"body 0"), (True, b"as the mirror has it")])
+def test_without_hash_and_length_a_mirror_is_trusted_only_if_the_user_says_so(
+    trusted: bool, sent: bytes, source: Source, site: Site, dest: Path
+) -> None:
+    with Source() as other:
+        listed(site, f"{other.base}/m/", count=1, check=False)
+        other.pages["/m/r0"] = Reply(b"as the mirror has it", headers={"ETag": '"theirs"'})
+        assert go(source.base, dest, trust_mirrors=trusted).status == Exit.DONE
+        assert tree(dest)["r0"] == sent
+        source.forget()
+        go(source.base, dest, baseline=True, mirrors="off")
+        assert all(fields.get("If-None-Match") != '"theirs"' for _, fields in source.log)
+
+
+def liar(_handler: Handler) -> Reply:
+    return Reply(b"something else")
+
+
+def elsewhere(handler: Handler) -> Reply:
+    return redirect("/another/place")
+
+
+def lacking(_handler: Handler) -> Reply:
+    return Reply(b"", 404)
+
+
+def busy(_handler: Handler) -> Reply:
+    return Reply(b"", 503, {"Retry-After": "3600"})
+
+
+BAD = {
+    "lies": (liar, "sends something else"),
+    "redirects elsewhere": (elsewhere, "sends something else"),
+    "has nothing": (lacking, "has not sent"),
+    "is busy for an hour": (busy, "has not sent"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_mirror_is_remembered_and_told_once(kind: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-F11: after a few of its answers nothing more is asked of it in the run, and every resource comes."""
+    page, said = BAD[kind]
+    with Source() as bad, Source() as good:
+        bodies = listed(site, f"{bad.base}/m/", f"{good.base}/m/", count=3 * MANY)
+        bad.pages |= dict.fromkeys((f"/m/{name}" for name in bodies), page)
+        bad.pages["/another/place"] = Reply(b"a page that says sorry")
+        mirror(good, bodies)
+        ran = go(source.base, dest)
+        assert (ran.status, tree(dest), ran.one.from_mirrors) == (Exit.DONE, bodies, len(bodies))
+        assert asked(bad, "/m/") < len(bodies)
+        assert asked(source, "/set/resources/") == 0
+        assert len(told(ran)) == 1
+        assert said in told(ran)[0]
+        assert bad.base in told(ran)[0]
+
+
+@pytest.mark.parametrize("kind", ["hangs", "closes the connection", "has no server"])
+def test_a_dead_mirror_costs_the_run_one_time_out(kind: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-S2: not one for each of its resources; few are asked of a host that has not answered yet."""
+    over = threading.Event()
+    with Source() as dead:
+        base = dead.base
+        bodies = listed(site, f"{base}/m/", count=300)
+        waiting = Reply(script=lambda _handler: over.wait(20))
+        dead.pages |= dict.fromkeys((f"/m/{name}" for name in bodies), waiting if kind == "hangs" else reset())
+        if kind == "has no server":
+            dead.close()
+        try:
+            ran = go(source.base, dest, msgspec.structs.replace(IMPATIENT, stall_timeout_seconds=1))
+        finally:
+            over.set()
+        assert (ran.status, tree(dest)) == (Exit.DONE, bodies)
+        if kind == "hangs":  # else one fails before the next is sent
+            assert asked(dead, "/m/") <= rules.UNPROVEN_AT_ONCE
+        assert len(told(ran)) == 1
+    assert ran.report is not None
+    assert ran.report.seconds < 15
+
+
+def test_a_mirror_that_is_behind_is_no_failure(source: Source, site: Site, dest: Path) -> None:
+    """An old state does not fit: `loc` has the new one."""
+    with Source() as other:
+        bodies = listed(site, f"{other.base}/m/", count=2)
+        mirror(other, {**bodies, "r1": b"old 01"})
+        ran = go(source.base, dest)
+        assert (ran.status, tree(dest)) == (Exit.DONE, bodies)
+
+
+def test_an_unasked_304_of_a_mirror_confirms_nothing(source: Source, site: Site, dest: Path) -> None:
+    listed(site, count=1)
+    go(source.base, dest)
+    with Source() as other:
+        (dest / "r0").unlink()
+        listed(site, f"{other.base}/m/", count=1)
+        other.pages["/m/r0"] = Reply(b"", 304)
+        assert go(source.base, dest, repair=True).status == Exit.DONE
+        assert tree(dest)["r0"] == b"body 0"
+
+
+@pytest.mark.parametrize(("count", "status"), [(1_000, Exit.DONE), (10_000, Exit.SOURCE)])
+def test_ten_thousand_mirrors_on_one_entry(count: int, status: Exit, source: Source, site: Site, dest: Path) -> None:
+    """They cost a bounded number of requests; an entry with more than 1,000 links is hostile, and its list unread."""
+    links = "".join(ln("duplicate", f"{source.base}/m/{number}/r0", pri=1 + number % 9) for number in range(count))
+    site.publish_list([url(site.uri("r0"), links=links, hash=sha(b"x"), length=1)])
+    source.pages["/set/resources/r0"] = Reply(b"x")
+    assert go(source.base, dest).status == status
+    assert asked(source, "/m/") <= 8
+    assert tree(dest) == ({} if status else {"r0": b"x"})
+
+
+@pytest.mark.parametrize("pri", ["0", "text", "-1", "1000000", "", "7.5"])
+def test_a_pri_that_is_none_counts_as_the_last(pri: str, source: Source, site: Site, dest: Path) -> None:
+    """RS-LN-03, AMB-37: and the same number twice is the order of the document."""
+    hrefs = [f"{source.base}/m/{name}" for name in ("odd", "plain", "second", "first", "also-first")]
+    links = "".join(ln("duplicate", href, pri=told) for href, told in zip(hrefs, (pri, 999_999, 2, 1, 1), strict=True))
+    site.publish_list([url(site.uri("r0"), links=links, hash=sha(b"x"), length=1)])
+    source.pages["/set/resources/r0"] = Reply(b"x")
+    assert go(source.base, dest).status == Exit.DONE
+    order = [path.removeprefix("/m/") for path in source.requests() if path.startswith("/m/")]
+    assert order == ["first", "also-first", "second", "odd", "plain"]
+
+
+def test_links_that_cannot_be_asked_for_are_not_kept() -> None:
+    """Other schemes, user names, control characters, `loc` itself, and the same address twice."""
+    loc = "http://h.example/r"
+    bad = ("ftp://m.example/r", "http://me:secret@m.example/r", "http://m.example/\r\nr", "http://[/r", loc)
+    given = (*bad, "http://m.example/r", "http://m.example/r")
+    kept = kept_links(Entry(loc=loc, links=tuple(Link(rel="duplicate", href=href) for href in given)))
+    assert [link.href for link in links_of(kept, "duplicate")] == ["http://m.example/r"]
+    many = tuple(Link(rel="duplicate", href=f"http://m.example/{number}") for number in range(10_000))
+    assert len(links_of(kept_links(Entry(loc=loc, links=many)), "duplicate")) == KEPT_RELATIONS["duplicate"]
+
+
+# what is learnt of mirrors
+
+
+def test_a_host_that_has_not_answered_gets_few_requests() -> None:
+    health, one = MirrorHealth(), Mirror("http://m:80", "http://m")
+    for _ in range(rules.UNPROVEN_AT_ONCE):
+        assert health.turn(one, 0.0) is Turn.ASK
+        health.asked(one, 0.0)
+    assert health.turn(one, 1.0) is Turn.WAIT
+    assert health.turn(one, rules.PATIENCE_SECONDS) is Turn.PASS
+    health.sent(one)
+    assert health.turn(one, 100.0) is Turn.ASK
+
+
+def test_a_host_that_has_answered_is_not_given_up_for_one_loss() -> None:
+    health, one = MirrorHealth(), Mirror("http://m:80", "http://m")
+    lost = FetchFailure(FailureKind.STALLED, "too slow", passing=True)
+    said: list[str] = []
+    health.asked(one, 0.0)
+    health.sent(one)
+    for number in range(rules.MOST_LOSSES):
+        assert health.turn(one, 0.0) is Turn.ASK, number
+        health.asked(one, 0.0)
+        health.failed(one, lost, 0, "http://m/r", lambda _rule, told, _where: said.append(told))
+    assert health.turn(one, 0.0) is Turn.PASS
+    assert len(said) == 1
+
+
+def test_so_many_hosts_are_asked_and_no_more() -> None:
+    """A list may name a mirror of its own for each resource."""
+    health = MirrorHealth()
+    turns = []
+    for number in range(2 * rules.MOST_HOSTS):
+        one = Mirror(f"http://m{number}:80", f"http://m{number}")
+        turns.append(health.turn(one, 0.0))
+        if turns[-1] is Turn.ASK:
+            health.asked(one, 0.0)
+    assert turns.count(Turn.ASK) == rules.MOST_HOSTS
+
+
+def test_of_a_host_with_a_lying_mirror_the_others_are_asked() -> None:
+    """DST-F11, and all of them are given up after a number of lies."""
+    health = MirrorHealth()
+    said: list[str] = []
+    for number in range(rules.MOST_LYING):
+        one = Mirror("http://m:80", f"http://m/{number}")
+        assert health.turn(one, 0.0) is Turn.ASK
+        health.asked(one, 0.0)
+        health.differed(one, "http://m/r", lambda _rule, told, _where: said.append(told))
+        assert health.turn(one, 0.0) is Turn.PASS
+    assert health.turn(Mirror("http://m:80", "http://m/other"), 0.0) is Turn.PASS
+    assert len(said) == rules.MOST_LYING
