@@ -157,6 +157,10 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The kinds of patches that are published: the versions of what they are for are needed for those to come."""
     has_patches: bool = False
     """Whether patches were published that a Change List may still name."""
+    linked_seq: int = 0
+    """Up to which change it is known which entries' links it has changed (`publish/links/stale_pages.py`)."""
+    stale_links: tuple[tuple[int, dt.datetime], ...] = ()
+    """The pages with such entries that were not rendered since, and since when."""
     retired: tuple[tuple[str, dt.datetime], ...] = ()
     """Documents that nothing names any more, and since when: readers of an older index may still come for them."""
 

@@ -35,6 +35,7 @@ from headwater.publish.change_dumps.renderer import ChangeDumps
 from headwater.publish.context import PublishContext, always
 from headwater.publish.history_reset import HistoryReset, uri_fingerprint
 from headwater.publish.integrity import IntegrityCheck
+from headwater.publish.links.stale_pages import with_stale_pages
 from headwater.publish.patches.maker import PatchMaker
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
@@ -271,6 +272,9 @@ class Publisher:
             context.catalog.close_segment(settings.name, now)
             snapshot = read_snapshot(context.catalog, settings.name)
         publication, first = plan.retained(snapshot, publication, settings, now)
+        if is_other:
+            publication = msgspec.structs.replace(publication, linked_seq=snapshot.state.last_seq, stale_links=())
+        publication = with_stale_pages(context.catalog, settings.links, snapshot, publication, now)
         etags = self._integrity.etags
         return PublicationJob(
             context=context,

@@ -17,6 +17,8 @@ from msgspec.structs import FieldInfo
 
 from headwater.catalog.catalog_url import anchored, place_of
 from headwater.errors import UsageFault
+from headwater.publish.links.partners import DescribedRule
+from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
 from headwater.source.push_config import BadPushConfig, PushConfig
 from headwater.spec.extensions import DumpLimits
@@ -73,6 +75,10 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     patch: tuple[Literal["json", "xml"], ...] = ()
     package_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
     package_octets: Count = 268_435_456
+    mirrors: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    described: tuple[DescribedRule, ...] = ()
+    links: tuple[UrlRule, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +87,12 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise BadPushConfig(
                     f"{key} needs the octets of the resources", advice="Give files or resource_root, or leave it out."
                 )
+
+    @property
+    def link_rules(self) -> LinkRules:
+        """The rules by which entries get links; the first of the mirrors is the best. Raises BadLinkRule."""
+        mirrors = tuple(UrlRule(rel="duplicate", href=one, pri=pri) for pri, one in enumerate(self.mirrors, 1))
+        return LinkRules(urls=(*mirrors, *self.links), described=self.described, variants=self.variants)
 
     def settings(self, dumps: DumpLimits | None = None) -> SetSettings:
         """What the publisher has to know of the set; with `dumps`, it offers packages on demand if it can.
@@ -108,6 +120,7 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             patch=self.patch,
             package_entries=self.package_entries,
             package_octets=self.package_octets,
+            links=self.link_rules,
         )
 
 

@@ -48,7 +48,7 @@ def utc_now() -> dt.datetime:
 
 def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     """The catalog that the configuration names. Raises the catalog's StoreFaults."""
-    links = {one.name: one.settings().links for one in config.sets}
+    links = {one.name: one.link_rules for one in config.sets}
     limits = Limits(
         page_entries=config.page_entries,
         segment_entries=config.segment_entries,

@@ -5,17 +5,20 @@ To add a kind of link takes a record in `publish/links/rules.py`, with its allow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from headwater.catalog.interface import Catalog, Change, Resource
 from headwater.patterns import Selection
+from headwater.publish.links.partners import DescribedRule, Variant, partner_links, partners, variants_of
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.spec.records import Link
 
 Links = tuple[Link, ...]
+_URIS = 1_000
 
 
 class EntryPlace(Enum):
@@ -43,6 +46,8 @@ def link_sources(rules: LinkRules, name: str, prefix: str, catalog: Catalog) -> 
     sources: list[LinkSource] = []
     if rules.urls:
         sources.append(UrlLinks(rules.urls, prefix))
+    if rules.described or rules.variants:
+        sources.append(PartnerLinks(rules, name, prefix, catalog))
     return tuple(sources)
 
 
@@ -61,6 +66,36 @@ class UrlLinks:
         path = path_of(uri)
         whole = uri if "://" in uri else self._prefix + uri
         return tuple(rule.link(path, whole) for rule, selection in self._rules if selection.takes(path.encode()))
+
+
+class PartnerLinks:
+    """Links between resources of one set that belong together by their names, while they are there."""
+
+    def __init__(self, rules: LinkRules, name: str, prefix: str, catalog: Catalog) -> None:
+        self._described: tuple[DescribedRule, ...] = rules.described
+        self._variants: tuple[Variant, ...] = variants_of(rules.variants)
+        self._name = name
+        self._prefix = prefix
+        self._catalog = catalog
+
+    def links(self, rows: Sequence[Resource] | Sequence[Change], place: EntryPlace) -> Sequence[Links]:
+        """As the catalog is at this moment, the same in every place."""
+        described, variants = self._described, self._variants
+        uris = list(dict.fromkeys(uri for row in rows for uri in partners(described, variants, row.uri)))
+        there: dict[str, Resource] = {}
+        for start in range(0, len(uris), _URIS):
+            there |= self._catalog.get(self._name, uris[start : start + _URIS])
+        return [partner_links(described, variants, row, there, self._absolute) for row in rows]
+
+    def _absolute(self, uri: str) -> str:
+        return self._prefix + uri
+
+
+def partner_finder(rules: LinkRules) -> Callable[[str], Iterable[str]] | None:
+    """Finds the URIs whose links a change of a resource may change; None where no rule is about others."""
+    if not rules.described and not rules.variants:
+        return None
+    return partial(partners, rules.described, variants_of(rules.variants))
 
 
 def path_of(uri: str) -> str:

@@ -7,14 +7,16 @@ They travel as JSON to the processes that render (`publish/rendering/pool.py`). 
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Final
+from collections import Counter
+from typing import Final
 
 import msgspec
 
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS
-from headwater.errors import UsageFault
 from headwater.patterns import BadPattern, Selection
 from headwater.publish.links.allowance import NOTHING, ROOM, Allowance
+from headwater.publish.links.faults import BadLinkRule
+from headwater.publish.links.partners import DescribedRule, variants_allowance, variants_of
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.spec.uris import is_absolute
@@ -32,15 +34,9 @@ MOST_RULES: Final = 100
 _HOLE = re.compile(r"\{([^{}]*)\}")
 _RESERVED_RELATIONS: Final = frozenset({"up", "index", "contents", "archives", "resourcesync", PATCH})
 """Relations whose links the documents or other settings make."""
-_ANYWHERE: Final = frozenset({"duplicate", "via"})
+_MIRRORS: Final = frozenset({"http", "https", "ftp", "ftps"})
+_LOCAL: Final = frozenset({"javascript", "data", "file", "blob", "about"})
 _markup = MarkupWriter("url")
-
-
-class BadLinkRule(UsageFault):
-    """A rule for links is invalid."""
-
-    code: ClassVar[str] = "HW-CFG-05"
-    advice: ClassVar[str] = "docs/links.md shows each kind of rule by an example and what comes of it."
 
 
 class UrlRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -96,9 +92,24 @@ def stem(path: str) -> str:
 
 
 class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All rules of one set, by kind; a kind that a set has none of costs nothing."""
+    """All rules of one set, by kind; a kind that a set has none of costs nothing.
+
+    `variants` are suffixes or media types: `report.html` and `report.pdf` are representations of `report`. Raises
+    BadLinkRule.
+    """
 
     urls: tuple[UrlRule, ...] = ()
+    described: tuple[DescribedRule, ...] = ()
+    variants: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for count in (len(self.urls), len(self.described), len(self.variants)):
+            if count > MOST_RULES:
+                raise BadLinkRule(f"{count} rules of one kind: a set has {MOST_RULES} at most")
+        variants_of(self.variants)
+        ranked = Counter((one.rel, one.pri, one.match) for one in self.urls if one.pri is not None)
+        if doubled := next((one for one, count in ranked.items() if count > 1), None):
+            raise BadLinkRule(f"two links of the relation {doubled[0]} have pri {doubled[1]}", rule="RS-LN-03")
 
     @property
     def allowance(self) -> Allowance:
@@ -106,7 +117,9 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         total = NOTHING
         for rule in self.urls:
             total = total.plus(rule.allowance)
-        return total
+        for one in self.described:
+            total = total.plus(one.allowance)
+        return total.plus(variants_allowance(self.variants))
 
     @property
     def document_octets(self) -> int:
@@ -126,7 +139,9 @@ def _check_pattern(pattern: str, rel: str) -> None:
         known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
         raise BadLinkRule(f"href of {rel} has other braces than {known}: {pattern[:200]!r}")
     plain = _HOLE.sub("", pattern)
-    scheme = pattern.partition(":")[0]
+    scheme = pattern.partition(":")[0].lower()
+    if scheme in _LOCAL or (rel == "duplicate" and scheme not in _MIRRORS and is_absolute(plain)):
+        raise BadLinkRule(f"href of {rel} has the scheme {scheme}, which nobody can fetch", rule="RS-REL-01")
     if not is_absolute(plain) or "{" in scheme or not plain.isascii() or not plain.isprintable() or " " in plain:
         raise BadLinkRule(f"href of {rel} is no absolute URL: {pattern[:200]!r}", rule="RS-LN-01")
     if escape(plain) != plain and '"' in plain:

@@ -15,6 +15,7 @@ import msgspec
 from headwater.catalog.interface import Page, Rendered, SetSnapshot
 from headwater.progress import Progress
 from headwater.publish.capabilities import RESOURCE_LIST, Capability
+from headwater.publish.links.stale_pages import as_stale
 from headwater.publish.plan import PagePlan, Refresh, is_stale, must_rotate, plan_pages
 from headwater.publish.publication_state import PublicationState
 from headwater.publish.rendering import documents
@@ -61,7 +62,7 @@ class ResourceLists:
     def publish(self) -> None:
         """Render what is due, or let it wait."""
         job, began = self._job, self._context.clock()
-        plan = plan_pages(self._pages, job.publication, job.settings, began, job.refresh)
+        plan = plan_pages(as_stale(self._pages, job.publication), job.publication, job.settings, began, job.refresh)
         waits = job.refresh is Refresh.CHANGES
         if waits or not plan.rewrite:
             self._left = len(plan.render) + len(plan.drop) + len(plan.left)
@@ -74,8 +75,10 @@ class ResourceLists:
         """What came of it."""
         plan = self._plan
         if self._refreshed_at is not None:
+            rendered = {row.number for row in self._rows}
             publication = msgspec.structs.replace(
                 publication,
+                stale_links=tuple(one for one in publication.stale_links if one[0] not in rendered),
                 at=self._job.at,
                 listed=plan.listed,
                 indexed=plan.indexed,
@@ -88,7 +91,7 @@ class ResourceLists:
             names=self._names(plan),
             publication=publication,
             rendered=self._rows,
-            stale=_stale(self._pages, plan, self._rows),
+            stale=_stale(as_stale(self._pages, self._job.publication), plan, self._rows),
             left=self._left,
         )
 
