@@ -181,3 +181,8 @@ COPY_INCOMPLETE = _known(
     "The copy was made anew and its baseline has not ended: what it does not hold yet stays published.",
     "Nothing: deletions follow when `headwater sync` has completed the baseline.",
 )
+COPY_NEW_SET = _known(
+    "HW-CPY-16",
+    "The copy has got a set that this source does not publish, because it was not there when the source was started.",
+    "Restart `headwater serve --copy DEST`, or add a [[set]] with copy_set.",
+)

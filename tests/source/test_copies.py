@@ -9,13 +9,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater import notices
 from headwater.cli import run
+from headwater.copies.copy_state import CopyStateReader
+from headwater.copies.faults import NoCopyState, StateOfOlderVersion
 from headwater.copies.schema import SCHEMA
+from headwater.ingest.copy.copy_status import copy_lags
+from headwater.source.copy.copy_sets import names_in_copy
+from headwater.source.read_only import ReadOnlySource
 from headwater.spec.records import Link
 from headwater.storage.database import Database
+from headwater.storage.database_faults import SchemaTooNew
+from headwater.storage.lock import lock_exclusive
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Site, Source, ln, sha
 from tests.support.republishing import Hub, hub
@@ -207,3 +215,59 @@ def test_a_set_that_the_copy_has_forgotten_is_gone(origin: Source, site: Site, d
         assert go(origin.base, dest).status == DONE
         running.shows({"f0.txt", "f1.txt", "f2.txt"})
         assert len(running.changes()) == 6
+
+
+def test_several_sets_of_a_copy_and_a_server_beside_them(tmp_path: Path) -> None:
+    """Each under its own name, from its own folder; a set that comes later is told; status says how far behind."""
+    with Source() as origin:
+        sites = [Site(origin, name) for name in ("one", "two")]
+        for one in sites:
+            one.put("a/f.txt", one.name.encode())
+            one.clock = 10.0
+            one.publish(since=10.0)
+        sites[0].publish_description("one", "two")
+        dest, state = tmp_path / "copy", tmp_path / "state"
+        assert go(origin.base, dest).status == DONE
+        assert names_in_copy(dest) == {"one": "one", "two": "two"}
+        with hub(dest, state, "one", "two") as running:
+            for one in sites:
+                running.shows({"f.txt"} if (dest / one.name / "f.txt").exists() else {"a/f.txt"}, one.name)
+                uri = next(iter(running.resources(one.name)))
+                assert running.get(f"/{one.name}/resources/{uri}").body == one.name.encode()
+            with ReadOnlySource(running.source.config) as beside:
+                assert beside.roots == running.source.roots
+                assert beside.copied_names == {"one", "two"}
+            third = Site(origin, "three")
+            third.put("f.txt", b"three")
+            third.clock = 10.0
+            third.publish(since=10.0)
+            third.publish_description("one", "two", "three")
+            assert go(origin.base, dest).status == DONE
+            until(lambda: notices.COPY_NEW_SET in codes(running))
+            (one_lag, two_lag) = copy_lags(running.source.catalog)
+            assert (one_lag.set, one_lag.copy, one_lag.waiting) == ("one", str(dest), 0)
+            assert two_lag.origin == f"{origin.base}/two/capabilitylist.xml"
+        assert run(["status", str(state)]) == DONE
+        third.source.close()
+
+
+def test_a_copy_of_an_older_version_is_read_when_no_run_is_at_work(
+    origin: Source, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """Another process with the lock is not disturbed; a state of a newer version is left alone."""
+    (dest / ".headwater").mkdir(parents=True)
+    older = msgspec.structs.replace(SCHEMA, migrations=SCHEMA.migrations[:7])
+    Database(state_of(dest), older).close()
+    lock = lock_exclusive(dest / ".headwater" / "lock")
+    with pytest.raises(StateOfOlderVersion):
+        CopyStateReader(dest)
+    os.close(lock)
+    CopyStateReader(dest).close()
+    assert go(origin.base, dest).status == DONE
+    with sqlite3.connect(state_of(dest)) as state:
+        state.execute(f"PRAGMA user_version = {SCHEMA.version + 1}")
+    with pytest.raises(SchemaTooNew):
+        CopyStateReader(dest)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(NoCopyState):
+        CopyStateReader(tmp_path / "none")

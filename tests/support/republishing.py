@@ -43,6 +43,8 @@ class Hub(Face):
 
     def is_settled(self, name: str = "files") -> bool:
         """Whether all that is recorded is published."""
+        if not (self.source.is_published(name) and self.source.is_site_published()):
+            return False
         seq = self.source.catalog.state(name).last_seq
         return self.get("/health").body.count(b'"published_changes": %d' % seq) > 0
 

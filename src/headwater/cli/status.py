@@ -18,6 +18,7 @@ from headwater.quantities import human_octets, human_seconds
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.cli.source.catalog_argument import CatalogArgument
+    from headwater.ingest.copy.copy_status import CopyLag
     from headwater.publish.status import SourceSetStatus
 
 _COLUMNS = ("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "open list")
@@ -97,6 +98,7 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
 
 def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, object]:
     """What the manual promises as JSON (docs/operations.md)."""
+    from headwater.ingest.copy.copy_status import copy_lags
     from headwater.publish.status import set_statuses
 
     now = dt.datetime.now(dt.UTC)
@@ -112,7 +114,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         "waiting": sorted({*where.push_sets} - {one.name for one in sets if one.phase != "loading"}),
         "unpaired": _unpaired(catalog, where, names, now),
         "sets": sets,
-    }
+    } | ({"copies": copies} if (copies := list(copy_lags(catalog, names))) else {})
 
 
 def _unpaired(
@@ -156,6 +158,9 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     click.echo(f"{printable(str(report['catalog']))} at {now:%Y-%m-%d %H:%M:%S} UTC{size}")
     console.print(table)
     show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=" (--json lists them)")
+    copies = report.get("copies", [])
+    assert isinstance(copies, list)
+    show_some([_copy_line(one) for one in copies], _EXAMPLES, rest=" (--json lists them)")
     waiting, free = report["waiting"], report["free_octets"]
     if isinstance(waiting, list) and waiting:
         more = f" and {len(waiting) - _EXAMPLES:,} more" if len(waiting) > _EXAMPLES else ""
@@ -167,6 +172,11 @@ def _show(report: dict[str, object], *, again: bool) -> None:
         show_some([_unpaired_line(one) for one in unpaired], _EXAMPLES, indent="  ", rest=" (--json lists them)")
     if isinstance(free, int) and free < _LITTLE_ROOM:
         click.echo(f"no room: {human_octets(free)} left where the catalog lies, so nothing more can be recorded")
+
+
+def _copy_line(copy: CopyLag) -> str:
+    behind = copy.fault or ("to be compared" if copy.waiting is None else f"{copy.waiting:,} changes behind")
+    return f"{copy.set}: publishes the copy of {copy.origin} in {copy.copy}: {behind}"
 
 
 def _unpaired_line(pairs: dict[str, Any]) -> str:

@@ -138,6 +138,11 @@ def sets_noted_after(t: Transaction, seq: int) -> frozenset[int]:
     return frozenset(number for (number,) in t.rows("SELECT DISTINCT set_id FROM journal WHERE seq > ?", (seq,)))
 
 
+def count_noted_after(t: Transaction, set_id: int, seq: int) -> int:
+    """How many entries of the journal after one are of a set."""
+    return int(t.value("SELECT count(*) FROM journal WHERE seq > ? AND set_id = ?", (seq, set_id)))
+
+
 def files_after(t: Transaction, set_id: int, uri: str, limit: int) -> list[CopiedFile]:
     """Up to `limit` files of a set by URI, from the one after `uri` on."""
     query = (

@@ -150,11 +150,11 @@ class CopyIntake:
         """Take all that is held, unpublished, by URI; a load that was cut off goes on where it was."""
         began = self._clock()
         before = self._read_position()
-        start = position_at(end, copied)
+        start = position_at(end, copied, str(state.root))
         if before is not None and before.loaded is not None and before.journal == end.id:
             start = before
             if before.set_id != copied.id or before.seq < end.first - 1:
-                start = msgspec.structs.replace(position_at(end, copied), is_partial=True)
+                start = msgspec.structs.replace(position_at(end, copied, str(state.root)), is_partial=True)
         elif before is not None:
             start = msgspec.structs.replace(start, is_partial=True)
         after = start.loaded or ""
@@ -215,7 +215,7 @@ class CopyIntake:
         elif copied is not None:
             outcome.is_held_back = self._catalog.state(self.name).count > outcome.held
         if copied is not None:
-            position = msgspec.structs.replace(position_at(end, copied), is_partial=not is_whole)
+            position = msgspec.structs.replace(position_at(end, copied, str(state.root)), is_partial=not is_whole)
             self.is_partial = not is_whole
         else:
             assert before is not None

@@ -17,13 +17,15 @@ class CopyPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How far a set has been read: entry `seq`, of `path`, of the journal of this id, for the copy's set `set_id`.
 
     `loaded`: up to which URI a first load has come; None when it is complete. `is_partial`: what is not held has not
-    been looked for yet, so a comparison has to follow. `origin` is the Capability List of the set at its source.
+    been looked for yet, so a comparison has to follow. `origin` is the Capability List of the set at its source,
+    `place` the copy's folder, for who wants to know.
     """
 
     journal: str
     set_id: int
     folder: str
     origin: str
+    place: str = ""
     seq: int
     path: bytes | None = None
     loaded: str | None = None
@@ -39,13 +41,14 @@ def read_position(value: bytes) -> CopyPosition:
     return msgspec.msgpack.decode(value, type=CopyPosition)
 
 
-def position_at(end: JournalEnd, copied: CopiedSet) -> CopyPosition:
+def position_at(end: JournalEnd, copied: CopiedSet, place: str = "") -> CopyPosition:
     """The position of who has looked at everything that this state of the copy holds of a set."""
     return CopyPosition(
         journal=end.id,
         set_id=copied.id,
         folder=copied.folder,
         origin=copied.identity,
+        place=place,
         seq=end.last,
         path=end.path,
     )

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headwater.copies.copy_state import CopyStateReader, journal_end, sets_noted_after
+from headwater import notices
+from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
 from headwater.errors import HeadwaterError
-from headwater.progress import Listener
+from headwater.progress import Listener, Notice
 from headwater.source.copy.copy_set import CopySet
 
 POLL_SECONDS: Final = 0.25
@@ -31,6 +32,7 @@ class CopyTask:
         self._journal: tuple[str, int] = ("", 0)
         """The id of the journal that was read, and up to which entry."""
         self._poll_at = 0.0
+        self._known_sets: frozenset[str] | None = None
 
     def due_at(self) -> float:
         """When the copy is to be looked at again."""
@@ -68,6 +70,7 @@ class CopyTask:
         for one in self._sets:
             one.retry_at = 0.0  # what was missing may be there by now
         with state.read() as t:
+            self._tell_new({one.name for one in copied_sets(t)})
             end = journal_end(t)
             journal, seq = self._journal
             if journal != end.id or end.last < seq or end.first > seq + 1:
@@ -76,6 +79,14 @@ class CopyTask:
             noted = sets_noted_after(t, seq) if end.last > seq else frozenset()
         self._journal = end.id, end.last
         return [one for one in self._sets if one.is_unsettled or one.intake.set_id in noted]
+
+    def _tell_new(self, names: set[str]) -> None:
+        """Say which sets the copy has got since it was first looked at; those that we wait for are none."""
+        known = self._known_sets
+        self._known_sets = frozenset(names) | (known or frozenset())
+        if known and (new := names - known):
+            text = f"the copy has sets that are not published: {', '.join(sorted(new)[:5])}"
+            self._listener(Notice(notices.COPY_NEW_SET, text, str(self._root)))
 
     def _open(self) -> CopyStateReader:
         """The state, opened anew where another one has taken its place. Raises NoCopyState, and faults of it."""
