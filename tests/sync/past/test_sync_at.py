@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def by_changes(past: History) -> str:
 
 
 @pytest.mark.parametrize("published", [archived, by_changes])
-def test_the_copy_is_what_the_set_was(past: History, tmp_path: Path, published) -> None:
+def test_the_copy_is_what_the_set_was(past: History, tmp_path: Path, published: Callable[[History], str]) -> None:
     url = published(past)
     for when in TIMES:
         ran = go(url, tmp_path / str(when), at=at(when))

@@ -75,6 +75,7 @@ class EvidenceReader:
         self._intake = EntryFilter(context.scope)
         self._visited: set[str] = set()
         self._lists = 0
+        self._named: list[IndexedList] = []
         self._covered: list[tuple[int, int]] = []
         self._found = Evidence(moment=moment, documents=PastDocuments())
 
@@ -93,6 +94,7 @@ class EvidenceReader:
         lists = [*found.documents.changes]
         if self._offer.changes_document is not None:
             lists += self._current_lists(self._offer.changes_document)
+        self._named = lists
         starts = [one.at for one in found.snapshots if one.at <= moment]
         if starts:
             self._changes(lists, max(starts), moment)
@@ -104,6 +106,10 @@ class EvidenceReader:
             self._changes(lists, min([moment, *(low for low, _ in spans)]), max([moment, *(high for _, high in spans)]))
         self._index()
         return found
+
+    def read_back(self) -> None:
+        """Read the changes of before as well: they tell when the states were made that a snapshot has."""
+        self._changes(self._named, 0, self._moment)
 
     def _snapshot(self, uri: str, number: int) -> None:
         context = self._context

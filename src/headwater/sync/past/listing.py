@@ -113,6 +113,8 @@ def _judged(t: Transaction, evidence: Evidence, doubtful: list[Row]) -> Iterator
             row = t.one(f"SELECT {STAGED_COLUMNS} FROM temp.{table} WHERE n = ?", (state.row,))  # noqa: S608
             assert row is not None
             entry = StagedEntry(*row)
+            if isinstance(state, Changed):
+                t.run("INSERT OR REPLACE INTO temp.dated(uri, at) VALUES (?, ?)", (uri, before))
             if entry.hash is None:
                 t.run(_DOUBT, (uri, WITHOUT_HASH, before, state.changed_after))
             yield entry._replace(links=_all_links(t, uri, entry.links))

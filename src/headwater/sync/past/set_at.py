@@ -22,6 +22,7 @@ from headwater.sync.update.set_report import summarise
 _FORGOTTEN = (
     "DELETE FROM failures WHERE set_id = ? AND coalesce(wait_until, 0) <= ? AND uri NOT IN (SELECT uri FROM temp.work)"
 )
+_DATED = "UPDATE temp.work AS w SET changed_at = d.at FROM temp.dated d WHERE d.uri = w.uri"
 _IN_USE = (
     "SELECT 1 FROM resources UNION ALL SELECT 1 FROM failures UNION ALL SELECT 1 FROM sets WHERE position IS NOT NULL"
     " LIMIT 1"
@@ -66,7 +67,8 @@ class SetAt:
         offer = self._set.offer
         if offer.baseline_document is None and offer.changes_document is None:
             raise NothingToCopy("the source offers no Resource List, no Change List and no dump", where=offer.identity)
-        evidence = EvidenceReader(self._set.lists, offer, self._moment).read()
+        reader = EvidenceReader(self._set.lists, offer, self._moment)
+        evidence = reader.read()
         with self._run.database.write() as t:
             filled = fill_listed(t, evidence)
         if self._is_before_all(evidence, filled):
@@ -75,12 +77,13 @@ class SetAt:
         self._set.report_process("past")
         self._set.report.at = format_micros(self._moment)
         proof = evidence.proof is not None
-        applier = VersionApplier(self._set, evidence)
+        applier = VersionApplier(self._set, reader, evidence)
         with self._run.database.read() as t:
             applier.wanted_base(t)
 
         def plan(t: Transaction, difference: Difference) -> None:
             difference.baseline(t, None)
+            t.run(_DATED)
             whole = difference.refuse_listed(t, None, complete=proof, skipped=tuple(evidence.skipped))
             if proof and whole:
                 difference.gone(t, None)

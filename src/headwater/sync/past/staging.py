@@ -29,9 +29,11 @@ CREATE INDEX IF NOT EXISTS temp.told_place ON told(list, ordinal);
 CREATE TEMP TABLE IF NOT EXISTS doubts(
   uri TEXT PRIMARY KEY, state INTEGER, changed_before INTEGER, changed_after INTEGER
 ) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS dated(uri TEXT PRIMARY KEY, at INTEGER) WITHOUT ROWID;
 """
 """`seen`: what snapshots list. `told`: changes. `doubts`: resources of which no list tells in which state they were, or
 of what hash; `state` is one of those below. Where it is not `WITHOUT_HASH` they are in `temp.listed` without metadata.
+`dated`: when the state was made that a change has told of.
 """
 
 UNKNOWN, EXISTED, WITHOUT_HASH = 0, 1, 2
@@ -46,7 +48,7 @@ def clear(t: Transaction) -> None:
     """Forget what was staged of another set."""
     for index in ("seen_uri", "told_uri"):
         t.run(f"DROP INDEX IF EXISTS temp.{index}")
-    for table in ("seen", "told", "doubts"):
+    for table in ("seen", "told", "doubts", "dated"):
         t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
 
 

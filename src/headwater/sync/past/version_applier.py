@@ -6,7 +6,8 @@ import msgspec
 
 from headwater.spec.hashes import parse_hash
 from headwater.storage.database import Transaction
-from headwater.sync.past.evidence import PRESENT, Evidence
+from headwater.sync.lists.entries import links_of
+from headwater.sync.past.evidence import PRESENT, Evidence, EvidenceReader
 from headwater.sync.past.staging import EXISTED, UNKNOWN
 from headwater.sync.past.version_transfer import VersionTransfer
 from headwater.sync.source_times import format_micros
@@ -23,7 +24,13 @@ SELECT w.n, w.loc, w.hash, w.length, w.lastmod, w.links, p.n, p.hash, p.length, 
   d.changed_after
 FROM temp.work w LEFT JOIN temp.seen p ON p.uri = w.uri AND p.snapshot = ? LEFT JOIN temp.doubts d ON d.uri = w.uri
 WHERE w.round = 0 ORDER BY w.n"""
-_PLAN = "UPDATE temp.work SET round = 1, attempt_json = ? WHERE n = ?"
+_WAITS = 99  # a round that never comes: what dumps of earlier states are not fetched for
+_MADE_AT = """
+UPDATE temp.work AS w SET changed_at = (
+  SELECT max(d.low) FROM temp.told d WHERE d.uri = w.uri AND d.high <= ? AND d.hash IS w.hash)
+WHERE round = 0 AND changed_at IS NULL"""
+_BACK = f"UPDATE temp.work SET round = 0 WHERE round = {_WAITS}"  # noqa: S608
+_PLAN = "UPDATE temp.work SET round = 1, attempt_json = ? WHERE n = ? AND round = 0"
 
 
 class _WantedRow(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +49,11 @@ class _WantedRow(msgspec.Struct, frozen=True, gc=False):
     state: int | None
     changed_before: int | None
     changed_after: int | None
+
+    @property
+    def has_no_version(self) -> bool:
+        """Whether no list leads to versions of it, so that a package may be all there is."""
+        return not any(links_of(self.links, relation) for relation in ("memento", "timegate", "timemap"))
 
     def is_present(self, *, listed_now: bool) -> bool:
         """Whether `loc` has it still, as far as lists tell; the octets decide. `listed_now`: the present list says so.
@@ -62,15 +74,19 @@ class _WantedRow(msgspec.Struct, frozen=True, gc=False):
 class VersionApplier(Applier):
     """Applies the list of a moment. Call `at` before anything else."""
 
-    def __init__(self, context: SetContext, evidence: Evidence) -> None:
+    def __init__(self, context: SetContext, reader: EvidenceReader, evidence: Evidence) -> None:
         super().__init__(context)
+        self._reader = reader
         self._evidence = evidence
 
     def bring(self, counts: PlanCounts) -> None:
-        """Fetch by archived dumps what they are worth, then by packages what is as it was, then one by one."""
-        self._by_archives(counts)
+        """Fetch by dumps what is no more as it was, then by packages what is, then one by one."""
         with self._run.database.write() as t:
-            self._plan_ways(t)
+            gone = self._set_apart(t)
+        self._by_dumps(counts, gone)
+        with self._run.database.write() as t:
+            t.run(_BACK)
+            t.many(_PLAN, ((encode_attempt(self._attempt(row)), row.n) for row in gone))
         self._by_packages(counts)
         held, moment = self._set, self._evidence.moment
         transfer = VersionTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).at(
@@ -82,30 +98,41 @@ class VersionApplier(Applier):
             held.report.unverified += transfer.unverified
             held.report.unverified_versions += transfer.unverified_versions
 
-    def _by_archives(self, counts: PlanCounts) -> None:
-        """Have the packages of archived dumps bring what they can: whatever does not verify stays to be fetched."""
-        moment, documents = self._evidence.moment, self._evidence.documents
-        dumps = sorted(documents.resource_dumps, key=lambda one: abs((one.at or 0) - moment))[:_MOST_DUMPS]
-        offers = [(CHANGE_DUMP, one.uri) for one in reversed(documents.change_dumps) if (one.from_ or 0) <= moment]
-        offers += [(RESOURCE_DUMP, one.uri) for one in dumps]
-        present = self._set.offer
-        try:
-            for capability, uri in offers:
-                with self._run.database.write() as t:
-                    if t.one("SELECT 1 FROM temp.work WHERE round = 0 AND hash IS NOT NULL LIMIT 1") is None:
-                        return
-                self._set.offer = _only(present, capability, uri)
-                self._by_packages(counts)
-        finally:
-            self._set.offer = present
-
-    def _plan_ways(self, t: Transaction) -> None:
-        """What is no more as it was is asked for by the ways to its earlier state."""
+    def _set_apart(self, t: Transaction) -> list[_WantedRow]:
+        """What is no more as it was; the rest waits, so that no dump is fetched for it."""
         proof = self._evidence.proof
         listed_now = proof is not None and proof.number == PRESENT
         wanted = [_WantedRow(*row) for row in t.rows(_WANTED, (PRESENT,))]
         gone = [row for row in wanted if not row.is_present(listed_now=listed_now)]
-        t.many(_PLAN, ((encode_attempt(self._attempt(row)), row.n) for row in gone))
+        t.run(f"UPDATE temp.work SET round = {_WAITS} WHERE round = 0")  # noqa: S608
+        t.many("UPDATE temp.work SET round = 0 WHERE n = ?", ((row.n,) for row in gone))
+        return gone
+
+    def _by_dumps(self, counts: PlanCounts, wanted: list[_WantedRow]) -> None:
+        """Have the packages of dumps, archived or present, bring earlier states: what does not verify stays wanted."""
+        context, held = self._run, self._set
+        moment, documents = self._evidence.moment, self._evidence.documents
+        changes = [one.uri for one in reversed(documents.change_dumps) if (one.from_ or 0) <= moment]
+        nearest = sorted(documents.resource_dumps, key=lambda one: abs((one.at or 0) - moment))[:_MOST_DUMPS]
+        present = held.offer.documents.get(CHANGE_DUMP)
+        offers = [(CHANGE_DUMP, uri) for uri in (*([present] if present else []), *changes)]
+        offers += [(RESOURCE_DUMP, one.uri) for one in nearest]
+        if not wanted or not offers or context.options.prefer == "lists":
+            return
+        from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
+
+        if offers[0][0] == CHANGE_DUMP and any(row.has_no_version for row in wanted):
+            self._reader.read_back()  # the packages are chosen by the times of changes
+            with context.database.write() as t:
+                t.run(_MADE_AT, (moment,))
+        eager = msgspec.structs.replace(context, options=msgspec.structs.replace(context.options, prefer="dumps"))
+        for capability, uri in offers:
+            offer = _only(held.offer, capability, uri)
+            ways = PackageTransfer(eager, held.row, offer, counts, held.scope, held.warn).run()
+            held.report.ways = merged_ways(held.report.ways, ways)
+            with context.database.write() as t:
+                if t.one("SELECT 1 FROM temp.work WHERE round = 0 LIMIT 1") is None:
+                    return
 
     def _attempt(self, row: _WantedRow) -> PastAttempt:
         at = format_micros(self._evidence.moment)
