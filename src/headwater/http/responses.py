@@ -20,6 +20,7 @@ _FIELDS = {
     b"if-range": "if_range",
     b"range": "range",
     b"accept-encoding": "accept_encoding",
+    b"accept": "accept",
 }
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -43,6 +44,7 @@ class RequestFields(msgspec.Struct, gc=False):
     if_range: bytes | None = None
     range: bytes | None = None
     accept_encoding: bytes | None = None
+    accept: bytes | None = None
     has_body: bool = False
 
     @classmethod

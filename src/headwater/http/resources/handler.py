@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from headwater.catalog.content import NoContent
 from headwater.catalog.interface import Resource
@@ -12,6 +13,7 @@ from headwater.http import responses
 from headwater.http.conditions import is_fresh
 from headwater.http.resources.batch_lookup import BatchLookup
 from headwater.http.resources.contents import SMALL_OCTETS, content_response
+from headwater.http.resources.generic_resources import GenericResources
 from headwater.http.resources.header_cache import LookupNeeded, LookupResult, ResourceHeaderCache, ResourceHeaders
 from headwater.http.resources.vouched_files import VouchedFiles
 from headwater.http.responses import Head, RequestFields, Response, line
@@ -49,6 +51,7 @@ class FileHandler:
         self._lookup = BatchLookup(access.source.catalog, self._headers, access.askers)
         self._vouched = VouchedFiles(access.source.copied_names)
         self._on_fault = on_fault
+        self._generic = GenericResources(access, access.source.takes)
 
     def routes(self) -> Iterator[Route]:
         """The row of the resources."""
@@ -58,14 +61,26 @@ class FileHandler:
         """The response without waiting. Raises LookupNeeded when the catalog has to be asked."""
         if not self._source.is_known_published(match.set_name):
             return None
-        return self._respond(match, fields, is_head=False)
+        response = self._respond(match, fields, is_head=False)
+        return None if response.status == 404 and self._generic.may_be(match) else response
 
     async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 while the set is not published."""
+        match = request.match
+        if not await self._access.is_published(match.set_name):
+            return not_published(match.set_name)
+        response = await self._answer(request)
+        if response.status == 404 and self._generic.may_be(match):
+            return await self._generic.answer(request, partial(self._represented, request), response)
+        return response
+
+    def _represented(self, request: HttpRequest, match: Match, resource: Resource) -> Response:
+        """The response with one representation of what is asked for."""
+        return self._respond(match, request.fields, is_head=request.is_head, result=LookupResult(resource))
+
+    async def _answer(self, request: HttpRequest) -> Response:
         match, fields, is_head = request.match, request.fields, request.is_head
         set_name = match.set_name
-        if not await self._access.is_published(set_name):
-            return not_published(set_name)
         try:
             return self._respond(match, fields, is_head=is_head)
         except LookupNeeded:

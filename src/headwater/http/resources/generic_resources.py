@@ -1,0 +1,97 @@
+"""Answers for generic URIs: `report`, of which `report.html` and `report.pdf` are representations (RS-REL-02).
+
+Only what the set holds and what its settings take is a representation, so a generic URI leads nowhere else than the
+URIs of the set do. A resource of its own at the generic URI is never looked for here: it wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.catalog.interface import Resource
+from headwater.http import responses
+from headwater.http.resources.negotiation import choose
+from headwater.http.responses import Head, Response, line
+from headwater.http.routes import HttpRequest, Match
+from headwater.http.source_access import SourceAccess
+from headwater.publish.links.partners import Variant, is_variant, variants_of
+
+UNKNOWN_TYPE = "application/octet-stream"
+_VARY = line(b"vary", b"Accept")
+
+
+class FileRepresentation(NamedTuple):
+    """One representation: the resource, and the octets of its path."""
+
+    resource: Resource
+    path: bytes
+
+    @property
+    def type(self) -> str:
+        """Its media type."""
+        return self.resource.metadata.type or UNKNOWN_TYPE
+
+
+class GenericResources:
+    """The generic URIs of all sets that have variants. `takes` tells whether a set's settings take a path."""
+
+    def __init__(self, access: SourceAccess, takes: Callable[[str, bytes], bool]) -> None:
+        self._access = access
+        self._takes = takes
+        sets = access.source.site.sets
+        self._variants = {one.name: variants_of(one.links.variants) for one in sets if one.links.variants}
+
+    def may_be(self, match: Match) -> bool:
+        """Whether the URI may be generic."""
+        return match.set_name in self._variants and bool(match.path) and not match.path.endswith(b"/")
+
+    async def answer(
+        self, request: HttpRequest, respond: Callable[[Match, Resource], Response], otherwise: Response
+    ) -> Response:
+        """The representation that the client prefers, by `respond`; 406 with what there is; or `otherwise`.
+
+        Raises the catalog's faults.
+        """
+        match = request.match
+        assert match.set_name is not None
+        there = await self._representations(match.set_name, match)
+        if not there:
+            return otherwise
+        links = self._links(match, there)
+        chosen = choose(request.fields.accept, [one.type for one in there])
+        if chosen is None:
+            lines = [f"{self._url(match.set_name, one.resource.uri)} {one.type}" for one in there]
+            return responses.text(
+                406, "no representation is acceptable; there are:\n" + "\n".join(lines), _VARY + links
+            )
+        uri = there[chosen].resource.uri
+        variant = msgspec.structs.replace(match, name=uri, path=there[chosen].path)
+        response = respond(variant, there[chosen].resource)
+        response.head += _VARY + line(b"content-location", self._url(match.set_name, uri).encode("ascii")) + links
+        return response
+
+    async def _representations(self, name: str, match: Match) -> Sequence[FileRepresentation]:
+        asked: dict[str, Variant] = {f"{match.name}.{one.suffix}": one for one in self._variants[name]}
+        catalog = self._access.source.catalog
+        found = await self._access.ask(lambda: catalog.get(name, list(asked)))
+        return [
+            FileRepresentation(resource, path)
+            for uri, variant in asked.items()
+            for resource in [found.get(uri)]
+            for path in [match.path + b"." + variant.suffix.encode("ascii")]
+            if resource is not None and is_variant(resource, variant) and self._takes(name, path)
+        ]
+
+    def _links(self, match: Match, there: Sequence[FileRepresentation]) -> Head:
+        assert match.set_name is not None
+        links = [f'<{self._url(match.set_name, match.name)}>; rel="canonical"']
+        for one in there:
+            kind = "" if one.resource.metadata.type is None else f'; type="{one.type}"'
+            links.append(f'<{self._url(match.set_name, one.resource.uri)}>; rel="alternate"{kind}')
+        return line(b"link", ", ".join(links).encode("latin-1", "replace"))
+
+    def _url(self, name: str, uri: str) -> str:
+        return self._access.source.site.resource_prefix(name) + uri
