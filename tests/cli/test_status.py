@@ -33,6 +33,7 @@ FIELDS = {
     "name", "phase", "resources", "last_seq", "last_at", "published", "published_seq", "changes_waiting",
     "changes_lag_seconds", "pages", "pages_stale", "pages_pending", "pages_lag_seconds", "resource_list_at",
     "refreshed_at", "entries_octets", "segments", "open_segment", "change_dump", "resource_dump",
+    "archive",
 }  # fmt: skip
 """Stable: docs/operations.md promises them."""
 SUMS = {

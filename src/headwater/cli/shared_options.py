@@ -85,8 +85,14 @@ _DESCRIBING = (
         type=click.Choice(["json", "xml"]),
         help="Also publish patches of updated JSON or XML files (may be repeated); versions are kept for it.",
     ),
+    click.option(
+        "--archive",
+        is_flag=True,
+        default=None,
+        help="Also keep past documents, and archives that list them: the Resource List once a day, if it has changed.",
+    ),
 )
-DESCRIBING = ("describedby", "include", "exclude", "max_delete", "hashes", "dump", "change_dump", "patch")
+DESCRIBING = ("describedby", "include", "exclude", "max_delete", "hashes", "dump", "change_dump", "patch", "archive")
 """What the options of `describes_a_set` are called, here and in a `SetConfig`."""
 
 

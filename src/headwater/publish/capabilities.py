@@ -43,8 +43,9 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
 
     `top` is the document that every published set has, `parts` are those that an index groups (`name` with NUMBER),
     `others` further ones. Capabilities that are `listed` have an entry in the Capability List (RS-CAP-05). With a
-    `setting` only sets offer it whose settings have that switched on (`site.offered`). `is_later`: it is not offered
-    before its first packages are made, because without them it would say that there are no resources.
+    `setting` only sets offer it whose settings have that on, and what is `also` needed (`site.offered`).
+    `is_later`: it is not offered before its first packages are made, because without them it would say that there are
+    no resources.
     """
 
     kind: Kind
@@ -53,6 +54,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[SetDocument, ...] = ()
     is_listed: bool = True
     setting: str | None = None
+    also: str | None = None
     is_later: bool = False
 
     @property
@@ -112,7 +114,34 @@ CHANGE_DUMP = Capability(
     ),
     setting="change_dump",
 )
-CAPABILITIES = (CAPABILITY_LIST, RESOURCE_LIST, RESOURCE_DUMP, CHANGE_LIST, CHANGE_DUMP)
+
+
+def _archive(kind: Kind, folder: str, *archived: str, also: str | None = None) -> Capability:
+    """An archive, the components of its index, and the documents that it lists, which never change (RS-ARC)."""
+    return Capability(
+        kind=kind,
+        top=SetDocument(f"archive/{folder}.xml", CacheRule.REVALIDATE),
+        parts=SetDocument(f"archive/{folder}/part-{NUMBER}.xml", CacheRule.REVALIDATE),
+        others=tuple(SetDocument(f"archive/{folder}/{name}.xml", CacheRule.IMMUTABLE_WHEN_CLOSED) for name in archived),
+        setting="archive",
+        also=also,
+    )
+
+
+_SNAPSHOT = f"{NUMBER}-{DIGEST}"
+RESOURCE_LIST_ARCHIVE = _archive(Kind.RESOURCE_LIST_ARCHIVE, "resourcelist", _SNAPSHOT, f"{_SNAPSHOT}-{PART}")
+RESOURCE_DUMP_ARCHIVE = _archive(Kind.RESOURCE_DUMP_ARCHIVE, "resourcedump", _SNAPSHOT, also="dump")
+CHANGE_LIST_ARCHIVE = _archive(Kind.CHANGE_LIST_ARCHIVE, "changelist", NUMBER)
+CHANGE_DUMP_ARCHIVE = _archive(Kind.CHANGE_DUMP_ARCHIVE, "changedump", NUMBER, also="change_dump")
+ARCHIVES = {
+    Kind.RESOURCE_LIST: RESOURCE_LIST_ARCHIVE,
+    Kind.RESOURCE_DUMP: RESOURCE_DUMP_ARCHIVE,
+    Kind.CHANGE_LIST: CHANGE_LIST_ARCHIVE,
+    Kind.CHANGE_DUMP: CHANGE_DUMP_ARCHIVE,
+}
+"""The archive of each kind of document."""
+
+CAPABILITIES = (CAPABILITY_LIST, RESOURCE_LIST, RESOURCE_DUMP, CHANGE_LIST, CHANGE_DUMP, *ARCHIVES.values())
 """In the order in which the Capability List and the page for people name them."""
 
 

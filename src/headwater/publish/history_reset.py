@@ -141,6 +141,7 @@ class HistoryReset:
             closed = self._catalog.close_segment(name, late)
         if stored.newest is not None and stored.latest is not None:
             self._close(stored.newest, stored.latest + _TICK)  # before the next begins: that is a gap, too
+        uris = uri_fingerprint(self._site.base_url, self._site.resource_prefix(name))
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
             publication,
@@ -149,6 +150,7 @@ class HistoryReset:
             history=closed.number + 1,
             at=closed.until,
             shown=(),
+            archive=publication.archive if publication.uris in ("", uris) else None,
         )
 
     def _close(self, name: str, until: dt.datetime) -> None:

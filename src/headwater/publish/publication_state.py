@@ -117,6 +117,70 @@ class ResourceDumpState(msgspec.Struct, frozen=True, kw_only=True):
     is_offered: bool = False
 
 
+class ArchivedChangeList(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The Change List of a segment that has left the index, as it lies in the archive."""
+
+    number: int
+    from_: dt.datetime
+    until: dt.datetime
+    octets: int
+
+
+class ArchivedChangeDump(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The packages of a segment that have left the Change Dump; an archived Change Dump names them."""
+
+    number: int
+    packages: tuple[ChangePackage, ...]
+
+    @property
+    def from_(self) -> dt.datetime:
+        """Where they begin."""
+        return self.packages[0].from_
+
+    @property
+    def until(self) -> dt.datetime:
+        """Where they end."""
+        return self.packages[-1].until
+
+
+class ArchivedResourceList(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A Resource List as it was: `pages` documents with an index, or (0) one alone. `key` tells these octets."""
+
+    number: int
+    key: str
+    at: dt.datetime
+    completed: dt.datetime
+    pages: int
+    octets: int
+
+
+class ArchivedResourceDump(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A Resource Dump as it was: the packages that it names are kept."""
+
+    number: int
+    key: str
+    at: dt.datetime
+    completed: dt.datetime
+    pages: tuple[PagePackages, ...]
+
+
+Archived = ArchivedChangeList | ArchivedChangeDump | ArchivedResourceList | ArchivedResourceDump
+
+
+class ArchiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The archives of a set as they lie in the store, oldest first. `next` numbers what shows a moment.
+
+    `looked_at`: when it was last time for the Resource List and the Resource Dump to be archived.
+    """
+
+    change_lists: tuple[ArchivedChangeList, ...] = ()
+    change_dumps: tuple[ArchivedChangeDump, ...] = ()
+    resource_lists: tuple[ArchivedResourceList, ...] = ()
+    resource_dumps: tuple[ArchivedResourceDump, ...] = ()
+    next: int = 0
+    looked_at: dt.datetime | None = None
+
+
 class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was last published of one set. The default is the note of a set of which nothing was."""
 
@@ -161,6 +225,8 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Up to which change it is known which entries' links it has changed (`publish/links/stale_pages.py`)."""
     stale_links: tuple[tuple[int, dt.datetime], ...] = ()
     """The pages with such entries that were not rendered since, and since when."""
+    archive: ArchiveState | None = None
+    """None: the set has no archives."""
     retired: tuple[tuple[str, dt.datetime], ...] = ()
     """Documents that nothing names any more, and since when: readers of an older index may still come for them."""
 

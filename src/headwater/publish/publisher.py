@@ -29,6 +29,7 @@ from headwater.catalog.set_snapshot import read_snapshot
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
 from headwater.publish import plan
+from headwater.publish.archives.renderer import Archives
 from headwater.publish.change_dumps.change_contents import ChangeContents
 from headwater.publish.change_dumps.packer import ChangeDumpPlan
 from headwater.publish.change_dumps.renderer import ChangeDumps
@@ -60,7 +61,7 @@ from headwater.publish.store_writer import StoreWriter
 from headwater.storage.objects.interface import ObjectStore
 from headwater.versions.interface import VersionStore
 
-RENDERERS: tuple[type[Renderer], ...] = (ChangeLists, ResourceLists, ResourceDumps, ChangeDumps)
+RENDERERS: tuple[type[Renderer], ...] = (Archives, ChangeLists, ResourceLists, ResourceDumps, ChangeDumps)
 """Whoever writes documents of a set, besides its Capability List; in the order of their publication."""
 
 _RENEWED = (Refresh.REPAIR, Refresh.STALE, Refresh.ALL)
@@ -220,7 +221,7 @@ class Publisher:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
         changes = ChangeLists(job, self.patch_maker)
         pages = ResourceLists(job, changes.catch_up, self._render_pool)
-        renderers: tuple[Renderer, ...] = (changes, pages, ResourceDumps(job), ChangeDumps(job))
+        renderers: tuple[Renderer, ...] = (Archives(job), changes, pages, ResourceDumps(job), ChangeDumps(job))
         for renderer in renderers:
             renderer.publish()
         publication, results = job.publication, list[RenderResult]()
@@ -264,6 +265,7 @@ class Publisher:
         notes = PublicationNotes(context.catalog, snapshot.state)
         publication = self.history.with_generation(settings.name, decode_publication(snapshot.state.notes))
         is_other = publication.fingerprint != fingerprint(context.site, settings)
+        is_other = is_other or settings.archive == (publication.archive is None)  # what is current links to archives
         if is_other or (check and self._is_damaged(publication, snapshot)):
             refresh = Refresh.ALL
         at = plan.true_at(at, snapshot.state, publication)

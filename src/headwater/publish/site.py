@@ -95,6 +95,9 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     With `change_dump` the octets of all changes are offered in packages of `package_entries` and `package_octets` at
     most; the one of the open Change List is made anew every `change_dump_seconds`. `patch` are the kinds of patches
     that are published of updates.
+    With `archive` past documents stay: Change Lists and packages that leave by retention, and every `archive_seconds`
+    the Resource List and the Resource Dump as they are. They are kept for `archive_kept_seconds`, and as long as there
+    are no more than `archive_documents` of them with `archive_octets` together, the oldest going first.
     `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
     `dumps` are the limits of packages made on demand, where the server of the set makes them.
     `links` are the rules by which entries get links, beside those of their records, when they are rendered.
@@ -117,6 +120,11 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     change_dump: bool = False
     change_dump_seconds: float = 300.0
     patch: tuple[str, ...] = ()
+    archive: bool = False
+    archive_seconds: float = 86_400.0
+    archive_kept_seconds: float = 365 * 86_400.0
+    archive_octets: int = 20_000_000_000
+    archive_documents: int = 2_000
     package_entries: int = 10_000
     package_octets: int = 268_435_456
     links: LinkRules = NO_RULES
@@ -284,7 +292,11 @@ def offered(settings: SetSettings, *, with_later: bool = True) -> tuple[Capabili
 
     Not `with_later`: as long as what takes a while to be made is not there.
     """
-    rows = (row for row in CAPABILITIES if row.setting is None or getattr(settings, row.setting))
+    rows = (
+        row
+        for row in CAPABILITIES
+        if all(setting is None or getattr(settings, setting) for setting in (row.setting, row.also))
+    )
     return tuple(row for row in rows if with_later or not row.is_later)
 
 

@@ -12,8 +12,11 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Page, SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshots, times_of
+from headwater.publish.archives.bounds import sizes
+from headwater.publish.archives.documents import all_archived
 from headwater.publish.plan import is_stale
 from headwater.publish.publication_state import (
+    ArchiveState,
     ChangeDumpState,
     PublicationState,
     ResourceDumpState,
@@ -53,6 +56,20 @@ class ResourceDumpStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Resources whose octets could not be had when they were packed."""
 
 
+class ArchiveStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A set's archives: how many documents each lists, how much they take with the packages that they name.
+
+    `since`: from which moment on they tell.
+    """
+
+    change_lists: int
+    change_dumps: int
+    resource_lists: int
+    resource_dumps: int
+    octets: int
+    since: dt.datetime | None
+
+
 class SourceSetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One set at one moment. Lags are seconds, 0 when nothing waits."""
 
@@ -88,6 +105,8 @@ class SourceSetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """None where the set offers none."""
     change_dump: ChangeDumpStatus | None
     """None where the set offers none."""
+    archive: ArchiveStatus | None
+    """None where the set has no archives."""
 
     @property
     def lag_seconds(self) -> float:
@@ -140,6 +159,7 @@ def _status(
         else OpenSegment(number=last.number, changes=last.last - last.first + 1, octets=last.weight, from_=last.from_),
         resource_dump=_resource_dump(publication.resource_dump, pages),
         change_dump=_change_dump(publication.change_dump, state.last_seq),
+        archive=_archive(publication.archive),
     )
 
 
@@ -168,6 +188,21 @@ def _change_dump(dump: ChangeDumpState | None, last_seq: int) -> ChangeDumpStatu
         octets=sum(one.octets for one in dump.packages),
         changes_waiting=max(0, last_seq - packed),
         packed_at=dump.packed_at,
+    )
+
+
+def _archive(archive: ArchiveState | None) -> ArchiveStatus | None:
+    if archive is None:
+        return None
+    begins = [one.at for one in archive.resource_lists] + [one.at for one in archive.resource_dumps]
+    begins += [one.from_ for one in archive.change_lists] + [one.from_ for one in archive.change_dumps]
+    return ArchiveStatus(
+        change_lists=len(archive.change_lists),
+        change_dumps=len(archive.change_dumps),
+        resource_lists=len(archive.resource_lists),
+        resource_dumps=len(archive.resource_dumps),
+        octets=sum(dict(size for one in all_archived(archive) for size in sizes(one)).values()),
+        since=min(begins, default=None),
     )
 
 

@@ -73,6 +73,11 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     change_dump: bool = False
     change_dump_seconds: Annotated[float, msgspec.Meta(ge=10)] = 300.0
     patch: tuple[Literal["json", "xml"], ...] = ()
+    archive: bool = False
+    archive_seconds: Seconds = 86_400.0
+    archive_kept_seconds: Seconds = 31_536_000.0
+    archive_octets: Count = 20_000_000_000
+    archive_documents: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 2_000
     package_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
     package_octets: Count = 268_435_456
     mirrors: tuple[str, ...] = ()
@@ -118,6 +123,11 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             change_dump=self.change_dump,
             change_dump_seconds=self.change_dump_seconds,
             patch=self.patch,
+            archive=self.archive,
+            archive_seconds=self.archive_seconds,
+            archive_kept_seconds=self.archive_kept_seconds,
+            archive_octets=self.archive_octets,
+            archive_documents=self.archive_documents,
             package_entries=self.package_entries,
             package_octets=self.package_octets,
             links=self.link_rules,

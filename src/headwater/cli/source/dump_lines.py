@@ -1,4 +1,4 @@
-"""How the dumps of a set stand, as lines for people."""
+"""How the dumps and the archives of a set stand, as lines for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.cli.output import counted, printable
 from headwater.quantities import human_octets
 
 if TYPE_CHECKING:
-    from headwater.publish.status import ChangeDumpStatus, ResourceDumpStatus, SourceSetStatus
+    from headwater.publish.status import ArchiveStatus, ChangeDumpStatus, ResourceDumpStatus, SourceSetStatus
 
 
 def dump_lines(status: SourceSetStatus) -> Iterator[str]:
@@ -18,6 +18,8 @@ def dump_lines(status: SourceSetStatus) -> Iterator[str]:
         yield _resource_dump_line(status.name, status.resource_dump)
     if status.change_dump is not None:
         yield _change_dump_line(status.name, status.change_dump)
+    if status.archive is not None:
+        yield _archive_line(status.name, status.archive)
 
 
 def _resource_dump_line(name: str, dump: ResourceDumpStatus) -> str:
@@ -33,3 +35,15 @@ def _change_dump_line(name: str, dump: ChangeDumpStatus) -> str:
     waiting = f", {counted(dump.changes_waiting, 'change')} not packed yet" if dump.changes_waiting else ""
     packages = f"{counted(dump.packages, 'package')}, {human_octets(dump.octets)}"
     return f"Change Dump of {printable(name)}: {packages}, from {dump.from_:%Y-%m-%d %H:%M:%S} UTC{waiting}"
+
+
+def _archive_line(name: str, archive: ArchiveStatus) -> str:
+    counts = (
+        (archive.resource_lists, "Resource List"),
+        (archive.change_lists, "Change List"),
+        (archive.resource_dumps, "Resource Dump"),
+        (archive.change_dumps, "Change Dump"),
+    )
+    listed = ", ".join(counted(count, title) for count, title in counts if count) or "nothing yet"
+    since = f", from {archive.since:%Y-%m-%d %H:%M:%S} UTC" if archive.since else ""
+    return f"archive of {printable(name)}: {listed}, {human_octets(archive.octets)}{since}"

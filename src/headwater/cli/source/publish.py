@@ -151,7 +151,7 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
         worked = source.run_once()
         counts = [source.catalog.state(one.name).count for one in worked]
         where = source.site.url(".well-known/resourcesync")
-        dumped = {one.name for one in source.site.sets if one.dump or one.change_dump}
+        dumped = {one.name for one in source.site.sets if one.dump or one.change_dump or one.archive}
         statuses = {one.name: one for one in set_statuses(source.catalog, utc_now(), list(dumped))} if dumped else {}
     seconds = time.monotonic() - began
     if as_json:
@@ -160,6 +160,7 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
             status = statuses.get(str(told["set"]))
             told["resource_dump"] = status and msgspec.to_builtins(status.resource_dump)
             told["change_dump"] = status and msgspec.to_builtins(status.change_dump)
+            told["archive"] = status and msgspec.to_builtins(status.archive)
         json_document({"sets": sets} if whole else sets[0])
     else:
         for one, count in zip(worked, counts, strict=True):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.interface import Change, Resource, Segment
+from headwater.publish.capabilities import ARCHIVES
 from headwater.publish.publication_state import (
     ChangeDumpState,
     ChangePackage,
@@ -73,7 +74,7 @@ def source_descriptions(site: Site, published: Iterable[str]) -> Iterator[tuple[
     index = (Link(rel="index", href=site.url(SOURCE_DESCRIPTION)),)
     for part in sorted(parts):
         yield part, *_source_description(site, parts[part], index)
-    head = _head(Kind.SOURCE_DESCRIPTION_INDEX, _described(site.describedby))
+    head = head_of(Kind.SOURCE_DESCRIPTION_INDEX, _described(site.describedby))
     yield SOURCE_DESCRIPTION, head, [Entry(loc=site.url(part), capability="description") for part in sorted(parts)]
 
 
@@ -87,7 +88,7 @@ def _source_description(site: Site, published: Iterable[str], links: tuple[Link,
         )
         for name in published
     ]
-    return _head(Kind.SOURCE_DESCRIPTION, (*_described(site.describedby), *links)), entries
+    return head_of(Kind.SOURCE_DESCRIPTION, (*_described(site.describedby), *links)), entries
 
 
 def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> tuple[Document, list[Entry]]:
@@ -103,20 +104,31 @@ def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> t
     ]
     offer = dump_offer_of(site, settings)
     offers = () if offer is None else (dump_link(offer),)
-    return _head(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up, *offers)), entries
+    return head_of(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up, *offers)), entries
 
 
 def resource_list(site: Site, name: str, at: dt.datetime, completed: dt.datetime, *, indexed: bool) -> Document:
     """The head of a Resource List, or of one page of it (`indexed`)."""
     index = resource_list_name(name) if indexed else None
-    return _head(Kind.RESOURCE_LIST, _leaf(site, name, index), at=at, completed=completed)
+    archives = () if indexed else archives_link(site, name, Kind.RESOURCE_LIST)
+    return head_of(Kind.RESOURCE_LIST, (*set_links(site, name, index), *archives), at=at, completed=completed)
+
+
+def archives_link(site: Site, name: str, kind: Kind) -> tuple[Link, ...]:
+    """The link from a document that is current to its archive (RS-ARC-05).
+
+    It stands in the list, or in its index, never in what is closed, which would keep it for good.
+    """
+    if not site.settings(name).archive:
+        return ()
+    return (Link(rel="archives", href=site.url(f"{name}/{ARCHIVES[kind].top.name}")),)
 
 
 def resource_list_index(site: Site, name: str, pages: Sequence[PageTimes]) -> tuple[Document, list[Entry]]:
     """The index of a Resource List's pages: its `at` is the earliest, `completed` the latest of them (AMB-24)."""
-    head = _head(
+    head = head_of(
         Kind.RESOURCE_LIST_INDEX,
-        _leaf(site, name, None),
+        (*set_links(site, name, None), *archives_link(site, name, Kind.RESOURCE_LIST)),
         at=min(page.at for page in pages),
         completed=max(page.completed for page in pages),
     )
@@ -130,12 +142,16 @@ def resource_list_index(site: Site, name: str, pages: Sequence[PageTimes]) -> tu
 def change_list(site: Site, name: str, segment: Segment, *, indexed: bool) -> Document:
     """The head of a Change List: `until` only when it is closed (RS-TIME-09)."""
     index = change_list_name(name) if indexed else None
-    return _head(Kind.CHANGE_LIST, _leaf(site, name, index), from_=segment.from_, until=segment.until)
+    archives = () if indexed else archives_link(site, name, Kind.CHANGE_LIST)
+    return head_of(
+        Kind.CHANGE_LIST, (*set_links(site, name, index), *archives), from_=segment.from_, until=segment.until
+    )
 
 
 def change_list_index(site: Site, name: str, segments: Sequence[Segment]) -> tuple[Document, list[Entry]]:
     """The index of a set's segments, oldest first (RS-CLI-02); open, because its last component is (RS-TIME-14)."""
-    head = _head(Kind.CHANGE_LIST_INDEX, _leaf(site, name, None), from_=segments[0].from_)
+    links = (*set_links(site, name, None), *archives_link(site, name, Kind.CHANGE_LIST))
+    head = head_of(Kind.CHANGE_LIST_INDEX, links, from_=segments[0].from_)
     entries = [
         Entry(loc=site.url(change_segment_name(name, one.number)), from_=one.from_, until=one.until) for one in segments
     ]
@@ -151,13 +167,13 @@ def resource_dumps(site: Site, name: str, state: ResourceDumpState) -> Iterator[
     packages = [(page, part, one) for page in state.pages for part, one in enumerate(page.packages)]
     if len(packages) <= DUMP_ENTRIES:
         head = _resource_dump_head(site, name, state, state.pages, None)
-        yield top, head, [_resource_package_entry(site, name, *one) for one in packages]
+        yield top, head, [resource_package_entry(site, name, *one) for one in packages]
         return
     parts = []
     for number, start in enumerate(range(0, len(packages), DUMP_ENTRIES)):
         some = packages[start : start + DUMP_ENTRIES]
         head = _resource_dump_head(site, name, state, [page for page, _part, _one in some], top)
-        yield resource_dump_part_name(name, number), head, [_resource_package_entry(site, name, *one) for one in some]
+        yield resource_dump_part_name(name, number), head, [resource_package_entry(site, name, *one) for one in some]
         loc = site.url(resource_dump_part_name(name, number))
         parts.append(Entry(loc=loc, at=head.at, completed=head.completed))
     head = _resource_dump_head(site, name, state, state.pages, None)
@@ -177,10 +193,11 @@ def _resource_dump_head(
 ) -> Document:
     at = min((page.at for page in pages), default=state.at)
     completed = max((page.completed for page in pages), default=at)
-    return _head(Kind.RESOURCE_DUMP, _leaf(site, name, index), at=at, completed=completed)
+    archives = () if index else archives_link(site, name, Kind.RESOURCE_DUMP)
+    return head_of(Kind.RESOURCE_DUMP, (*set_links(site, name, index), *archives), at=at, completed=completed)
 
 
-def _resource_package_entry(site: Site, name: str, page: PagePackages, part: int, one: ResourcePackage) -> Entry:
+def resource_package_entry(site: Site, name: str, page: PagePackages, part: int, one: ResourcePackage) -> Entry:
     """A package with its times, and the copy of its manifest (RS-RD-04…08)."""
     package, manifest = resource_package_names(name, page.number, part, one.hash)
     return Entry(
@@ -196,7 +213,7 @@ def _resource_package_entry(site: Site, name: str, page: PagePackages, part: int
 
 def resource_dump_manifest(site: Site, name: str, at: dt.datetime) -> Document:
     """The head of a package's manifest (RS-RDM-02); without `completed`, so that the same state gives the same."""
-    return _head(Kind.RESOURCE_DUMP_MANIFEST, _leaf(site, name, None), at=at)
+    return head_of(Kind.RESOURCE_DUMP_MANIFEST, set_links(site, name, None), at=at)
 
 
 def change_dumps(site: Site, name: str, state: ChangeDumpState) -> Iterator[tuple[str, Document, list[Entry]]]:
@@ -206,17 +223,18 @@ def change_dumps(site: Site, name: str, state: ChangeDumpState) -> Iterator[tupl
     of the document or part is that of the first (RS-CD-01).
     """
     top = change_dump_name(name)
+    archives = archives_link(site, name, Kind.CHANGE_DUMP)
     if len(state.packages) <= DUMP_ENTRIES:
-        head = _head(Kind.CHANGE_DUMP, _leaf(site, name, None), from_=state.from_)
-        yield top, head, [_package_entry(site, name, one) for one in state.packages]
+        head = head_of(Kind.CHANGE_DUMP, (*set_links(site, name, None), *archives), from_=state.from_)
+        yield top, head, [change_package_entry(site, name, one) for one in state.packages]
         return
     parts = []
     for number, start in enumerate(range(0, len(state.packages), DUMP_ENTRIES)):
         some = state.packages[start : start + DUMP_ENTRIES]
-        head = _head(Kind.CHANGE_DUMP, _leaf(site, name, top), from_=some[0].from_)
-        yield change_dump_part_name(name, number), head, [_package_entry(site, name, one) for one in some]
+        head = head_of(Kind.CHANGE_DUMP, set_links(site, name, top), from_=some[0].from_)
+        yield change_dump_part_name(name, number), head, [change_package_entry(site, name, one) for one in some]
         parts.append(Entry(loc=site.url(change_dump_part_name(name, number)), from_=some[0].from_))
-    yield top, _head(Kind.CHANGE_DUMP_INDEX, _leaf(site, name, None), from_=state.from_), parts
+    yield top, head_of(Kind.CHANGE_DUMP_INDEX, (*set_links(site, name, None), *archives), from_=state.from_), parts
 
 
 def change_dump_names(name: str, state: ChangeDumpState) -> Iterator[str]:
@@ -226,7 +244,7 @@ def change_dump_names(name: str, state: ChangeDumpState) -> Iterator[str]:
         yield from (change_dump_part_name(name, number) for number in range(-(-len(state.packages) // DUMP_ENTRIES)))
 
 
-def _package_entry(site: Site, name: str, one: ChangePackage) -> Entry:
+def change_package_entry(site: Site, name: str, one: ChangePackage) -> Entry:
     """A package with its times (half-open, AMB-11), and the copy of its manifest (RS-CD-05…08)."""
     package, manifest = change_package_names(name, one.segment, one.hash)
     return Entry(
@@ -242,7 +260,7 @@ def _package_entry(site: Site, name: str, one: ChangePackage) -> Entry:
 
 def change_dump_manifest(site: Site, name: str, from_: dt.datetime, until: dt.datetime) -> Document:
     """The head of a package's manifest: all changes of these times are in it (RS-CDM-02, RS-CDM-10)."""
-    return _head(Kind.CHANGE_DUMP_MANIFEST, _leaf(site, name, None), from_=from_, until=until)
+    return head_of(Kind.CHANGE_DUMP_MANIFEST, set_links(site, name, None), from_=from_, until=until)
 
 
 def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
@@ -320,7 +338,7 @@ def _absolute(uri: str, prefix: str) -> str:
     return uri if "://" in uri else prefix + uri
 
 
-def _head(
+def head_of(
     kind: Kind,
     links: tuple[Link, ...],
     *,
@@ -340,7 +358,7 @@ def _head(
     )
 
 
-def _leaf(site: Site, name: str, index: str | None) -> tuple[Link, ...]:
+def set_links(site: Site, name: str, index: str | None) -> tuple[Link, ...]:
     """`up` leads to the Capability List from leaves and indexes (RS-NAV-01, AMB-45); `index` where there is one."""
     up = Link(rel="up", href=site.url(capability_list_name(name)))
     return (up,) if index is None else (up, Link(rel="index", href=site.url(index)))

@@ -16,6 +16,7 @@ import msgspec
 
 from headwater.catalog.interface import SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshot
+from headwater.publish.archives.documents import archive_names
 from headwater.publish.context import PublishContext
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import PublicationNotes, PublicationState, decode_publication
@@ -192,7 +193,8 @@ class DumpPacker(Generic[S, D, P]):
         if name not in self._swept:
             before.update(context.store.names(f"{name}/{plan.folder}"))
             self._swept.add(name)
-        retired = with_retired(publication, before, set(plan.names(name, state)), context.clock())
+        live = {*plan.names(name, state), *archive_names(name, publication.archive)}
+        retired = with_retired(publication, before, live, context.clock())
         context.may_write()
         publication = plan.with_state(msgspec.structs.replace(publication, retired=retired), state)
         PublicationNotes(context.catalog, snapshot.state).write(publication)

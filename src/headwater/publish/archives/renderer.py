@@ -1,0 +1,273 @@
+"""Writes the archives of one set: what retention takes out of the Change Lists, and snapshots of what is current.
+
+It comes before all other renderers: what leaves an index is in the archive before that, and a Resource List is archived
+as it was before this publication. Archived documents have names of their own, so that nothing that a cache holds for
+good ever says something else (RS-TIME-09): a closed Change List stays as it was under its own name until its grace is
+over, while its copy, without the link to an index that no longer names it (RS-ARC-31), is in the archive already.
+
+Names of snapshots have a digest of what they show: a publication that is killed or stopped in the middle of a snapshot
+is followed by one that finds what is there already, or begins another one, with other names.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import groupby
+from typing import ClassVar
+
+import msgspec
+
+from headwater.catalog.interface import Segment, SetSnapshot
+from headwater.publish.archives import documents
+from headwater.publish.archives.bounds import within_bounds, without
+from headwater.publish.archives.copying import copied_change_list, head_of_page, page_of
+from headwater.publish.capabilities import ARCHIVES, Capability
+from headwater.publish.plan import SLICE_SECONDS, Refresh
+from headwater.publish.publication_state import (
+    Archived,
+    ArchivedChangeDump,
+    ArchivedChangeList,
+    ArchivedResourceDump,
+    ArchivedResourceList,
+    ArchiveState,
+    PublicationState,
+    offers,
+)
+from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.site import change_segment_name, resource_list_name, resource_page_name
+from headwater.publish.store_writer import DocumentMark
+from headwater.spec.records import Document, Entry
+
+_DUMP_PACKAGES = 10_000
+"""A Resource Dump of more packages than this is not archived: its state would take too much of the note."""
+
+
+class Archives:
+    """The archives of one set during one publication."""
+
+    capabilities: ClassVar[tuple[Capability, ...]] = tuple(ARCHIVES.values())
+
+    def __init__(self, job: PublicationJob) -> None:
+        self._job = job
+        self._site = job.context.site
+        self._store = job.context.store
+        self._state: ArchiveState | None = None
+        self._held: list[str] = []
+        """What a snapshot that is not complete has so far."""
+        self._dropped: tuple[str, ...] = ()
+        self._left = 0
+
+    @staticmethod
+    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+        """The archives, and the archived documents with their packages."""
+        yield from documents.archive_names(snapshot.state.name, publication.archive, publication.offers)
+
+    def publish(self) -> None:
+        """Archive what leaves, and what is to be shown as it is; then take out what is too much."""
+        job, before = self._job, self._job.publication.archive
+        if not job.settings.archive:
+            self._dropped = tuple(self._store.names(f"{job.name}/archive/")) if before is not None else ()
+            return
+        state = before or ArchiveState()
+        if job.refresh is Refresh.ALL:
+            state = self._sound(state)
+        state = self._with_changes(state)
+        if job.refresh is not Refresh.CHANGES:
+            state = self._with_snapshots(state)
+        state = within_bounds(state, job.settings, job.now)
+        is_other = before is None or any(
+            getattr(state, field) != getattr(before, field)
+            for field in ("change_lists", "change_dumps", "resource_lists", "resource_dumps")
+        )
+        if is_other or job.refresh is Refresh.ALL:
+            self._write(state)
+            live = {*documents.archive_names(job.name, state, offers(job.settings)), *self._held}
+            self._dropped = tuple(one for one in self._store.names(f"{job.name}/archive/") if one not in live)
+        self._state = state
+
+    def result(self, publication: PublicationState) -> RenderResult:
+        """What came of it."""
+        names = (*documents.archive_names(self._job.name, self._state, offers(self._job.settings)), *self._held)
+        publication = msgspec.structs.replace(publication, archive=self._state)
+        return RenderResult(names=names, publication=publication, left=self._left, dropped=self._dropped)
+
+    def _write(self, state: ArchiveState) -> None:
+        """Write the archives: what they name is there, components come before their index (AMB-63)."""
+        for row, listed in documents.archives_of(offers(self._job.settings), state):
+            for name, head, entries in documents.archive_documents(self._site, self._job.name, row, listed):
+                self._job.store_writer.document(name, head, entries)
+
+    def _document(self, name: str, head: Document, entries: list[Entry]) -> None:
+        """Write an archived document, which never changes."""
+        writer = self._job.store_writer
+        writer.blocks(name, writer.render(head, entries), self._mark(head).encode)
+
+    def _mark(self, head: Document) -> DocumentMark:
+        latest = head.completed or head.until or head.at or self._job.now
+        return DocumentMark(generation=self._job.store_writer.generation, latest=latest, is_closed=True)
+
+    # what leaves the Change Lists and the Change Dump
+
+    def _with_changes(self, state: ArchiveState) -> ArchiveState:
+        job = self._job
+        known = {one.number for one in state.change_lists}
+        leaving = [
+            one
+            for one in job.snapshot.segments
+            if job.publication.open.first <= one.number < job.first
+            and one.until is not None
+            and one.number not in known
+        ]
+        if not leaving or job.publication.is_first:
+            return state
+        lists = tuple(self._change_list(one) for one in leaving)
+        dumps = tuple(self._change_dumps({one.number for one in leaving}))
+        return msgspec.structs.replace(
+            state, change_lists=(*state.change_lists, *lists), change_dumps=(*state.change_dumps, *dumps)
+        )
+
+    def _change_list(self, segment: Segment) -> ArchivedChangeList:
+        """The document of a closed segment, its entries taken over as octets."""
+        job = self._job
+        assert segment.until is not None
+        one = ArchivedChangeList(number=segment.number, from_=segment.from_, until=segment.until, octets=0)
+        head = documents.change_list(self._site, job.name, one)
+        source = change_segment_name(job.name, segment.number)
+        blocks = copied_change_list(job, segment, source, head)
+        stored = job.store_writer.blocks(documents.archived_name(job.name, one), blocks, self._mark(head).encode)
+        return msgspec.structs.replace(one, octets=stored.octets)
+
+    def _change_dumps(self, numbers: set[int]) -> Iterator[ArchivedChangeDump]:
+        dump = self._job.publication.change_dump
+        packages = [] if dump is None else [one for one in dump.final if one.segment in numbers]
+        for number, some in groupby(packages, lambda one: one.segment):
+            one = ArchivedChangeDump(number=number, packages=tuple(some))
+            self._write_dump(one)
+            yield one
+
+    def _write_dump(self, one: ArchivedChangeDump | ArchivedResourceDump) -> None:
+        render = documents.change_dump if isinstance(one, ArchivedChangeDump) else documents.resource_dump
+        head, entries = render(self._site, self._job.name, one)  # type: ignore[arg-type]
+        self._document(documents.archived_name(self._job.name, one), head, entries)
+
+    # what is archived as it is
+
+    def _with_snapshots(self, state: ArchiveState) -> ArchiveState:
+        """With a snapshot, when it is time and nothing is in the middle of being rendered."""
+        job, publication = self._job, self._job.publication
+        if publication.is_first or publication.pending or publication.writing or publication.at is None:
+            self._left = int(publication.is_first)
+            return state
+        if state.looked_at is not None:
+            elapsed = (job.now - state.looked_at).total_seconds()
+            if 0 <= elapsed < job.settings.archive_seconds:
+                return state
+        found = self._resource_list(state)
+        if found is None:
+            return state
+        if found.pages >= 0:
+            state = msgspec.structs.replace(state, resource_lists=(*state.resource_lists, found), next=state.next + 1)
+        if (dump := self._resource_dump(state)) is not None:
+            self._write_dump(dump)
+            state = msgspec.structs.replace(state, resource_dumps=(*state.resource_dumps, dump), next=state.next + 1)
+        return msgspec.structs.replace(state, looked_at=job.now)
+
+    def _resource_list(self, state: ArchiveState) -> ArchivedResourceList | None:
+        """The Resource List as it lies in the store; None when it is not complete there, or not copied to its end.
+
+        `pages` is -1 when it is as it was archived last.
+        """
+        job, name = self._job, self._job.name
+        is_index = job.publication.indexed
+        sources = (
+            [resource_page_name(name, one) for one in job.publication.listed]
+            if is_index
+            else [resource_list_name(name)]
+        )
+        etags = [self._store.noted_etag(one) for one in sources]
+        if any(one is None for one in etags):
+            return None
+        key = sha256(" ".join([job.publication.generation, *map(str, etags)]).encode()).hexdigest()[:16]
+        last = state.resource_lists[-1] if state.resource_lists else None
+        if last is not None and last.key == key:
+            return msgspec.structs.replace(last, pages=-1)
+        pages = [head_of_page(self._store, one, str(etag)) for one, etag in zip(sources, etags, strict=True)]
+        heads = [one for one in pages if one is not None and one.at is not None]
+        if len(heads) < len(sources):
+            return None
+        at = min(one.at for one in heads if one.at is not None)
+        completed = max(one.completed or one.at or at for one in heads)
+        one = ArchivedResourceList(
+            number=state.next, key=key, at=at, completed=completed, pages=len(sources) if is_index else 0, octets=0
+        )
+        octets = self._copy(one, list(zip(sources, map(str, etags), heads, strict=True)))
+        if octets is None:
+            return None
+        if is_index:
+            self._document(
+                documents.archived_name(name, one), *documents.resource_list_index(self._site, name, one, heads)
+            )
+        return msgspec.structs.replace(one, octets=octets)
+
+    def _copy(self, one: ArchivedResourceList, pages: list[tuple[str, str, Document]]) -> int | None:
+        """Copy the pages that are not copied yet; how many octets all have. None: some are left, or have changed.
+
+        As with the rendering of pages, a slice at a time, so that changes do not wait.
+        """
+        job, began, octets = self._job, self._job.context.clock(), 0
+        for number, (source, etag, page) in enumerate(pages):
+            name = documents.archived_page_name(job.name, one, number) if one.pages else ""
+            name = name or documents.archived_name(job.name, one)
+            self._held.append(name)
+            held = self._store.stat(name) if self._store.noted_etag(name) is not None else None
+            if held is None:
+                if job.refresh in (Refresh.DUE, Refresh.REPAIR) and self._is_slice_over(began):
+                    self._left = len(pages) - number
+                    return None
+                head = documents.resource_list(self._site, job.name, one, page)
+                with job.store_writer.version(source, etag) as opened:
+                    if opened is None:
+                        return None
+                    held = job.store_writer.blocks(
+                        name, page_of(job.store_writer.writer(head), opened), self._mark(head).encode
+                    )
+            octets += held.octets
+        self._held.clear()
+        return octets
+
+    def _is_slice_over(self, began: dt.datetime) -> bool:
+        return (self._job.context.clock() - began).total_seconds() >= SLICE_SECONDS
+
+    def _resource_dump(self, state: ArchiveState) -> ArchivedResourceDump | None:
+        """The Resource Dump as it is; None when there is none, or it is as it was archived last."""
+        dump = self._job.publication.resource_dump
+        if not self._job.settings.dump or dump is None or not dump.is_offered or not dump.pages:
+            return None
+        hashes = [package.hash for page in dump.pages for package in page.packages]
+        key = sha256(" ".join(hashes).encode()).hexdigest()[:16]
+        if len(hashes) > _DUMP_PACKAGES or (state.resource_dumps and state.resource_dumps[-1].key == key):
+            return None
+        return ArchivedResourceDump(
+            number=state.next,
+            key=key,
+            at=min(page.at for page in dump.pages),
+            completed=max(page.completed for page in dump.pages),
+            pages=dump.pages,
+        )
+
+    # what was lost
+
+    def _sound(self, state: ArchiveState) -> ArchiveState:
+        """The archives without what is lost or damaged; a Change List is written again, for the catalog has it."""
+        segments = {one.number: one for one in self._job.snapshot.segments}
+        lost: list[Archived] = []
+        for one in documents.all_archived(state):
+            if all(map(self._job.integrity.is_as_left, documents.document_names(self._job.name, one))):
+                continue
+            if isinstance(one, ArchivedChangeList) and (segment := segments.get(one.number)) is not None:
+                self._change_list(segment)
+            else:
+                lost.append(one)
+        return without(state, lost) if lost else state
