@@ -149,8 +149,16 @@ CREATE TRIGGER journal_forgotten AFTER DELETE ON resources WHEN old.path IS NOT 
 """  # noqa: S608  our own names
 """Every way by which a row of `resources` changes is noted, also those of later versions and of a person's hand."""
 
+_REPRESENTATIONS = """
+CREATE TABLE representations(
+  set_id INTEGER NOT NULL, generic TEXT NOT NULL, uri TEXT NOT NULL, PRIMARY KEY(set_id, generic)
+) WITHOUT ROWID;
+CREATE INDEX representations_uri ON representations(set_id, uri);
+"""
+"""Which alternate is copied in place of a resource; with `generic` = `uri` it has an entry of its own."""
+
 SCHEMA = Schema(
     0x48577331,
-    (_FIRST, _REFUSALS, _HISTORY, _PARTS, _REMOVALS, _UNCONFIRMED, _KEPT_LINKS, _STATED, _JOURNAL),
+    (_FIRST, _REFUSALS, _HISTORY, _PARTS, _REMOVALS, _UNCONFIRMED, _KEPT_LINKS, _STATED, _JOURNAL, _REPRESENTATIONS),
 )
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""

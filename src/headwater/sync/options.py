@@ -96,6 +96,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust_mirrors: bool = False
     """Ask mirrors also for resources whose list states neither hash nor length."""
 
+    prefer_types: tuple[str, ...] = ()
+    """Media types, in order of preference, of alternates that are copied in place of the resource itself (DST-S3)."""
+
     patient: bool = False
     """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
 
@@ -103,10 +106,20 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
         check_options(self)
         if self.include or self.exclude:
             selection(self.include, self.exclude)  # raises BadPattern here, and not in the midst of a run
+        if self.prefer_types:
+            self._check_types()
         if self.at is not None:
             from headwater.sync.moment import moment_of  # imported here: few copy the past
 
             moment_of(self.at)
+
+    def _check_types(self) -> None:
+        from headwater.sync.alternates.preference import is_media_type  # imported here: few prefer any
+
+        if wrong := [text for text in self.prefer_types if not is_media_type(text)]:
+            raise UsageFault(f"{wrong[0]!r:.100} is no media type", advice="Name one as in application/pdf or image/*.")
+        if self.at is not None:
+            raise UsageFault("a copy of the past has no preferred types", advice="Leave out one of the two options.")
 
     def __repr__(self) -> str:
         """The fields that are not as they are by themselves; nothing that is secret."""
@@ -306,6 +319,8 @@ DIALECT = 2
 def signature_of(options: SyncOptions) -> str:
     """What is chosen of the resources of a set, as it is remembered."""
     chosen = (options.include, options.exclude, options.allow_hosts, options.any_host)
+    if options.prefer_types:
+        return msgspec.json.encode((*chosen, options.skip_hosts, DIALECT, options.prefer_types)).decode()
     if options.include or options.exclude:  # a copy that was made when patterns meant something else is compared anew
         return msgspec.json.encode((*chosen, options.skip_hosts, DIALECT)).decode()
     return msgspec.json.encode((*chosen, options.skip_hosts) if options.skip_hosts else chosen).decode()
@@ -321,6 +336,8 @@ class RememberedChoice(msgspec.Struct, frozen=True, array_like=True):
     skip_hosts: tuple[str, ...] = ()
     dialect: int = 1
     """What patterns meant."""
+
+    prefer_types: tuple[str, ...] = ()
 
     @property
     def choice(self) -> Choice:

@@ -76,6 +76,13 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     " of which more than a little is wanted (dumps).  [default: auto]",
 )
 @click.option(
+    "--prefer-type",
+    "prefer_types",
+    multiple=True,
+    metavar="TYPE",
+    help="Copy the alternate of this media type in place of a resource (may be repeated, in order of preference).",
+)
+@click.option(
     "--mirrors",
     type=click.Choice(["on", "off"]),
     help="Ask the mirrors that the source lists, in their order, before the source itself.  [default: on]",

@@ -131,7 +131,7 @@ class _Audit:
 
     def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
         result = SetAudit(name=row.name, folder=row.folder)
-        context = ListContext(DumpLists(self._documents), self._database, self._scope(row), self._listener)
+        context = ListContext(DumpLists(self._documents), self._database, self._scope(row), self._listener, _types(row))
         expected = expectation.ExpectedFiles(context, row, self._choice(row), self._base, result)
         comparison.SetComparison(self._database, self._listener, row, expected, held, result).run(others)
         return result
@@ -208,3 +208,8 @@ class _Audit:
             hosts, any_host = (*chosen.allow_hosts, *hosts), chosen.any_host or any_host
         origins = redirected_origins(self._documents.moved, self._url, self._final, row.offer.capability_list)
         return Scope(origins, hosts_of(hosts), any_host)
+
+
+def _types(row: SetRow) -> tuple[str, ...]:
+    """The media types that the last run has preferred."""
+    return choice_of_signature(row.scope).prefer_types if row.scope else ()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.storage.database import Transaction
+from headwater.sync.alternates.staging import keep_representations
 from headwater.sync.audit.findings import SetAudit
 from headwater.sync.faults import NothingToCompare
 from headwater.sync.filters import Choice
@@ -79,6 +80,7 @@ class ExpectedFiles:
                 "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
                 " FROM temp.listed WHERE NOT refused"
             )
+            keep_representations(t, self._row.id, whole=True)  # of our private copy of the state
             self._paths = self._claims_of(t)
             _, left_out = keep_listed(
                 t, self._row.id, snapshot.at, self._paths.takes_refused, complete=True, skipped=snapshot.skipped

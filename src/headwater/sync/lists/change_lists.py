@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
+from headwater.sync.alternates.staging import represent_changed
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.change_list_evaluation import evaluate
@@ -105,6 +106,7 @@ class ChangeListReader:
         with self._database.write() as t:
             t.run("DELETE FROM temp.changed")
             t.run("DELETE FROM temp.refused")
+            t.run("DELETE FROM temp.represented")
             t.run("DROP INDEX IF EXISTS temp.changed_uri")
             self._failing = {uri: FailedChange(*told) for uri, *told in t.rows(_FAILING, (self._set_id,))}
         top = self._offer.changes_document
@@ -125,6 +127,7 @@ class ChangeListReader:
             return reading
         with self._database.write() as t:
             fold(t, [self._numbers[uri] for uri in self._listed if uri in self._numbers], self._lists)
+            represent_changed(t, self._set_id, self._context.types, self._scope)
             reading.refused_count = set_apart(t)
             reading.pending_count = int(t.value("SELECT count(*) FROM temp.changed WHERE pending"))
         return reading

@@ -114,6 +114,8 @@ class ListContext(msgspec.Struct, frozen=True):
     database: Database
     scope: Scope
     listener: Listener
+    types: tuple[str, ...] = ()
+    """Media types of alternates that are copied in place of their resources (DST-S3)."""
 
 
 class EntryFilter:
@@ -209,6 +211,11 @@ def _kept_attributes(entry: Entry) -> str | None:
 
 def _priority(link: Link) -> int:
     return link.pri if link.pri is not None else _LOWEST_PRIORITY
+
+
+def encoded_links(links: list[Link]) -> str:
+    """Links as they are kept."""
+    return _ENCODER.encode(links).decode()
 
 
 def links_of(kept: str | None, relation: str) -> list[Link]:

@@ -18,6 +18,7 @@ from headwater.progress import Listener, Progress
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database, Transaction
+from headwater.sync.alternates.staging import represent_listed
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, ListContext
@@ -145,6 +146,7 @@ class ResourceListReader:
         self._documents = context.documents
         self._database = context.database
         self._scope = context.scope
+        self._types = context.types
         self._listener = context.listener
         self._sitemap = sitemap
         self._doubt = doubt
@@ -343,6 +345,7 @@ class ResourceListReader:
     def _finish(self, snapshot: ResourceListRead) -> ResourceListRead:
         with self._database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
+            represent_listed(t, self._types, self._scope)
             total = int(t.value("SELECT count(*) FROM temp.listed"))
             doubled = total - int(t.value("SELECT count(DISTINCT uri) FROM temp.listed"))
             if doubled:

@@ -12,10 +12,12 @@ from typing import NamedTuple, cast
 
 from headwater.progress import Done, Progress
 from headwater.spec.hashes import Digest
+from headwater.sync.alternates.preference import accept_header
 from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import PathOccupied, printable_path
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
+from headwater.sync.lists.entries import links_of
 from headwater.sync.network.authentication import REFUSED, Presented
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.sync.run_context import RunContext
@@ -92,6 +94,8 @@ class ResourceTransfer:
         self._objection = objection
         self._each = context.each
         self._ways = WayChoice(context, warn)
+        types = context.options.prefer_types
+        self._negotiated = (("Accept", accept_header(types)),) if types else ()
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
         self._results = ResultLog(context.database, row, context.run_number, self._told)
@@ -157,9 +161,12 @@ class ResourceTransfer:
 
     def _fetch(self, work: Work) -> Fetch:
         wanted = strongest_of(work.hash)
+        headers = () if work.is_first and not (work.etag or work.last_modified or work.encoding) else _headers(work)
+        if self._negotiated and work.attempt.of_source and work.hash is None and work.length is None:
+            headers += self._negotiated  # `loc` is generic (DST-S3)
         return Fetch(
             work.target,
-            () if work.is_first and not (work.etag or work.last_modified or work.encoding) else _headers(work),
+            headers,
             into=f"{self._temp}/{work.name}",
             holds_small=True,
             algorithms=(wanted.algorithm if wanted else "sha-256",),
@@ -218,6 +225,8 @@ class ResourceTransfer:
         else:
             verdict, octets, found = self._judged(work, wanted, fetched, coding)
             verdict = self._reviewed(work, wanted, fetched, verdict)
+        if self._negotiated and not verdict.verified and (why := _other_type(work, fetched)):
+            verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
         if verdict.form is BodyForm.DECODED:
             self._tree.discard(name)
             name += "d"
@@ -383,6 +392,14 @@ def _is_conditional(work: Work) -> bool:
     """Whether the present attempt is answered with 304 where what is held is what is listed."""
     conditional = isinstance(work.attempt, LocAttempt) and bool(work.etag or work.last_modified)
     return conditional and work.held is not None
+
+
+def _other_type(work: Work, fetched: Fetched) -> str | None:
+    """What is wrong with an alternate of which the link says nothing but its type (DST-S3)."""
+    sent = _media_type(fetched.headers.get("content-type", ""))
+    if not work.type or not sent or sent == _media_type(work.type) or not links_of(work.links, "canonical"):
+        return None
+    return f"the media type is {sent[:80]}, listed is {work.type[:80]}"
 
 
 def _own_time(work: Work, fetched: Fetched) -> str | None:

@@ -11,6 +11,7 @@ from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit
 from headwater.progress import Done, Progress
 from headwater.storage.database import Transaction
+from headwater.sync.alternates.staging import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles
@@ -234,6 +235,9 @@ class Applier:
         The notes of what is removed are kept until the disk has it, so that a power loss brings none of it back.
         """
         database, last = self._run.database, 0
+        if self._run.options.prefer_types:
+            with database.write() as t:
+                hold_needed(t, self._set.row.id)
         notes: list[int] = []
         while True:
             with database.write() as t:

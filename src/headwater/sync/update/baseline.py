@@ -7,6 +7,7 @@ import msgspec
 from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
+from headwater.sync.alternates.staging import keep_representations
 from headwater.sync.faults import MovedElsewhere, Moving, Unreachable, WrongDocument
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.fingerprints import CompletedBaseline, Component
@@ -172,6 +173,8 @@ class Baseline:
         self._applier.carry_out(plan, table="listed")
         if self._run.options.dry_run:
             return True
+        with self._run.database.write() as t:
+            keep_representations(t, self._set.row.id, whole=snapshot.complete)
         if not snapshot.complete:
             raise _incomplete(snapshot)
         if not snapshot.settled and self._set.offer.changes_document is None:

@@ -7,6 +7,7 @@ import time
 import msgspec
 
 from headwater.storage.database import Transaction
+from headwater.sync.alternates.staging import keep_representations
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused
@@ -97,6 +98,8 @@ class Increment:
         """The position moves last, over what was applied or is remembered as failed (DST-F6)."""
         whole = reading.outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)
         with self._run.database.write() as t:
+            if whole:
+                keep_representations(t, self._set.row.id, whole=False)
             if whole or self._set.since is None:
                 keep_position(t, self._set.row.id, self._not_back(reading.position))
             if whole:

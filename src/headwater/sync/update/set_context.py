@@ -56,7 +56,7 @@ class SetContext:
         documents: ListDocuments = DumpLists(self.run.documents, None if self.run.options.dry_run else self.run.temp)
         if self.chain is not None and (uri := self.offer.changes_document) is not None:
             documents = ChangeListChain(documents, uri, self.chain)
-        return ListContext(documents, self.run.database, self.scope, self.run.listener)
+        return ListContext(documents, self.run.database, self.scope, self.run.listener, self.run.options.prefer_types)
 
     @property
     def rescoped(self) -> bool:

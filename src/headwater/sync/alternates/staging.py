@@ -1,0 +1,198 @@
+"""Staged lists in terms of preferred alternates: the row of a resource becomes that of the one that is copied (DST-S3).
+
+Whoever reads the staged tables then knows nothing of alternates: each is a resource under its own URI, with what its
+link says of it. Which alternate stands for which resource is remembered (`representations`), because a deletion names
+the resource alone; what is remembered follows when all that a list said is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from headwater.spec.records import Link
+from headwater.spec.uris import normalise
+from headwater.storage.database import Transaction
+from headwater.sync.alternates.preference import preferred_alternate
+from headwater.sync.filters import REFUSALS, Scope
+from headwater.sync.lists.entries import encoded_links, links_of
+from headwater.sync.source_times import micros
+
+_CHUNK = 2_000
+_LIKE = """links LIKE '%"alternate"%'"""
+
+_LISTED = f"SELECT n, uri, type, links FROM temp.listed WHERE n > ? AND {_LIKE} ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
+_CHANGED = f"""
+SELECT c.n, c.uri, c.type, c.links, c.change, m.uri FROM temp.changed c
+LEFT JOIN representations m ON m.set_id = ? AND m.generic = c.uri
+WHERE c.n > ? AND c.pending AND (c.{_LIKE} OR m.uri IS NOT NULL) ORDER BY c.n LIMIT {_CHUNK}"""  # noqa: S608
+_REPLACE = (
+    "UPDATE temp.{} SET uri = ?, loc = ?, lastmod = ?, length = ?, hash = ?, type = ?, encoding = ?, links = ?,"
+    " extra = NULL, refused = ? WHERE n = ?"
+)
+_STAND = "INSERT OR REPLACE INTO temp.represented(generic, uri, n) VALUES (?, ?, ?)"
+
+_OUTDONE = """
+DELETE FROM temp.listed WHERE n IN (SELECT n FROM temp.represented) AND EXISTS (
+  SELECT 1 FROM temp.listed AS o WHERE o.uri = listed.uri AND o.n <> listed.n
+  AND (o.n > listed.n OR o.n NOT IN (SELECT n FROM temp.represented WHERE n IS NOT NULL)))"""
+"""Two resources may share an alternate, and it may have an entry of its own, which says more of it."""
+
+_OWN_ENTRIES = """
+INSERT OR IGNORE INTO temp.represented(generic, uri) SELECT c.uri, c.uri FROM temp.changed c
+WHERE c.pending AND c.change <> 'deleted' AND c.n NOT IN (SELECT n FROM temp.represented WHERE n IS NOT NULL)
+  AND (c.uri IN (SELECT uri FROM temp.represented)
+    OR EXISTS (SELECT 1 FROM representations m WHERE m.set_id = ? AND m.uri = c.uri))"""
+"""Alternates with an entry of their own, which outlives what they stand for."""
+
+_USED = """
+SELECT 1 FROM temp.represented WHERE uri = ?1
+UNION ALL SELECT 1 FROM representations m WHERE m.set_id = ?2 AND m.uri = ?1
+  AND NOT EXISTS (SELECT 1 FROM temp.represented p WHERE p.generic = m.generic)
+UNION ALL SELECT 1 FROM temp.changed WHERE uri = ?1 AND pending AND change <> 'deleted' LIMIT 1"""
+"""Whether anything stands for a resource still, or is one that is listed."""
+
+
+class _ChangedRow(NamedTuple):
+    n: int
+    uri: str
+    type: str | None
+    links: str | None
+    change: str
+    former: str | None
+    """What has stood for it until now."""
+
+
+def represent_listed(t: Transaction, types: Sequence[str], scope: Scope) -> None:
+    """Put preferred alternates in place of the resources in `temp.listed`."""
+    t.run("DELETE FROM temp.represented")
+    if not types:
+        return
+    last = 0
+    while rows := list(t.rows(_LISTED, (last,))):
+        last = rows[-1][0]
+        chosen = [(n, uri, link) for n, uri, type_, links in rows if (link := _chosen(types, type_, links))]
+        _stand(t, "listed", chosen, scope)
+    t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
+    t.run(_OUTDONE)
+    t.run(
+        "INSERT OR REPLACE INTO temp.represented(generic, uri) SELECT uri, uri FROM temp.listed"
+        " WHERE n NOT IN (SELECT n FROM temp.represented WHERE n IS NOT NULL)"
+        " AND uri IN (SELECT uri FROM temp.represented)"
+    )
+
+
+def represent_changed(t: Transaction, set_id: int, types: Sequence[str], scope: Scope) -> None:
+    """The same for the pending changes, each of which is the last one of its resource.
+
+    A deletion is that of what stands for the resource; where another alternate does by now, or none, the former one is
+    deleted, unless it stands for something else as well.
+    """
+    t.run("DELETE FROM temp.represented")
+    if not types and t.one("SELECT 1 FROM representations WHERE set_id = ? LIMIT 1", (set_id,)) is None:
+        return
+    t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
+    removals: list[tuple[int, str]] = []
+    last = 0
+    while rows := [_ChangedRow(*row) for row in t.rows(_CHANGED, (set_id, last))]:
+        last = rows[-1].n
+        for row in rows:
+            removals += ((row.n, uri) for uri in _represent(t, set_id, row, types, scope))
+    t.run(  # of one URI the entry of its own counts, else the last
+        "UPDATE temp.changed SET pending = 0 WHERE pending AND n IN (SELECT n FROM temp.represented) AND EXISTS ("
+        "SELECT 1 FROM temp.changed AS o WHERE o.uri = changed.uri AND o.pending AND o.n <> changed.n"
+        " AND (o.n > changed.n OR (o.change <> 'deleted'"
+        " AND o.n NOT IN (SELECT n FROM temp.represented WHERE n IS NOT NULL))))"
+    )
+    t.run(
+        "UPDATE temp.changed SET pending = 0 WHERE pending AND change = 'deleted' AND EXISTS (SELECT 1 FROM"
+        " temp.changed AS o WHERE o.uri = changed.uri AND o.pending AND o.n > changed.n"
+        " AND o.n IN (SELECT n FROM temp.represented))"
+    )
+    t.run(_OWN_ENTRIES, (set_id,))
+    for n, uri in removals:
+        if t.one(_USED, (uri, set_id)) is None:
+            t.run(
+                "INSERT INTO temp.changed(list, ordinal, uri, change, at, latest, exact, refused, pending)"
+                " SELECT list, ordinal, ?, 'deleted', at, latest, exact, 0, 1 FROM temp.changed WHERE n = ?",
+                (uri, n),
+            )
+
+
+def _represent(t: Transaction, set_id: int, row: _ChangedRow, types: Sequence[str], scope: Scope) -> Iterator[str]:
+    """Stage one change; yields what may be deleted by it."""
+    former = row.former if row.former != row.uri else None
+    link = _chosen(types, row.type, row.links) if row.change != "deleted" else None
+    if link is not None:
+        (uri,) = _stand(t, "changed", [(row.n, row.uri, link)], scope)
+        if t.one(_OWN_ENTRY, (set_id, uri)) is not None:
+            t.run("INSERT OR IGNORE INTO temp.represented(generic, uri) VALUES (?1, ?1)", (uri,))
+        if former != uri:
+            yield former or row.uri
+        return
+    t.run("INSERT OR REPLACE INTO temp.represented(generic, uri) VALUES (?, NULL)", (row.uri,))
+    if row.change != "deleted" and row.former == row.uri:
+        t.run("UPDATE temp.represented SET uri = generic WHERE generic = ?", (row.uri,))
+    if former is None:
+        return
+    if row.change == "deleted":
+        t.run("UPDATE temp.changed SET pending = 0 WHERE n = ?", (row.n,))
+    yield former
+
+
+_OWN_ENTRY = """
+SELECT 1 FROM resources r WHERE r.set_id = ?1 AND r.uri = ?2 AND r.path IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM representations m WHERE m.set_id = ?1 AND m.uri = ?2)"""
+"""Whether something is held that stood for nothing else until now: it has an entry of its own."""
+
+
+def _chosen(types: Sequence[str], type_: str | None, links: str | None) -> Link | None:
+    return preferred_alternate(types, type_, links_of(links, "alternate"))
+
+
+def _stand(t: Transaction, table: str, chosen: list[tuple[int, str, Link]], scope: Scope) -> list[str]:
+    """Give these rows what their alternates are: URI and attributes of the link, and a link back (RS-REL-03)."""
+    rows = []
+    for n, generic, link in chosen:
+        uri = normalise(link.href)
+        refusal = scope.refusal(link.href)
+        back = encoded_links([Link(rel="canonical", href=generic)])
+        modified = None if link.modified is None else micros(link.modified)
+        attributes = (modified, link.length, link.hash, link.type, link.encoding)
+        refused = 0 if refusal is None else 1 + REFUSALS.index(refusal)
+        rows.append((uri, None if uri == link.href else link.href, *attributes, back, refused, n))
+    t.many(_REPLACE.format(table), rows)
+    t.many(_STAND, ((generic, row[0], n) for (n, generic, _), row in zip(chosen, rows, strict=True)))
+    return [row[0] for row in rows]
+
+
+_NEEDED = """
+SELECT d.id FROM temp.deletions d JOIN resources r ON r.id = d.id
+JOIN (SELECT generic, uri FROM temp.represented UNION ALL SELECT generic, uri FROM representations WHERE set_id = ?1) p
+  ON p.generic = r.uri AND p.uri <> p.generic
+WHERE NOT EXISTS (SELECT 1 FROM resources h WHERE h.set_id = ?1 AND h.uri = p.uri AND h.path IS NOT NULL)"""
+
+
+def hold_needed(t: Transaction, set_id: int) -> None:
+    """Let no resource be deleted that an alternate takes the place of, as long as that could not be had (DST-V5)."""
+    needed = list(t.rows(_NEEDED, (set_id,)))
+    t.many("UPDATE resources SET doomed_at = 0 WHERE id = ? AND doomed_at IS NULL", needed)
+    t.many("DELETE FROM temp.deletions WHERE id = ?", needed)
+
+
+def keep_representations(t: Transaction, set_id: int, *, whole: bool) -> None:
+    """Remember what stands for what, as the list or the changes that are now done have it.
+
+    `whole`: a list was read to its end, and what it does not have stands for nothing.
+    """
+    if whole:
+        t.run("DELETE FROM representations WHERE set_id = ?", (set_id,))
+    t.run(
+        "DELETE FROM representations WHERE set_id = ? AND generic IN (SELECT generic FROM temp.represented)", (set_id,)
+    )
+    t.run(
+        "INSERT INTO representations(set_id, generic, uri) SELECT ?, generic, uri FROM temp.represented"
+        " WHERE uri IS NOT NULL",
+        (set_id,),
+    )
+    t.run("DELETE FROM temp.represented")
