@@ -126,6 +126,11 @@ LEFT_RESOURCES = _known(
     "The output has resources that an earlier run placed; with --resources none they are no longer updated.",
     "Remove that folder if nothing else needs it, or publish with --resources link again.",
 )
+CLASSIC_INDEX = _known(
+    "HW-PUB-16",
+    "The Resource List for old harvesters does not fit into one document: it is an index, which some cannot read.",
+    "Divide the set into several of at most 50,000 resources if its readers know no index.",
+)
 OLD_SETTING = _known(
     "HW-SIM-11",
     "Settings of the older simulator that mean nothing here are left out.",

@@ -68,6 +68,42 @@ def test_baseline_increment_and_audit(source: Path, tmp_path: Path) -> None:
         assert status_line(resync("resync-sync", "--audit", url, copy)).startswith("IN SYNC")
 
 
+def test_baseline_and_increments_by_the_lists_for_old_harvesters(source: Path, tmp_path: Path) -> None:
+    """From the Capability List to our bytes, as of 1.0 too; the one Change List serves every later run."""
+    copy, path = tmp_path / "copy", configured(source, tmp_path)
+    copy.mkdir()
+    one = 'classic = true\nsitemap = true\nhashes = ["sha-256"]\n'
+    path.write_text(f"segment_entries = 2\n{path.read_text()}{one}")
+    with serving(path) as url:
+        classic = f"{url}/files/classic"
+        arguments = ("--capabilitylist", f"{classic}/capabilitylist.xml")
+        said = resync("resync-sync", "--baseline", *arguments, url, copy)
+        assert status_line(said).startswith("SYNCED (same=0, created=5"), said
+        assert copied(copy) == tree(source)
+        changes = ("--from", "2020-01-01T00:00:00Z", "--changelist-uri", f"{classic}/changelist.xml", "--delete")
+        change(source)
+        until(lambda: (get(f"{classic}/changelist.xml") or b"").count(b"<url>") >= 3)
+        said = resync("resync-sync", "--incremental", *changes, url, copy)
+        assert "CHANGES APPLIED (created=1, updated=1, deleted=1)" in said, said
+        (source / "later").write_bytes(b"later")
+        until(lambda: b"/later</loc>" in (get(f"{classic}/changelist.xml") or b""))
+        assert b"<sitemapindex" in (get(f"{url}/files/changelist.xml") or b"")
+        said = resync("resync-sync", "--incremental", *changes, url, copy)
+        assert "CHANGES APPLIED" in said, said
+        assert copied(copy) == tree(source)
+        until(lambda: b"/later</loc>" in (get(f"{classic}/resourcelist.xml") or b""))
+        assert status_line(resync("resync-sync", "--audit", *arguments, url, copy)).startswith("IN SYNC")
+        said = resync("resync-sync", "--parse", "--sitemap", f"{url}/files/sitemap.xml", url, tmp_path)
+        assert "Parsed " in said, said
+        ours = tmp_path / "ours"
+        headwater("sync", url, ours, "--quiet")
+        assert tree(ours) == tree(source), "the same set in another form is not copied twice"
+        alone = tmp_path / "alone"
+        headwater("sync", f"{classic}/capabilitylist.xml", alone, "--quiet")
+        headwater("sync", f"{classic}/capabilitylist.xml", alone, "--quiet")
+        assert tree(alone) == tree(source)
+
+
 def test_an_audit_finds_what_differs(source: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()

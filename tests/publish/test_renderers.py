@@ -11,7 +11,7 @@ from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import RENDERERS, published_names
-from headwater.publish.site import capability_list_name
+from headwater.publish.site import SetSettings, capability_list_name
 from tests.support.published import PublishedCatalog, put
 
 
@@ -22,7 +22,8 @@ def test_each_row_of_the_table_has_one_renderer() -> None:
 
 def test_a_renderer_names_just_the_documents_that_it_has_published(tmp_path: Path) -> None:
     """At every stage of a set: empty, one page and one list, several, an emptied page, many segments."""
-    world = PublishedCatalog(tmp_path, page_entries=2, segment_entries=3)
+    settings = SetSettings(classic=True, sitemap=True)
+    world = PublishedCatalog(tmp_path, page_entries=2, segment_entries=3, sets=(settings,))
     world.begin(0)
     for number in range(9):
         world.publish(force=True)

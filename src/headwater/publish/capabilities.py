@@ -45,7 +45,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     `others` further ones. Capabilities that are `listed` have an entry in the Capability List (RS-CAP-05). With a
     `setting` only sets offer it whose settings have that on, and what is `also` needed (`site.offered`).
     `is_later`: it is not offered before its first packages are made, because without them it would say that there are
-    no resources.
+    no resources. `is_classic`: it is one of the lists for old harvesters.
     """
 
     kind: Kind
@@ -56,6 +56,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     setting: str | None = None
     also: str | None = None
     is_later: bool = False
+    is_classic: bool = False
 
     @property
     def name(self) -> str:
@@ -67,7 +68,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """The standard's name of the kind of document."""
-        return RULES[self.kind].title
+        return f"{RULES[self.kind].title} for old harvesters" if self.is_classic else RULES[self.kind].title
 
     @property
     def documents(self) -> tuple[SetDocument, ...]:
@@ -141,7 +142,46 @@ ARCHIVES = {
 }
 """The archive of each kind of document."""
 
-CAPABILITIES = (CAPABILITY_LIST, RESOURCE_LIST, RESOURCE_DUMP, CHANGE_LIST, CHANGE_DUMP, *ARCHIVES.values())
+CLASSIC_CAPABILITY_LIST = Capability(
+    kind=Kind.CAPABILITY_LIST,
+    top=SetDocument("classic/capabilitylist.xml", CacheRule.BRIEF),
+    is_listed=False,
+    setting="classic",
+    is_classic=True,
+)
+CLASSIC_RESOURCE_LIST = Capability(
+    kind=Kind.RESOURCE_LIST,
+    top=SetDocument("classic/resourcelist.xml", CacheRule.REVALIDATE),
+    parts=SetDocument(f"classic/resourcelist/{NUMBER}.xml", CacheRule.REVALIDATE),
+    is_listed=False,
+    setting="classic",
+    is_classic=True,
+)
+CLASSIC_CHANGE_LIST = Capability(
+    kind=Kind.CHANGE_LIST,
+    top=SetDocument("classic/changelist.xml", CacheRule.REVALIDATE),
+    is_listed=False,
+    setting="classic",
+    is_classic=True,
+)
+SITEMAP = Capability(
+    kind=Kind.SITEMAP,
+    top=SetDocument("sitemap.xml", CacheRule.REVALIDATE),
+    parts=SetDocument(f"sitemap/{NUMBER}.xml", CacheRule.REVALIDATE),
+    is_listed=False,
+    setting="sitemap",
+)
+CLASSIC = (CLASSIC_CAPABILITY_LIST, CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
+CAPABILITIES = (
+    CAPABILITY_LIST,
+    RESOURCE_LIST,
+    RESOURCE_DUMP,
+    CHANGE_LIST,
+    CHANGE_DUMP,
+    *ARCHIVES.values(),
+    *CLASSIC,
+    SITEMAP,
+)
 """In the order in which the Capability List and the page for people name them."""
 
 

@@ -69,13 +69,18 @@ class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What remains of the round."""
 
 
+def newest_at(state: SetState, publication: PublicationState) -> dt.datetime:
+    """The newest time that the catalog has given or a document has stated: every later change comes after it."""
+    return max(moment for moment in (state.last_at, state.opened_at, publication.at) if moment is not None)
+
+
 def true_at(at: dt.datetime, state: SetState, publication: PublicationState) -> dt.datetime:
     """The `at` that pages may state: `at`, within what the catalog's own times allow.
 
     Never before the first Change List begins nor before an `at` that was stated already (what was recorded then still
     is); never later than the newest time that the catalog has given, because a later change could then fall before it.
     """
-    newest = max(moment for moment in (state.last_at, state.opened_at, publication.at) if moment is not None)
+    newest = newest_at(state, publication)
     earliest = max(moment for moment in (state.opened_at, publication.at) if moment is not None)
     return max(earliest, min(at, newest))
 

@@ -181,6 +181,54 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     looked_at: dt.datetime | None = None
 
 
+class ViewPart(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A page as it was copied into another list: so many `entries` of the document with this `etag`.
+
+    What is copied shows all changes up to number `seq`, and so the state at the time `at`.
+    """
+
+    number: int
+    etag: str
+    entries: int
+    seq: int
+    at: dt.datetime
+    completed: dt.datetime
+
+
+class PageViewState(msgspec.Struct, frozen=True, kw_only=True):
+    """A list that is made of the octets of pages, as it lies in the store; without parts it was made at `at`."""
+
+    parts: tuple[ViewPart, ...]
+    is_indexed: bool
+    seq: int
+    at: dt.datetime
+
+    @property
+    def shown(self) -> int:
+        """All changes up to this one are shown."""
+        return min((part.seq for part in self.parts), default=self.seq)
+
+
+class LongChangeList(msgspec.Struct, frozen=True, kw_only=True):
+    """An open Change List over segments, as it lies in the store: the changes `first` to `seq`, all since `from_`."""
+
+    first: int
+    seq: int
+    from_: dt.datetime
+    etag: str
+    head_octets: int
+    tail_octets: int
+
+
+class ClassicState(msgspec.Struct, frozen=True, kw_only=True):
+    """The lists for old harvesters as they lie in the store."""
+
+    resources: PageViewState
+    changes: LongChangeList
+    waits_for_pages: bool = False
+    """Whether more changes wait than fit beside the Resource List as it is."""
+
+
 class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was last published of one set. The default is the note of a set of which nothing was."""
 
@@ -227,6 +275,10 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The pages with such entries that were not rendered since, and since when."""
     archive: ArchiveState | None = None
     """None: the set has no archives."""
+    classic: ClassicState | None = None
+    """None: there are no lists for old harvesters."""
+    sitemap: PageViewState | None = None
+    """None: there is no plain Sitemap."""
     retired: tuple[tuple[str, dt.datetime], ...] = ()
     """Documents that nothing names any more, and since when: readers of an older index may still come for them."""
 
@@ -290,5 +342,6 @@ def fingerprint(site: Site, settings: SetSettings) -> str:
 
 
 def offers(settings: SetSettings) -> tuple[str, ...]:
-    """The capabilities that the set has by its settings."""
-    return tuple(row.name for row in offered(settings) if row.setting is not None)
+    """The capabilities and views that the set has by its settings."""
+    rows = (row for row in offered(settings) if row.setting is not None)
+    return tuple(dict.fromkeys(row.name if row.is_listed else str(row.setting) for row in rows))

@@ -58,10 +58,20 @@ from headwater.publish.resource_dumps.renderer import ResourceDumps
 from headwater.publish.site import SetSettings, Site, capability_list_name, is_part_name
 from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import StoreWriter
+from headwater.publish.views.classic import ClassicLists, must_refresh
+from headwater.publish.views.sitemap import Sitemaps
 from headwater.storage.objects.interface import ObjectStore
 from headwater.versions.interface import VersionStore
 
-RENDERERS: tuple[type[Renderer], ...] = (Archives, ChangeLists, ResourceLists, ResourceDumps, ChangeDumps)
+RENDERERS: tuple[type[Renderer], ...] = (
+    Archives,
+    ChangeLists,
+    ResourceLists,
+    ResourceDumps,
+    ChangeDumps,
+    ClassicLists,
+    Sitemaps,
+)
 """Whoever writes documents of a set, besides its Capability List; in the order of their publication."""
 
 _RENEWED = (Refresh.REPAIR, Refresh.STALE, Refresh.ALL)
@@ -221,7 +231,9 @@ class Publisher:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
         changes = ChangeLists(job, self.patch_maker)
         pages = ResourceLists(job, changes.catch_up, self._render_pool)
-        renderers: tuple[Renderer, ...] = (Archives(job), changes, pages, ResourceDumps(job), ChangeDumps(job))
+        dumps = (ResourceDumps(job), ChangeDumps(job))
+        views = (ClassicLists(job, pages), Sitemaps(job, pages))
+        renderers: tuple[Renderer, ...] = (Archives(job), changes, pages, *dumps, *views)
         for renderer in renderers:
             renderer.publish()
         publication, results = job.publication, list[RenderResult]()
@@ -268,6 +280,8 @@ class Publisher:
         is_other = is_other or settings.archive == (publication.archive is None)  # what is current links to archives
         if is_other or (check and self._is_damaged(publication, snapshot)):
             refresh = Refresh.ALL
+        elif refresh is not Refresh.ALL and must_refresh(snapshot, publication, settings, refresh):
+            refresh = Refresh.STALE
         at = plan.true_at(at, snapshot.state, publication)
         begins_dump = settings.change_dump and publication.change_dump is None
         if plan.must_close(snapshot.segments[-1], settings, now) or (begins_dump and _has_changes(snapshot)):

@@ -21,11 +21,13 @@ from headwater.publish.capabilities import (
     CAPABILITY_LIST,
     CHANGE_DUMP,
     CHANGE_LIST,
+    CLASSIC_CAPABILITY_LIST,
     DIGEST,
     NUMBER,
     PART,
     RESOURCE_DUMP,
     RESOURCE_LIST,
+    SITEMAP,
     Capability,
     part_name,
 )
@@ -98,6 +100,8 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     With `archive` past documents stay: Change Lists and packages that leave by retention, and every `archive_seconds`
     the Resource List and the Resource Dump as they are. They are kept for `archive_kept_seconds`, and as long as there
     are no more than `archive_documents` of them with `archive_octets` together, the oldest going first.
+    With `classic` there are lists for old harvesters beside the others, whose Change List has `classic_entries` changes
+    at most; with `sitemap` a plain Sitemap for search engines.
     `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
     `dumps` are the limits of packages made on demand, where the server of the set makes them.
     `links` are the rules by which entries get links, beside those of their records, when they are rendered.
@@ -128,6 +132,9 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     package_entries: int = 10_000
     package_octets: int = 268_435_456
     links: LinkRules = NO_RULES
+    classic: bool = False
+    classic_entries: int = 50_000
+    sitemap: bool = False
 
     def __post_init__(self) -> None:
         if not _SET_NAME.match(self.name):
@@ -188,6 +195,11 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _positions(self) -> dict[str, int]:
         return {settings.name: number for number, settings in enumerate(self.sets)}
 
+    @cached_property
+    def sets_per_description(self) -> int:
+        """So many sets are named by one Source Description; those with lists for old harvesters have two entries."""
+        return self.description_entries // (2 if any(one.classic for one in self.sets) else 1)
+
     def url(self, name: str) -> str:
         """The URL of the document `name`."""
         return f"{self.base_url}/{name}"
@@ -203,9 +215,9 @@ def source_description_name(site: Site, set_name: str) -> str:
 
     The part depends on the set's place among the configured sets, so that sets are best added at the end.
     """
-    if len(site.sets) <= site.description_entries:
+    if len(site.sets) <= site.sets_per_description:
         return SOURCE_DESCRIPTION
-    return source_description_part_name(site.position(set_name) // site.description_entries)
+    return source_description_part_name(site.position(set_name) // site.sets_per_description)
 
 
 def source_description_part_name(number: int) -> str:
@@ -285,6 +297,16 @@ def change_package_names(set_name: str, segment: int, sha256: str) -> tuple[str,
         one.name.replace(NUMBER, f"{segment:05d}").replace(DIGEST, sha256[:16]) for one in CHANGE_DUMP.others
     )
     return f"{set_name}/{package}", f"{set_name}/{manifest}"
+
+
+def classic_capability_list_name(set_name: str) -> str:
+    """The set's Capability List for old harvesters."""
+    return f"{set_name}/{CLASSIC_CAPABILITY_LIST.top.name}"
+
+
+def sitemap_name(set_name: str) -> str:
+    """The set's plain Sitemap, or the index of several."""
+    return f"{set_name}/{SITEMAP.top.name}"
 
 
 def offered(settings: SetSettings, *, with_later: bool = True) -> tuple[Capability, ...]:

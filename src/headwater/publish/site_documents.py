@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from headwater import notices
 from headwater.catalog.faults import UnknownSet
@@ -18,6 +20,8 @@ from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,
     SOURCE_DESCRIPTION,
+    SetSettings,
+    Site,
     capability_list_name,
     resource_list_name,
     source_description_name,
@@ -73,17 +77,18 @@ class SiteDocuments:
         with self._lock:
             unnamed = frozenset(self._unnamed)
             published = self._published_names()
+            site = self._site_of(published)
             store_writer = self._store_writer()
-            descriptions = list(documents.source_descriptions(self._site, published))
+            descriptions = list(documents.source_descriptions(site, published))
             for name, head, entries in descriptions:
                 store_writer.document(name, head, entries)
             top = self._store.stat(SOURCE_DESCRIPTION)
             if top is not None and plan.is_over(top.modified, self._context.clock()):  # parts of what was a larger site
                 store_writer.sweep(DESCRIPTION_PARTS, {name for name, _head, _entries in descriptions})
             if self._owns_robots():
-                store_writer.blocks(ROBOTS, [documents.robots(self._site, published)], kind=TEXT)
+                store_writer.blocks(ROBOTS, [documents.robots(site, published)], kind=TEXT)
             else:
-                lines = documents.robots(self._site, published).decode().splitlines()
+                lines = documents.robots(site, published).decode().splitlines()
                 missing = "; ".join(line for line in lines if line.startswith("Sitemap:"))
                 self._context.listener(
                     Notice(notices.FOREIGN_ROBOTS, f"robots.txt is not ours and stays as it is; add to it: {missing}")
@@ -150,7 +155,7 @@ class SiteDocuments:
             names = self._published_names()
             if all(
                 store_writer.says(name, store_writer.render(head, entries))
-                for name, head, entries in documents.source_descriptions(self._site, names)
+                for name, head, entries in documents.source_descriptions(self._site_of(names), names)
             ):
                 self._named = frozenset(names)
         return self._named is not None
@@ -185,6 +190,16 @@ class SiteDocuments:
                 continue
             text = f"the set {state.name!r} was published for another base URL: it is no longer named"
             self._context.listener(Notice(notices.OTHER_BASE, text))
+
+    def _site_of(self, published: Iterable[str]) -> Site:
+        """The site with the sets that earlier runs have published, as they have left them."""
+        mine = {one.name for one in self._site.sets}
+        others = []
+        for name in published:
+            if name not in mine:
+                offers = decode_publication(self._catalog.state(name).notes).offers
+                others.append(SetSettings(name=name, classic="classic" in offers, sitemap="sitemap" in offers))
+        return msgspec.structs.replace(self._site, sets=(*self._site.sets, *others)) if others else self._site
 
     def _store_writer(self) -> StoreWriter:
         return StoreWriter(self._store, self._site.profile, self._context.may_write, self._integrity.etags)

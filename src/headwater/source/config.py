@@ -84,6 +84,9 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     variants: tuple[str, ...] = ()
     described: tuple[DescribedRule, ...] = ()
     links: tuple[UrlRule, ...] = ()
+    classic: bool = False
+    classic_entries: Annotated[int, msgspec.Meta(ge=2, le=50_000)] = 50_000
+    sitemap: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,6 +134,9 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             package_entries=self.package_entries,
             package_octets=self.package_octets,
             links=self.link_rules,
+            classic=self.classic,
+            classic_entries=self.classic_entries,
+            sitemap=self.sitemap,
         )
 
 

@@ -29,6 +29,7 @@ from headwater.publish.site import (
     change_list_name,
     change_package_names,
     change_segment_name,
+    classic_capability_list_name,
     dump_offer_of,
     offered,
     resource_dump_name,
@@ -36,6 +37,7 @@ from headwater.publish.site import (
     resource_list_name,
     resource_package_names,
     resource_page_name,
+    sitemap_name,
     source_description_name,
 )
 from headwater.spec.extensions import dump_link
@@ -65,7 +67,7 @@ def source_descriptions(site: Site, published: Iterable[str]) -> Iterator[tuple[
 
     One entry for each published set (RS-SD-03…07); nothing is above it (RS-SD-10).
     """
-    if len(site.sets) <= site.description_entries:
+    if len(site.sets) <= site.sets_per_description:
         yield SOURCE_DESCRIPTION, *_source_description(site, published, ())
         return
     parts: dict[str, list[str]] = {}
@@ -79,16 +81,22 @@ def source_descriptions(site: Site, published: Iterable[str]) -> Iterator[tuple[
 
 
 def _source_description(site: Site, published: Iterable[str], links: tuple[Link, ...]) -> tuple[Document, list[Entry]]:
-    described = {one.name: one.describedby for one in site.sets}
+    known = {one.name: one for one in site.sets}
     entries = [
-        Entry(
-            loc=site.url(capability_list_name(name)),
-            capability="capabilitylist",
-            links=_described(described.get(name)),
-        )
-        for name in published
+        entry for name in published for entry in _described_set(site, name, known.get(name, SetSettings(name=name)))
     ]
     return head_of(Kind.SOURCE_DESCRIPTION, (*_described(site.describedby), *links)), entries
+
+
+def _described_set(site: Site, name: str, settings: SetSettings) -> Iterator[Entry]:
+    """The entry of a set; the lists for old harvesters have one beside it, which says that they are the same set's."""
+    own, about = site.url(capability_list_name(name)), _described(settings.describedby)
+    yield Entry(loc=own, capability="capabilitylist", links=about)
+    if settings.classic:
+        canonical = Link(rel="canonical", href=own)
+        yield Entry(
+            loc=site.url(classic_capability_list_name(name)), capability="capabilitylist", links=(*about, canonical)
+        )
 
 
 def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> tuple[Document, list[Entry]]:
@@ -327,9 +335,13 @@ ROBOTS_MARK = "# Written by Headwater, and anew with each publication."
 
 
 def robots(site: Site, published: Iterable[str]) -> bytes:
-    """robots.txt: one absolute `Sitemap:` line for each Resource List (RS-DISC-05, RS-DISC-07)."""
+    """robots.txt: one absolute `Sitemap:` line for each Resource List, and plain Sitemap (RS-DISC-05, RS-DISC-07)."""
+    with_sitemap = {one.name for one in site.sets if one.sitemap}
     lines = [ROBOTS_MARK, "User-agent: *", "Disallow:", ""]
-    lines += [f"Sitemap: {site.url(resource_list_name(name))}" for name in published]
+    for name in published:
+        lines.append(f"Sitemap: {site.url(resource_list_name(name))}")
+        if name in with_sitemap:
+            lines.append(f"Sitemap: {site.url(sitemap_name(name))}")
     return ("\n".join(lines) + "\n").encode("ascii")
 
 

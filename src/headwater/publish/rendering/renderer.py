@@ -15,7 +15,7 @@ from headwater.catalog.interface import Rendered, SetSnapshot
 from headwater.publish.capabilities import Capability
 from headwater.publish.context import PublishContext
 from headwater.publish.integrity import IntegrityCheck
-from headwater.publish.plan import Refresh
+from headwater.publish.plan import Refresh, newest_at
 from headwater.publish.publication_state import PublicationState
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import StoreWriter
@@ -45,6 +45,11 @@ class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The set."""
         return self.settings.name
+
+    @property
+    def newest_at(self) -> dt.datetime:
+        """The time of the snapshot: what it shows has happened until then, and every later change comes after it."""
+        return newest_at(self.snapshot.state, self.publication)
 
 
 class RenderResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,19 @@ from headwater.publish.site import resource_list_name, resource_page_name
 from headwater.publish.store_writer import DocumentMark
 
 
+class ShownPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page as the Resource List has it: its document `name`, whose times are these.
+
+    One that `is_fresh` shows all changes of the publication's snapshot.
+    """
+
+    number: int
+    name: str
+    at: dt.datetime
+    completed: dt.datetime
+    is_fresh: bool
+
+
 class ResourceLists:
     """The Resource List of one set during one publication.
 
@@ -93,6 +106,34 @@ class ResourceLists:
             rendered=self._rows,
             stale=_stale(as_stale(self._pages, self._job.publication), plan, self._rows),
             left=self._left,
+        )
+
+    @property
+    def has_rendered(self) -> bool:
+        """Whether pages show more than the publication's snapshot, perhaps."""
+        return bool(self._rows)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no round of pages is left half done, so that no resource is on two pages (RS-RL-08)."""
+        return not self._left
+
+    def shown(self) -> tuple[ShownPage, ...]:
+        """The pages of the list as they are now."""
+        known, opened_at = {one.number: one for one in self._pages}, self._job.snapshot.state.opened_at
+        for row in self._rows:
+            page = known[row.number]
+            known[row.number] = msgspec.structs.replace(page, rendered=row.touched, at=row.at, completed=row.completed)
+        times = {number: known[number].at or opened_at or self._job.at for number in self._plan.listed}
+        return tuple(
+            ShownPage(
+                number=number,
+                name=resource_page_name(self._name, number) if self._plan.indexed else resource_list_name(self._name),
+                at=at,
+                completed=known[number].completed or at,
+                is_fresh=not is_stale(known[number]),
+            )
+            for number, at in times.items()
         )
 
     def _render(self, plan: PagePlan, began: dt.datetime) -> None:

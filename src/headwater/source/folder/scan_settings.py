@@ -71,10 +71,13 @@ def scan_settings(
 
 
 def _algorithms(config: SetConfig) -> tuple[str, ...]:
-    """The digests to state; octets of changes are found by their SHA-256."""
-    if (config.change_dump or config.patch) and VERSION_ALGORITHM not in config.hashes:
-        return (*config.hashes, VERSION_ALGORITHM)
-    return config.hashes
+    """The digests to state; octets of changes are found by their SHA-256, and old harvesters know MD5 alone."""
+    algorithms = config.hashes
+    if config.classic and "md5" not in algorithms:
+        algorithms = ("md5", *algorithms)
+    if (config.change_dump or config.patch) and VERSION_ALGORITHM not in algorithms:
+        algorithms = (*algorithms, VERSION_ALGORITHM)
+    return algorithms
 
 
 class _PushPathFilter(PathFilter):

@@ -32,7 +32,7 @@ from headwater.sync.lists.capability_lists import (
 from headwater.sync.lists.document_probe import nothing_found
 from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.network.throttling import RETRIED_STATUSES
-from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, select_sets
+from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, own_entries, select_sets
 from headwater.sync.sets.set_names import names_of
 from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
 from headwater.sync.state.validators import Validators
@@ -260,16 +260,16 @@ class Discovery:
 
     def _listed_in(self, probe: Probe, depth: int) -> Iterator[Offer]:
         """The sets of everything that a Source Description lists."""
-        entries = probe.entries
+        entries = own = own_entries(probe.entries)
         if probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION:
-            entries = entries[: max(0, self._most - self._count)]
+            entries = own[: max(0, self._most - self._count)]
             self._count += len(entries)
-            self._left_out += len(probe.entries) - len(entries)
+            self._left_out += len(own) - len(entries)
             too_many = self._left_out > 0 and self._count >= MOST_SETS
         else:
             entries = entries[: max(0, _MOST_PAGES - self._pages)]
             self._pages += len(entries)
-            too_many = len(entries) < len(probe.entries)
+            too_many = len(entries) < len(own)
         if too_many:
             self._documents.warn("RS-SD-05", "more sets than the limit; the others are not read", probe.final)
         for start in range(0, len(entries), _TOGETHER):

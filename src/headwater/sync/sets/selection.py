@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headwater.spec.kinds import Kind
+from headwater.spec.records import Entry
 from headwater.spec.uris import normalise
 from headwater.sync.faults import UnknownSetName
 from headwater.sync.lists.capability_lists import CapabilityLists, validated
@@ -100,7 +101,7 @@ def _addresses(description: Probe, lists: CapabilityLists) -> dict[str, str] | N
     for page in pages:
         if page is None or page.document is None or page.document.kind is not Kind.SOURCE_DESCRIPTION:
             return None
-        for entry in page.entries:
+        for entry in own_entries(page.entries):
             if (entry.capability or _CAPABILITY_LIST).strip().lower() != _CAPABILITY_LIST:
                 return None
             if (form := normalise(entry.loc)) not in forms:
@@ -108,6 +109,23 @@ def _addresses(description: Probe, lists: CapabilityLists) -> dict[str, str] | N
                 found[entry.loc] = page.uri
     lists.pages += [validated(page) for page in pages if page is not None and page is not description]
     return found
+
+
+def own_entries(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries of a Source Description without those that show, in another form, a set that it names as well.
+
+    Such a one has a `canonical` link to the other (RFC 6596): its resources would be copied twice.
+    """
+    linked = {entry.loc: entry.link("canonical") for entry in entries if entry.links}
+    doubles = {loc for loc, link in linked.items() if link is not None and normalise(link.href) != normalise(loc)}
+    if not doubles:
+        return entries
+    others = {normalise(entry.loc) for entry in entries if entry.loc not in doubles}
+    return [
+        entry
+        for entry in entries
+        if entry.loc not in doubles or (link := linked[entry.loc]) is None or normalise(link.href) not in others
+    ]
 
 
 _MOST_NAMES = 50

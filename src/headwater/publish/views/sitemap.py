@@ -1,0 +1,78 @@
+"""Writes the plain Sitemap of one set: its pages without what ResourceSync has added, for search engines (AMB-64)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from headwater.catalog.interface import SetSnapshot
+from headwater.publish.capabilities import SITEMAP, Capability
+from headwater.publish.plan import Refresh
+from headwater.publish.publication_state import PublicationState, ViewPart
+from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.rendering.resource_lists import ResourceLists
+from headwater.publish.site import Site
+from headwater.publish.views.page_copies import PageCopies, PageNames
+from headwater.spec.writing.sitemaps import SITEMAP_HEAD, SITEMAP_TAIL, plain_entries, sitemap_index
+
+
+class SitemapForm(PageNames):
+    """Pages as plain Sitemaps."""
+
+    def __init__(self, site: Site, set_name: str) -> None:
+        super().__init__(SITEMAP, set_name)
+        self._site = site
+
+    def head(self, at: dt.datetime, completed: dt.datetime, *, is_part: bool) -> bytes:
+        """What precedes the entries; a Sitemap states no times of its own."""
+        return SITEMAP_HEAD
+
+    def tail(self) -> bytes:
+        """What follows them."""
+        return SITEMAP_TAIL
+
+    def entries(self, block: bytes) -> bytes:
+        """Whole entries of a page in this form."""
+        return plain_entries(block)
+
+    def index(self, parts: Sequence[ViewPart]) -> Iterable[bytes]:
+        """The index of several Sitemaps."""
+        yield sitemap_index((self._site.url(self.part(one.number)), one.completed) for one in parts)
+
+
+class Sitemaps:
+    """The plain Sitemap of one set during one publication: it follows the pages, when a round of them is complete."""
+
+    capabilities: ClassVar[tuple[Capability, ...]] = (SITEMAP,)
+
+    def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
+        self._job = job
+        self._lists = lists
+        self._form = SitemapForm(job.context.site, job.name)
+        self._state = job.publication.sitemap
+
+    @staticmethod
+    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+        """The Sitemap, or the index and its parts."""
+        if publication.sitemap is not None:
+            yield from PageNames(SITEMAP, snapshot.state.name).names(publication.sitemap)
+
+    def publish(self) -> None:
+        """Write what is due."""
+        if not self._job.settings.sitemap:
+            self._state = None
+            return
+        before = None if self._job.refresh is Refresh.ALL else self._state
+        if before is not None and not self._lists.is_complete:
+            return
+        pages, copies = self._lists.shown(), PageCopies(self._job, self._form, before)
+        if copies.is_due(pages):
+            self._state = copies.write(pages, renew=False)
+
+    def result(self, publication: PublicationState) -> RenderResult:
+        """What came of it."""
+        names = () if self._state is None else self._form.names(self._state)
+        return RenderResult(names=names, publication=msgspec.structs.replace(publication, sitemap=self._state))
