@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.rules import exists, listed, named, rows
+from tests.rules import TESTS, exists, listed, named, rows
 
 AMB = [f"AMB-{number:02d}" for number in range(1, 91) if number != 79]
 DST = [
@@ -45,3 +47,14 @@ def test_few_rules_have_no_test() -> None:
     """As many as there are today: who adds one without a test says so here."""
     without = [rule for family in ("AMB", "DST") for rule, (file, _, _) in rows(family).items() if not file]
     assert len(without) <= 37
+
+
+def test_the_table_of_links_has_each_relation_and_names_tests_that_are_there() -> None:
+    """docs/links.md: RS-REL-01 to RS-REL-12 and all others, with what is done of each."""
+    text = (TESTS.parent / "docs" / "links.md").read_text("utf-8")
+    assert re.findall(r"^\|[^|]*\((RS-REL-\d+)\)", text, re.MULTILINE) == [
+        f"RS-REL-{number:02d}" for number in (*range(1, 13), 14)
+    ]
+    tests = re.findall(r"`([\w/.]+\.py)::(\w+)`", text)
+    assert [one for one in tests if not exists(*one)] == []
+    assert tests
