@@ -99,6 +99,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefer_types: tuple[str, ...] = ()
     """Media types, in order of preference, of alternates that are copied in place of the resource itself (DST-S3)."""
 
+    patches: Literal["on", "off"] = "on"
+    """Whether updates are done by patches, where the source has some that are fewer octets (DST-S1)."""
+
     patient: bool = False
     """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
 
@@ -197,6 +200,10 @@ class SetReport(msgspec.Struct, kw_only=True):
     from_mirrors: int = 0
     """Resources that mirrors have sent."""
 
+    patched: int = 0
+    """Updates that were done by patches, and how many octets fewer that was than to fetch them whole."""
+
+    octets_saved: int = 0
     ways: list[TransferWay] = []
     held: int = 0
     base: str | None = None

@@ -88,6 +88,11 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     help="Ask the mirrors that the source lists, in their order, before the source itself.  [default: on]",
 )
 @click.option("--trust-mirrors", is_flag=True, help="Ask them also where the list states neither hash nor length.")
+@click.option(
+    "--patches",
+    type=click.Choice(["on", "off"]),
+    help="Whether updates are fetched as patches, where the source has some that are smaller.  [default: on]",
+)
 @source_options
 @click.option(
     "--follow", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Keep running, and poll for changes this often."
@@ -286,7 +291,7 @@ def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
 
     summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
     counts = [name.replace(" ", "_") for name, _ in _counts(summed)]
-    for name in ("created", "updated", "deleted", "adopted", "held", *counts):
+    for name in ("created", "updated", "deleted", "adopted", "held", "patched", "octets_saved", *counts):
         setattr(summed, name, sum(getattr(set_report, name) for set_report in sets))
     return summed
 
@@ -304,6 +309,8 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
         click.echo(f"  {counted(set_report.from_mirrors, 'resource')} from mirrors")
     for way in set_report.ways:
         click.echo(f"  {_way(way, dry_run=dry_run)}")
+    if set_report.patched:
+        click.echo(f"  {set_report.patched:,} by patches: {human_octets(set_report.octets_saved)} not transferred")
     for action in set_report.plan:
         click.echo(f"  {action.action} {printable(action.path)}")
     if set_report.plan_is_cut:

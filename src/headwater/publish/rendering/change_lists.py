@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ from headwater.publish.capabilities import CHANGE_LIST, Capability
 from headwater.publish.links.added_links import AddedLinks, LinkRoom
 from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.patches.maker import PatchMaker
-from headwater.publish.patches.published import patches_of, patches_until, with_links
+from headwater.publish.patches.published import patch_link, patches_of, patches_until, with_links
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.rendering import documents
@@ -127,7 +128,7 @@ class ChangeLists:
             context.catalog.record(self._name, [], self._job.now, state=update)
             self._dropped += tuple(one.name(self._name) for one in gone)
 
-    def _entries(self, changes: Iterator[Change]) -> Iterator[Entry]:
+    def _entries(self, changes: Iterator[Change], room: LinkRoom) -> Iterator[Entry]:
         """The entries of changes, those with patches with a link to them."""
         profile, site, catalog = self._site.profile, self._site, self._job.context.catalog
         if not self._has_patches:
@@ -135,9 +136,8 @@ class ChangeLists:
             return
         while rows := list(islice(changes, _ROWS_AT_ONCE)):
             patches = patches_of(catalog, self._name, rows)
-            yield from with_links(
-                site, self._name, rows, documents.change_entries(rows, self._prefix, profile), patches
-            )
+            links = partial(patch_link, site, self._name, patches)
+            yield from with_links(rows, documents.change_entries(rows, self._prefix, profile), links, room)
 
     @property
     def _top(self) -> str:
@@ -169,7 +169,7 @@ class ChangeLists:
                 yield from octets_of(taken, before.head_octets, taken.octets - before.tail_octets)
             new = rows(segment.first - 1 if taken is None else before.seq)
             linked = self._added.to(new, EntryPlace.CHANGE_LIST, room)
-            yield from render_entries(writer, self._entries(linked))
+            yield from render_entries(writer, self._entries(linked, room))
             yield tail
 
         def mark() -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from headwater.progress import Listener
+from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Entry, Link
 from headwater.spec.uris import normalise
 from headwater.storage.database import Database
@@ -33,7 +34,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
 _LOWEST_PRIORITY = 999_999
 _ANY_HOST = Scope(frozenset(), any_host=True)  # mirrors are exempt from the scope, and from nothing else (DST-S12)
 
-KEPT_RELATIONS = {"duplicate": 20}
+KEPT_RELATIONS = {"duplicate": 20, PATCH: 4}
 """The relations by which something is fetched, and how many links of each are kept at most; they come first, best `pri`
 first. A relation by which something is to be fetched needs a line here, and no column anywhere.
 """
@@ -216,6 +217,12 @@ def _priority(link: Link) -> int:
 def encoded_links(links: list[Link]) -> str:
     """Links as they are kept."""
     return _ENCODER.encode(links).decode()
+
+
+def without_links(kept: str, relation: str) -> str | None:
+    """What was kept, without the links of one relation."""
+    links = [link for link in _DECODER.decode(kept) if link.rel != relation]
+    return _ENCODER.encode(links).decode() if links else None
 
 
 def links_of(kept: str | None, relation: str) -> list[Link]:

@@ -181,7 +181,7 @@ UPDATE temp.changed SET pending = 0 WHERE pending AND exact AND EXISTS (
 """Of two lists that overlap the first may tell the later change: there the time decides, not the place."""
 
 _FOLD = """
-UPDATE temp.changed SET pending = 0 WHERE pending AND EXISTS (
+UPDATE temp.changed SET pending = 0, folded = 1 WHERE pending AND EXISTS (
   SELECT 1 FROM temp.changed AS later WHERE later.uri = changed.uri AND later.pending
   AND (later.list, later.ordinal) > (changed.list, changed.ordinal))"""
 

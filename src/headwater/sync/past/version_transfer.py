@@ -164,12 +164,12 @@ class VersionTransfer(ResourceTransfer):
             self.unverified_versions.append(UnverifiedVersion(work.uri, fetched.uri, stated))
         return verdict
 
-    def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> None:
+    def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> bool:
         """Give it its place; the validators of a version are not those of `loc`."""
         if isinstance(work.attempt, PastAttempt):
             kept = {name: text for name, text in fetched.headers.items() if name == "last-modified"}
             fetched = msgspec.structs.replace(fetched, headers=kept)
-        super()._place(work, fetched, content, newer=newer)
+        return super()._place(work, fetched, content, newer=newer)
 
     def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> Attempt | None:
         attempt = work.attempt

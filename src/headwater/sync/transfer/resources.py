@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, cast
 
+import msgspec
+
 from headwater.progress import Done, Progress
 from headwater.spec.hashes import Digest
 from headwater.sync.alternates.preference import accept_header
@@ -26,6 +28,7 @@ from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.adopt_existing import adopt_existing
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file
 from headwater.sync.transfer.partial_downloads import PartialDownloads
+from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
 from headwater.sync.transfer.unconfirmed_content import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile
 from headwater.sync.transfer.verification import (
@@ -38,12 +41,12 @@ from headwater.sync.transfer.verification import (
     judge,
     strongest_of,
 )
-from headwater.sync.transfer.way_choice import WayChoice
+from headwater.sync.transfer.way_choice import WayChoice, is_conditional, request_headers
 from headwater.sync.transfer.work_queue import (
+    FIRST,
     Attempt,
-    LocAttempt,
-    LocPastCachesAttempt,
     MirrorAttempt,
+    PatchAttempt,
     PlanCounts,
     Work,
     mtime_ns,
@@ -51,7 +54,6 @@ from headwater.sync.transfer.work_queue import (
 )
 
 _GOOD = (200, 203)
-_PAST_CACHES = (("Cache-Control", "no-cache"), ("Pragma", "no-cache"))
 
 
 class ReceivedContent(NamedTuple):
@@ -99,6 +101,7 @@ class ResourceTransfer:
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
         self._results = ResultLog(context.database, row, context.run_number, self._told)
+        self._patching = Patching(context.tree, context.temp)
         self._parts = PartialDownloads(context.database, context.temp, row.id, context.now)
 
     def run(self) -> None:
@@ -130,6 +133,8 @@ class ResourceTransfer:
                     continue
                 if self._unconfirmed.count and work.is_first and self._from_aside(work):
                     continue
+                if self._patching.is_distrusted and isinstance(work.attempt, PatchAttempt):
+                    work = msgspec.structs.replace(work, attempt_json=None)
                 if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
                     fetch = self._fetch(work)
                     barred = FetchFailure(FailureKind.PROTOCOL, objection)
@@ -160,8 +165,12 @@ class ResourceTransfer:
         return True
 
     def _fetch(self, work: Work) -> Fetch:
+        if isinstance(work.attempt, PatchAttempt):
+            return self._patching.fetch(work, work.attempt, self._objection)
         wanted = strongest_of(work.hash)
-        headers = () if work.is_first and not (work.etag or work.last_modified or work.encoding) else _headers(work)
+        headers = (
+            () if work.is_first and not (work.etag or work.last_modified or work.encoding) else request_headers(work)
+        )
         if self._negotiated and work.attempt.of_source and work.hash is None and work.length is None:
             headers += self._negotiated  # `loc` is generic (DST-S3)
         return Fetch(
@@ -182,15 +191,18 @@ class ResourceTransfer:
     def _settle(self, fetched: Fetched) -> None:
         work, wanted = cast("tuple[Work, Digest | None]", fetched.fetch.key)
         failure = fetched.failure
-        self._parts.settled(fetched)
         if failure is not None and failure.kind is FailureKind.STORE:
             raise DestinationUnusable(f"cannot write: {failure.text}", where=str(self._temp))
+        if isinstance(work.attempt, PatchAttempt):
+            self._patched(work, work.attempt, fetched)
+            return
+        self._parts.settled(fetched)
         before = self._unconfirmed.take(work.uri) if not work.is_first else None
         if before is not None:
             self._tree.discard(before.name)
         if failure is None and fetched.status in _GOOD:
             self._arrived(work, wanted, fetched, before)
-        elif failure is None and fetched.status == 304 and _is_conditional(work):
+        elif failure is None and fetched.status == 304 and is_conditional(work):
             self._counts.updated -= 1
             self._counts.unchanged += 1
             self._results.confirmed(work, self._touched(work))
@@ -201,6 +213,21 @@ class ResourceTransfer:
             if fetched.status in REFUSED and fetched.presented is Presented.WITHHELD:
                 reason += "; credentials are sent to the origin of the source's address only"
             self._next(work, reason, fetched, mismatch=False)
+
+    def _patched(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> None:
+        """Place what the last patch makes, ask for the next one, or for the resource as if there were none."""
+        result = self._patching.result(work, attempt, fetched)
+        if result is None:
+            self._note(work, "DST-S1", "a patch was of no use: the resource is fetched whole")
+            self._results.again(work, FIRST, self._round + 1, work.reason or "")
+        elif attempt.next is not None:
+            self._results.again(work, attempt.next, self._round + 1, work.reason or "")
+        else:
+            octets, nothing_told = len(result.content), Fetched(fetched.fetch, status=200)
+            if self._place(work, nothing_told, ReceivedContent(work.name, octets, result.digest, result.content)):
+                self._counts.patched += 1
+                self._counts.octets += result.received - octets
+                self._counts.octets_saved += octets - result.received
 
     def _touched(self, work: Work) -> int | None:
         """Give a file that is what is listed the time that is listed now, by which an audit knows it; returns that."""
@@ -285,16 +312,10 @@ class ResourceTransfer:
         certain = wanted is not None or work.length is not None or bool(work.encoding)
         if first.judgement is Judgement.GOOD and certain:
             return first
-        name = work.name
-        algorithm = fetched.fetch.algorithms[0]
+        name, algorithm, most = work.name, fetched.fetch.algorithms[0], octet_limit(work.length, self._largest)
+        file = f"{self._temp}/{name}"
         try:
-            found = decode_file(
-                f"{self._temp}/{name}",
-                f"{self._temp}/{name}d",
-                coding,
-                algorithm,
-                octet_limit(work.length, self._largest),
-            )
+            found = decode_file(file, f"{file}d", coding, algorithm, most)
         except CannotDecode as cause:
             self._tree.discard(f"{name}d")
             if certain:
@@ -326,8 +347,8 @@ class ResourceTransfer:
             self._warn(rule, message if count == 1 else f"{message}, of {count:,} resources", first)
         self._noted.clear()
 
-    def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> None:
-        """Give content its place; `newer`: it is newer than what is listed."""
+    def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> bool:
+        """Give content its place, where there is room for it; `newer`: it is newer than what is listed."""
         tree, path, name, body = self._tree, work.path, content.name, content.body
         is_mirror = isinstance(work.attempt, MirrorAttempt)
         headers = {} if is_mirror else fetched.headers  # what a mirror says of time and tag is its own
@@ -346,11 +367,12 @@ class ResourceTransfer:
         except PathOccupied as cause:
             tree.discard(name)
             self._fail(work, str(cause), fetched)
-            return
+            return False
         self._counts.octets += content.octets - (self._parts.brought_along(work) if fetched.resumed_at else 0)
         told = strong_last_modified(headers)
         self._results.placed(work, PlacedFile(path, *found, content.digest, headers.get("etag"), told, newer))
         self._each(Done("created" if work.held is None else "updated", work.uri, printable_path(path), content.octets))
+        return True
 
     # what did not come
 
@@ -376,22 +398,6 @@ class ResourceTransfer:
         asked_to_wait = None if isinstance(work.attempt, MirrorAttempt) else fetched.retry_after_seconds
         self._results.failed(work, reason, fetched.status, asked_to_wait, self._now())
         self._each(Done("failed", work.uri, printable_path(work.path), reason=reason))
-
-
-def _headers(work: Work) -> tuple[tuple[str, str], ...]:
-    """Request headers of the present attempt: as listed, conditional for what is held, or past all caches."""
-    wanted = [("Accept-Encoding", work.encoding)]
-    if isinstance(work.attempt, LocAttempt):
-        wanted += [("If-None-Match", work.etag), ("If-Modified-Since", work.last_modified)]
-    elif isinstance(work.attempt, LocPastCachesAttempt):
-        wanted += _PAST_CACHES
-    return tuple((name, value) for name, value in wanted if value)
-
-
-def _is_conditional(work: Work) -> bool:
-    """Whether the present attempt is answered with 304 where what is held is what is listed."""
-    conditional = isinstance(work.attempt, LocAttempt) and bool(work.etag or work.last_modified)
-    return conditional and work.held is not None
 
 
 def _other_type(work: Work, fetched: Fetched) -> str | None:

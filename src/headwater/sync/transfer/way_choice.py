@@ -14,6 +14,7 @@ from headwater.sync.transfer.work_queue import (
     FIRST,
     Attempt,
     LocAttempt,
+    LocPastCachesAttempt,
     MirrorAttempt,
     Work,
     encode_attempt,
@@ -23,6 +24,7 @@ from headwater.sync.transfer.work_queue import (
     next_mirror,
 )
 
+_PAST_CACHES = (("Cache-Control", "no-cache"), ("Pragma", "no-cache"))
 _MOST_WAITING = 256
 """Resources that wait for the first answer of a mirror; others are not taken before."""
 
@@ -118,3 +120,21 @@ class WayChoice:
     def _is_out(self, work: Work, attempt: MirrorAttempt) -> bool:
         mirror = mirror_of(work.loc, mirrors_of(work)[attempt.number])
         return self._health.turn(mirror, self._clock()) is Turn.PASS
+
+
+def request_headers(work: Work) -> tuple[tuple[str, str], ...]:
+    """Request headers of the present attempt: as listed, conditional for what is held, or past all caches."""
+    if work.is_first and not (work.etag or work.last_modified or work.encoding):
+        return ()  # as most are
+    wanted = [("Accept-Encoding", work.encoding)]
+    if isinstance(work.attempt, LocAttempt):
+        wanted += [("If-None-Match", work.etag), ("If-Modified-Since", work.last_modified)]
+    elif isinstance(work.attempt, LocPastCachesAttempt):
+        wanted += _PAST_CACHES
+    return tuple((name, value) for name, value in wanted if value)
+
+
+def is_conditional(work: Work) -> bool:
+    """Whether the present attempt is answered with 304 where what is held is what is listed."""
+    conditional = isinstance(work.attempt, LocAttempt) and bool(work.etag or work.last_modified)
+    return conditional and work.held is not None

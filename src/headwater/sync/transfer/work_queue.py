@@ -11,8 +11,9 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
+from headwater.spec.namespaces import PATCH
 from headwater.storage.database import Transaction
-from headwater.sync.lists.entries import links_of
+from headwater.sync.lists.entries import links_of, without_links
 from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.state.validators import Validators
 from headwater.sync.transfer.past_ways import KnownOfState, Way, WayKind
@@ -115,7 +116,50 @@ class PastAttempt(msgspec.Struct, frozen=True, tag="past"):
         return PastAttempt(ways, self.step + 1, self.known, self.doubt) if ways else None
 
 
-Attempt = LocAttempt | LocPastCachesAttempt | MirrorAttempt | PastAttempt
+class PatchStep(msgspec.Struct, frozen=True, array_like=True):
+    """One patch: where it is, and what is stated of it and of its result (digests as `algorithm:hex`)."""
+
+    href: str
+    type: str
+    length: int | None
+    hash: str | None
+    result: str
+    result_length: int | None
+
+
+class PatchAttempt(msgspec.Struct, frozen=True, tag="patch"):
+    """Asks for the patch `number` of those that lead from the copy to what is listed; the first attempt of all."""
+
+    base: str
+    """The digest of the copy that they start from."""
+
+    steps: tuple[PatchStep, ...]
+    number: int = 0
+
+    of_source: ClassVar[bool] = True
+    keeps_parts: ClassVar[bool] = False
+
+    @property
+    def step(self) -> PatchStep:
+        """The patch that is asked for."""
+        return self.steps[self.number]
+
+    @property
+    def next(self) -> PatchAttempt | None:
+        """The patch after it; None when there is none."""
+        return msgspec.structs.replace(self, number=self.number + 1) if self.number + 1 < len(self.steps) else None
+
+    @property
+    def suffix(self) -> str:
+        """What tells its temporary file from those of other attempts."""
+        return f"patch{self.number}"
+
+    def uri(self, loc: str, mirrors: list[str]) -> str:
+        """What is asked for."""
+        return self.step.href
+
+
+Attempt = LocAttempt | LocPastCachesAttempt | MirrorAttempt | PatchAttempt | PastAttempt
 """One way to the octets of a resource."""
 
 FIRST = LocAttempt()
@@ -157,6 +201,9 @@ class PlannedFetch(NamedTuple):
     tries: int | None = None
     """How often it has failed in earlier runs; None: it has not."""
 
+    attempt_json: str | None = None
+    """The attempt that is made first, where that is not to ask `loc`."""
+
 
 ADD_WORK = (
     f"INSERT OR REPLACE INTO temp.work({', '.join(PlannedFetch._fields)})"  # noqa: S608
@@ -182,7 +229,8 @@ class ListedColumns(msgspec.Struct, frozen=True, gc=False):
     @property
     def stated(self) -> tuple[str | None, str | None, str | None, str | None, str | None]:
         """What is kept with the copy of what the source states, beside hash, length and time: as `resources` has it."""
-        return None if self.loc == self.uri else self.loc, self.type, self.encoding, self.links, self.extra
+        links = self.links if self.links is None or PATCH not in self.links else without_links(self.links, PATCH)
+        return None if self.loc == self.uri else self.loc, self.type, self.encoding, links, self.extra
 
     def planned(
         self,
@@ -271,6 +319,8 @@ def next_attempt(work: Work, *, mismatch: bool, mirrors: bool) -> Attempt | None
     tried = work.attempt
     if isinstance(tried, PastAttempt):
         return tried.then()
+    if isinstance(tried, PatchAttempt):
+        return FIRST
     if isinstance(tried, LocAttempt) and mismatch:
         return LocPastCachesAttempt(tried.asked)
     if isinstance(tried, MirrorAttempt):
@@ -321,6 +371,8 @@ class PlanCounts(msgspec.Struct):
     adopted: int = 0
     octets: int = 0
     from_mirrors: int = 0
+    patched: int = 0
+    octets_saved: int = 0
 
 
 def clear_plan(t: Transaction) -> None:

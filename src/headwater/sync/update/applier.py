@@ -92,7 +92,8 @@ class Applier:
                 self._begun = True
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table))
             counts = PlanCounts()
-            step(t, Difference(self._set.row, paths, counts, self._files))
+            objection = self._set.scope.objection if context.options.patches == "on" else None
+            step(t, Difference(self._set.row, paths, counts, self._files, objection))
             if retry_queue and self._has_left(t):
                 left = RetryQueue(self._set.row, paths, counts)
                 left.failures(t, now, patient=context.options.patient)
@@ -290,6 +291,8 @@ class Applier:
         report.adopted += counts.adopted
         report.octets += counts.octets
         report.from_mirrors += counts.from_mirrors
+        report.patched += counts.patched
+        report.octets_saved += counts.octets_saved
 
     def _show_plan(self, counts: PlanCounts, deletions: int, *, allowed: bool) -> None:
         report = self._set.report

@@ -9,15 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from headwater.spec.namespaces import PATCH
 from headwater.storage.database import Transaction
 from headwater.sync.lists.position import is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
+from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.state.validators import Validators
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
-from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, PlannedFetch, listed_columns
+from headwater.sync.transfer.work_queue import (
+    ADD_WORK,
+    ListedColumns,
+    PatchAttempt,
+    PlanCounts,
+    PlannedFetch,
+    encode_attempt,
+    listed_columns,
+)
+from headwater.sync.update.patch_plan import PENDING_CHANGES, HeldState, PendingChange, planned_patches
 from headwater.sync.update.path_conflicts import PathConflicts
 
 _CHUNK = 5_000
@@ -145,7 +156,16 @@ class HeldFiles(Protocol):
 class Difference:
     """Fills `work` and `deletions` for one set from a staging table, and counts."""
 
-    def __init__(self, row: SetRow, paths: PathConflicts, counts: PlanCounts, files: HeldFiles) -> None:
+    def __init__(
+        self,
+        row: SetRow,
+        paths: PathConflicts,
+        counts: PlanCounts,
+        files: HeldFiles,
+        objection: Objection | None = None,
+    ) -> None:
+        """`objection`: why a patch at a URI is not asked for; None: none is asked for."""
+        self._objection = objection
         self._set = row
         self._paths = paths
         self._counts = counts
@@ -326,10 +346,27 @@ class Difference:
                 continue
             self._counts.updated += 1
             ask = row.hash is None and not row.newer and present  # else 304 would confirm what is not there
-            yield row.planned(
+            patches = self._patches(t, row) if present and self._objection is not None else None
+            fetch = row.planned(
                 path, row.key, changed_at=known, known_at=row.at, tries=row.tries,
                 validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
             )  # fmt: skip
+            yield fetch if patches is None else fetch._replace(attempt_json=encode_attempt(patches))
+
+    def _patches(self, t: Transaction, row: _ChangedRow) -> PatchAttempt | None:
+        """The patches by which a change is done, where the copy is known to be a state before it (DST-S1)."""
+        if (
+            row.links is None
+            or PATCH not in row.links
+            or row.hash is None
+            or row.digest is None
+            or self._objection is None
+        ):
+            return None
+        listed = map(str, digests_of(row.listed_hash))
+        is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
+        pending = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (row.uri,))]
+        return planned_patches(HeldState(row.digest, row.size, is_previous), pending, self._objection)
 
 
 def compare_with_file(

@@ -1,0 +1,131 @@
+"""Patches on their way (DST-S1): asked for, verified, applied to the copy or to what the patch before has made.
+
+Nothing is believed but the hash that the list states of the result. Whatever else comes of a patch, the resource is
+fetched whole.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headwater.files.hashing import HASHERS
+from headwater.patches.faults import LARGEST, PatchRefused
+from headwater.patches.registry import format_of_patch
+from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.network.fetch import Objection
+from headwater.sync.network.transport import Fetch, Fetched
+from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.transfer.work_queue import PatchAttempt, Work
+
+_MOST_FAULTS: Final = 20
+"""When so many patches were of no use, and more than were, no more are asked for in this run."""
+
+
+class PatchResult(NamedTuple):
+    """What the patches so far have made: its octets and digest, and how many octets of patches have come for it."""
+
+    content: bytes
+    digest: str
+    received: int
+
+
+class Patching:
+    """The patches of one set during one run."""
+
+    def __init__(self, tree: FileTree, temp: str) -> None:
+        self._tree = tree
+        self._temp = temp
+        self._received: dict[int, int] = {}
+        self._faults = self._worked = 0
+
+    @property
+    def is_distrusted(self) -> bool:
+        """Whether the patches of this source have turned out to be of no use."""
+        return self._faults >= max(_MOST_FAULTS, self._worked)
+
+    def fetch(self, work: Work, attempt: PatchAttempt, objection: Objection) -> Fetch:
+        """The request for the next patch: not for more octets than the link states, or the resource has."""
+        step = attempt.step
+        wanted = strongest_of(step.hash)
+        bounds = (LARGEST, work.length, step.length)
+        return Fetch(
+            step.href,
+            into=f"{self._temp}/{work.name}",
+            holds_small=True,
+            algorithms=(wanted.algorithm if wanted else "sha-256",),
+            max_octets=min(one for one in bounds if one is not None),
+            key=(work, wanted),
+            objection=objection,
+            retries=0,
+        )
+
+    def result(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> PatchResult | None:
+        """What the patch makes, verified by the hash of the change that it is of; None: it is of no use.
+
+        What is not the end is kept for the next patch.
+        """
+        received = self._received.pop(work.n, 0) + fetched.octets
+        try:
+            content = self._applied(work, attempt, fetched)
+        except (PatchRefused, OSError):
+            self._faults += 1
+            return None
+        if attempt.next is not None:
+            self._received[work.n] = received
+            self._tree.write(self._kept_name(work), content, None)
+        self._worked += attempt.next is None
+        return PatchResult(content, attempt.step.result, received)
+
+    def _applied(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:
+        base = self._base(work, attempt)
+        patch = self._patch(work, attempt, fetched)
+        kind = format_of_patch(attempt.step.type)
+        if kind is None:
+            raise PatchRefused("it is of an unknown type")
+        content = kind.apply(base, patch)
+        step = attempt.step
+        if not _has(content, step.result) or step.result_length not in (None, len(content)):
+            raise PatchRefused("it leads to something else")
+        return content
+
+    def _patch(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:
+        """The octets of the patch, if they are what its link states."""
+        if not fetched.ok:
+            raise PatchRefused(f"HTTP status {fetched.status}")
+        body = fetched.body
+        if not fetched.held:
+            body = Path(self._temp, work.name).read_bytes()
+            self._tree.discard(work.name)
+        step = attempt.step
+        if fetched.status not in (200, 203) or fetched.headers.get("content-encoding", "identity") != "identity":
+            raise PatchRefused("it is not what was asked for")
+        if step.length not in (None, len(body)) or (step.hash is not None and not _has(body, step.hash)):
+            raise PatchRefused("it is not what its link states")
+        return body
+
+    def _base(self, work: Work, attempt: PatchAttempt) -> bytes:
+        """What the patch is applied to: the copy, if that is what was stored, or what the patch before has made."""
+        if attempt.number:
+            name = self._kept_name(work)
+            try:
+                return Path(self._temp, name).read_bytes()
+            finally:
+                with suppress(OSError):
+                    self._tree.discard(name)
+        descriptor = self._tree.open(work.path)
+        with os.fdopen(descriptor, "rb") as file:
+            held = file.read(LARGEST + 1)
+        if len(held) > LARGEST or not _has(held, attempt.base):
+            raise PatchRefused("the copy is not the state before")
+        return held
+
+    def _kept_name(self, work: Work) -> str:
+        return f"{work.n}-patched"
+
+
+def _has(octets: bytes, digest: str) -> bool:
+    algorithm, _, wanted = digest.partition(":")
+    return bool(HASHERS[algorithm](octets, usedforsecurity=False).hexdigest() == wanted)

@@ -1,0 +1,1 @@
+"""Patches in a destination (DST-S1)."""

@@ -1,0 +1,67 @@
+"""Which pending changes are done by patches, as a table (DST-S1)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import pytest
+
+from headwater.patches.faults import LARGEST
+from headwater.spec.namespaces import PATCH
+from headwater.spec.records import Link
+from headwater.sync.transfer.work_queue import PatchAttempt, encode_attempt
+from headwater.sync.update.patch_plan import MOST_STEPS, HeldState, PendingChange, planned_patches
+
+
+def digest(number: int) -> str:
+    return f"sha-256:{hashlib.sha256(b'%d' % number).hexdigest()}"
+
+
+def change(
+    number: int, kind: str = "updated", *, patch: int | None = 10, length: int | None = 1_000, has_hash: bool = True
+) -> PendingChange:
+    """The change that leaves state `number`; its patch has so many octets (-1: not stated; None: there is none)."""
+    stated = None if patch is None or patch < 0 else patch
+    link = Link(rel=PATCH, href=f"http://s/{number}", type="application/json-patch+json", length=stated)
+    links = None if patch is None else msgspec.json.encode([link]).decode()
+    return PendingChange(kind, number, digest(number) if has_hash else None, length, links)
+
+
+ONE, TWO, THREE = change(1), change(2), change(3)
+TABLE: dict[str, tuple[int, bool, list[PendingChange], list[int] | None]] = {
+    "one": (0, True, [ONE], [1]),
+    "in order": (0, True, [ONE, TWO, THREE], [1, 2, 3]),
+    "from a state that a change tells of": (1, False, [ONE, TWO, THREE], [2, 3]),
+    "from the last time that it was so": (1, True, [ONE, TWO, change(1), THREE], [3]),
+    "from an unknown state": (9, False, [ONE], None),
+    "one is missing": (0, True, [ONE, change(2, patch=None), THREE], None),
+    "one was created": (0, True, [change(1, "created"), TWO], None),
+    "after it was created": (1, True, [change(1, "created"), TWO], [2]),
+    "one has no hash": (0, True, [change(1, has_hash=False), TWO], None),
+    "after a deletion": (0, True, [change(1, "deleted", has_hash=False), TWO], None),
+    "as many octets": (0, True, [change(1, patch=500), change(2, patch=500)], None),
+    "just fewer": (0, True, [change(1, patch=500), change(2, patch=499)], [1, 2]),
+    "no length of the patch": (0, True, [change(1, patch=-1)], [1]),
+    "no length of one of two": (0, True, [ONE, change(2, patch=-1)], None),
+    "no length of the resource": (0, True, [change(1, length=None)], [1]),
+    "told twice by lists that overlap": (0, True, [ONE, ONE, TWO], [1, 2]),
+    "too many": (0, True, [change(n, length=9_999) for n in range(1, MOST_STEPS + 2)], None),
+    "nothing after it": (1, True, [ONE], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_what_is_done_by_patches(name: str) -> None:
+    held, is_previous, pending, expected = TABLE[name]
+    found = planned_patches(HeldState(digest(held), 500, is_previous), pending, lambda _uri: None)
+    assert (None if found is None else [int(one.href[9:]) for one in found.steps]) == expected
+    if found is not None:
+        assert found.base == digest(held)
+        assert msgspec.json.decode(encode_attempt(found) or "", type=PatchAttempt) == found
+
+
+def test_neither_outside_the_scope_nor_onto_a_large_copy() -> None:
+    """DST-S12: the guard is asked for each patch."""
+    assert planned_patches(HeldState(digest(0), 500, is_previous=True), [ONE], lambda _uri: "no") is None
+    assert planned_patches(HeldState(digest(0), LARGEST + 1, is_previous=True), [ONE], lambda _uri: None) is None
