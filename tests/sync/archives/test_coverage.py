@@ -1,4 +1,4 @@
-"""Which lists tell of a span of time, and which snapshot comes before a moment (RS-ARC-19, RS-ARC-34, AMB-11)."""
+"""Which lists tell of a span of time (RS-ARC-19, RS-ARC-34, AMB-11)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.sync.archives.coverage import Hole, ListedDocument, covering, past_state
+from headwater.sync.archives.coverage import Hole, ListedDocument, covering
 
 Span = tuple[int, int | None]
 
 
 def lists(*spans: Span) -> list[ListedDocument]:
     return [ListedDocument(uri=f"{from_}-{until}", from_=from_, until=until) for from_, until in spans]
-
-
-def snapshots(*times: tuple[int, int | None]) -> list[ListedDocument]:
-    return [ListedDocument(uri=f"at {at}", at=at, completed=completed) for at, completed in times]
 
 
 @pytest.mark.parametrize(
@@ -55,37 +51,3 @@ def test_covering_is_whole_just_when_every_moment_is_told_of(spans: list[Span], 
     chosen = {n for one in found.lists for n in range(one.from_ or 0, one.until or 0)}
     assert found.hole is not None or set(range(after, last)) <= chosen
     assert len({one.uri for one in found.lists}) == len({(one.from_, one.until) for one in found.lists})
-
-
-@pytest.mark.parametrize(
-    ("moment", "snapshot", "chosen", "hole"),
-    [
-        pytest.param(3, None, [], None, id="before all"),
-        pytest.param(12, "at 10", ["10-20"], None, id="the newest before"),
-        pytest.param(10, "at 10", ["10-20"], None, id="just then"),
-        pytest.param(25, "at 10", ["10-20", "20-30"], None, id="the newer one was not complete"),
-        pytest.param(31, "at 24", ["20-30", "30-40"], None, id="the newer one"),
-        pytest.param(50, "at 45", [], Hole(45, 60), id="after a hole, which is told"),
-        pytest.param(65, "at 45", [], Hole(45, 60), id="beyond a hole"),
-        pytest.param(85, "at 70", ["60-None"], None, id="in the open list"),
-    ],
-)
-def test_past_state(moment: int, snapshot: str | None, chosen: list[str], hole: Hole | None) -> None:
-    known = snapshots((10, None), (24, 26), (45, 46), (70, 70), (5, 5))
-    found = past_state(known, lists((10, 20), (20, 30), (30, 40), (60, None)), moment)
-    assert (None if found.snapshot is None else found.snapshot.uri) == snapshot
-    assert [one.uri for one in found.coverage.lists] == chosen
-    assert found.coverage.hole == hole
-
-
-def test_an_older_snapshot_with_all_changes_comes_before_a_newer_one_without() -> None:
-    found = past_state(snapshots((1, 1), (6, 6)), lists((0, 5), (4, 6), (7, 9)), 8)
-    assert found.snapshot is not None
-    assert found.snapshot.uri == "at 6"
-    assert found.coverage.hole == Hole(6, 7)
-    found = past_state(snapshots((1, 1), (6, 6)), lists((0, 5), (4, 10), (9, 10)), 9)
-    assert found.snapshot is not None
-    assert found.snapshot.uri == "at 6"
-    found = past_state(snapshots((1, 1), (6, 8)), lists((0, 7)), 6, exact=False)
-    assert found.snapshot is not None
-    assert found.snapshot.uri == "at 6"

@@ -19,7 +19,7 @@ from headwater.publish.publication_state import (
 )
 from headwater.publish.site import SetSettings
 
-MOST_PACKAGES = 20_000
+MOST_PACKAGES = 10_000
 """Packages that archived dumps may name: they are in the note that each publication writes."""
 
 

@@ -40,7 +40,7 @@ from headwater.publish.site import change_segment_name, resource_list_name, reso
 from headwater.publish.store_writer import DocumentMark
 from headwater.spec.records import Document, Entry
 
-_DUMP_PACKAGES = 10_000
+_DUMP_PACKAGES = 5_000
 """A Resource Dump of more packages than this is not archived: its state would take too much of the note."""
 
 

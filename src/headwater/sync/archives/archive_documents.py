@@ -193,39 +193,3 @@ def _with_times(one: ListedDocument, told: Entry | Document) -> ListedDocument:
         from_=micros(told.from_),
         until=None if told.until is None else last_micros(told.until),
     )
-
-
-def current_documents(documents: ListDocuments, uri: str, kind: Kind, objection: Objection) -> list[ListedDocument]:
-    """The Change Lists that the Change List, or index, at `uri` consists of now; the open one has no `until`.
-
-    The same for a Resource List, which is one document however many it consists of. `kind` says which of the two.
-    Raises SourceFault.
-    """
-    if kind is Kind.RESOURCE_LIST:
-        head = read_head(documents, uri, objection)
-        return [] if head is None or head.at is None else [_with_times(ListedDocument(uri=uri), head)]
-    consumer = _CurrentLists()
-    read = documents.read(uri, consumer, objection=objection)
-    if not isinstance(read, DocumentRead):
-        raise Unreachable("the Change List is not there", where=uri, rule="DST-C5")
-    if read.document.kind is Kind.CHANGE_LIST:
-        return [_with_times(ListedDocument(uri=uri), read.document)]
-    if read.document.kind is not Kind.CHANGE_LIST_INDEX:
-        raise WrongDocument(f"this is a {read.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
-    return [listed(entry) for entry in consumer.entries if objection(entry.loc) is None]
-
-
-class _CurrentLists:
-    """Holds the entries of a Change List Index, and none of a list (an `EntryConsumer`)."""
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-
-    def begin(self) -> None:
-        self.entries = []
-
-    def take(self, document: Document, entries: list[Entry]) -> None:
-        if document.kind is Kind.CHANGE_LIST_INDEX:
-            self.entries += entries
-            if len(self.entries) > MOST_ARCHIVED:
-                raise SourceFault(f"a Change List Index of more than {MOST_ARCHIVED:,} lists", rule="RS-LIM-01")

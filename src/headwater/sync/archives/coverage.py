@@ -1,4 +1,4 @@
-"""The coverage of a time by lists: which Change Lists tell of it without a hole, and which snapshot comes before it.
+"""The coverage of a time by lists: which Change Lists tell of it without a hole.
 
 Pure rules over values; all times are the source's, in whole microseconds. A Change List tells of the changes from its
 `from` on, up to its `until` (AMB-11): of two lists that follow each other without a hole the second begins where the
@@ -24,14 +24,6 @@ class ListedDocument(msgspec.Struct, frozen=True, kw_only=True):
     completed: int | None = None
     from_: int | None = None
     until: int | None = None
-
-    @property
-    def settled_at(self) -> int | None:
-        """From which moment on a snapshot and the changes after its `at` give one state.
-
-        What changed while it was made may be in it (RS-TIME-06): of a moment before `completed` it may show too much.
-        """
-        return self.at if self.completed is None or self.at is None else max(self.at, self.completed)
 
 
 class Hole(msgspec.Struct, frozen=True):
@@ -84,42 +76,3 @@ def _by_times(one: ListedDocument) -> tuple[int, int]:
 
 def _end(one: ListedDocument) -> int:
     return _NEVER if one.until is None else one.until
-
-
-class PastState(msgspec.Struct, frozen=True, kw_only=True):
-    """What gives a set as it was at a moment: a snapshot, and the changes later than its `at` up to that moment.
-
-    `snapshot` None: there is none that early. A `hole` in the `coverage`: some of these changes are in no list.
-    """
-
-    snapshot: ListedDocument | None = None
-    coverage: ListCoverage = ListCoverage()
-
-
-def past_state(
-    snapshots: Sequence[ListedDocument], lists: Sequence[ListedDocument], moment: int, *, exact: bool = True
-) -> PastState:
-    """The snapshot with the greatest `at` ≤ `moment` from which the lists lead up to it, and these lists.
-
-    Where holes are after all of them it is the newest, with the hole. Not `exact`: also one that was not `completed`
-    by then, which may show later states.
-    """
-    usable = [one for one in snapshots if one.at is not None and one.at <= moment]
-    if exact:
-        usable = [one for one in usable if (one.settled_at or 0) <= moment]
-    if not usable:
-        return PastState()
-    usable.sort(key=lambda one: one.at or 0, reverse=True)
-    begin = _begin(lists, moment)
-    whole = next((one for one in usable if (one.at or 0) >= begin), usable[0])
-    return PastState(snapshot=whole, coverage=covering(lists, whole.at or 0, moment))
-
-
-def _begin(lists: Sequence[ListedDocument], moment: int) -> int:
-    """From when on the lists tell of every change up to `moment`."""
-    begin = moment
-    for one in sorted((one for one in lists if one.from_ is not None), key=_end, reverse=True):
-        if _end(one) < begin:
-            break
-        begin = min(begin, one.from_ or 0)
-    return begin
