@@ -99,7 +99,7 @@ def explore(
         documents = Documents(wire, listen, now=utcnow)
         wanted = SetSelection(options.sets)
         found = Discovery(documents, sitemap=True, wanted=wanted, most=MOST_SETS if options.sets else most).find(url)
-        offers = _wanted(found, options.sets)
+        offers = wanted_offers(found, options.sets)
         walk = _Walk(documents, parts, faults)
         sets = []
         for done, offer in enumerate(offers):
@@ -121,7 +121,8 @@ def explore(
     return ExploreReport(source=url, sets=count, tree=tree, requests=documents.requests, exit_status=int(status))
 
 
-def _wanted(found: DiscoveredSets, sets: tuple[str, ...]) -> list[Offer]:
+def wanted_offers(found: DiscoveredSets, sets: tuple[str, ...]) -> list[Offer]:
+    """The sets that were found, or those of them that are named. Raises UsageFault for a name that none has."""
     if not sets:
         return list(found.offers)
     told = {said for offer in found.offers for said in (offer.name, offer.identity)}

@@ -12,6 +12,8 @@ from headwater.quantities import human_octets
 
 if TYPE_CHECKING:
     from headwater.sync.explore import ExploreNode
+    from headwater.sync.options import SyncOptions
+    from headwater.sync.resource_view import LinkStatement
 
 
 @click.command(name="explore")
@@ -27,18 +29,27 @@ if TYPE_CHECKING:
     show_default=True,
     help="Maximum number of documents to open of an index, and of packages to show of a dump.",
 )
+@click.option(
+    "--resource", metavar="URI", help="Show this resource with all that belongs to it; URL may be the folder of a copy."
+)
 @source_options
 @json_option
-def command(url: str, sets: tuple[str, ...], most: int, parts: int, as_json: bool, **wanted: Any) -> int:
+def command(
+    url: str, sets: tuple[str, ...], most: int, parts: int, resource: str | None, as_json: bool, **wanted: Any
+) -> int:
     """Show what the source behind URL offers: sets, capabilities, documents, with times, counts and oddities.
 
     Of dumps it shows the packages, and whether packages are made on demand. Reads documents only. Exit status 1:
-    something that is offered cannot be read.
+    something that is offered cannot be read. With --resource it reads the lists, and shows of one resource what they
+    say of it: mirrors, representations, metadata records, versions and any other links, in both directions. Exit status
+    1 then also means that no list has it.
     """
     from headwater.sync.explore import explore
     from headwater.sync.options import SyncOptions
 
     options = SyncOptions(sets=sets, **given_options(wanted))
+    if resource is not None:
+        return _view(url, resource, options, as_json=as_json)
     with listening() as listener:
         found = explore(url, options, parts=parts, most=most, listener=listener)
     if as_json:
@@ -46,6 +57,59 @@ def command(url: str, sets: tuple[str, ...], most: int, parts: int, as_json: boo
     else:
         _show(found.tree, "", "")
     return found.exit_status
+
+
+def _view(url: str, resource: str, options: SyncOptions, *, as_json: bool) -> int:
+    from headwater.sync.resource_view import view_resource
+
+    with listening() as listener:
+        found = view_resource(url, resource, options, listener=listener)
+    if as_json:
+        json_document(found)
+        return found.exit_status
+    click.echo(printable(found.uri))
+    for state in found.sets:
+        facts = [("change", state.change), ("at", state.datetime), ("lastmod", state.lastmod)]
+        facts += [("type", state.type), ("encoding", state.encoding), ("hash", state.hash)]
+        told = [f"{name} {printable(value)}" for name, value in facts if value]
+        told += [f"{state.length:,} octets"] if state.length is not None else []
+        click.echo(f"├─ set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}")
+        for link in state.links:
+            click.echo(f"│  ├─ {printable(_RELATIONS.get(link.rel, link.rel))}  {_target(link, link.href)}")
+        for link in state.stated_elsewhere:
+            named = _INVERSE.get(link.rel, f"{link.rel} of")
+            click.echo(f"│  ├─ {printable(named)}  {_target(link, link.stated_by or '')}")
+    for file in found.held:
+        click.echo(f"├─ held as {printable(file.path)}, {human_octets(file.octets)}, {printable(file.digest or '')}")
+    if not found.sets:
+        click.echo("no list of the source has this resource", err=True)
+    for fault in found.faults:
+        click.echo(f"cannot be read: {printable(fault)}", err=True)
+    return found.exit_status
+
+
+_RELATIONS = {
+    "duplicate": "mirror",
+    "alternate": "representation",
+    "canonical": "generic URI",
+    "describedby": "described by",
+    "memento": "this version",
+    "via": "original",
+    "http://www.openarchives.org/rs/terms/patch": "patch",
+}
+_INVERSE = {
+    "describes": "described by (it says)",
+    "describedby": "describes (it says)",
+    "alternate": "representation of (it says)",
+    "canonical": "generic URI of (it says)",
+}
+
+
+def _target(link: LinkStatement, uri: str) -> str:
+    facts = [("pri", link.pri), ("type", link.type), ("modified", link.modified), ("hash", link.hash)]
+    told = [f"{name} {printable(str(value))}" for name, value in facts if value is not None]
+    told += [f"{link.length:,} octets"] if link.length is not None else []
+    return f"{printable(uri)}{' (' + ', '.join(told) + ')' if told else ''}"
 
 
 def _show(node: ExploreNode, lead: str, below: str) -> None:
