@@ -143,6 +143,19 @@ def test_without_versions_what_is_no_more_is_told(past: History, tmp_path: Path,
     assert {failed.uri for failed in ran.one.failures} == {past.site.uri(name) for name in right if name != "f3.txt"}
 
 
+def test_a_set_of_which_every_resource_has_changed_since_had_them_all(past: History, tmp_path: Path) -> None:
+    """Its first states are in no change: that they were there is known, and what they were is not."""
+    past.link = past.no_links
+    past.snapshot(90)
+    past.changes = [change for change in past.changes if change[0] > 15 and change[2] == "f0.txt"]
+    past.states = {"f0.txt": past.states["f0.txt"]}
+    past.snapshot(90)
+    past.changelist(15, None)
+    ran = go(past.publish(), tmp_path / "copy", at=at(16))
+    assert ran.status == FAILED
+    assert "in which state it was" in ran.one.failures[0].reason
+
+
 def test_links_of_the_resource_itself_lead_to_its_timegate(past: History, tmp_path: Path, source: Source) -> None:
     past.link = past.no_links
     past.snapshot(90)

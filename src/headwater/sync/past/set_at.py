@@ -98,7 +98,7 @@ class SetAt:
         if filled.known:
             return False
         if evidence.proof is not None:
-            return not filled.had_before
+            return not filled.doubtful and not filled.had_before
         early = evidence.begins is None or self._moment < evidence.begins
         return early and not filled.linked
 

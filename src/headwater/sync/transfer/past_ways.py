@@ -152,6 +152,8 @@ def objection(way: Way, headers: Mapping[str, str], loc: str, moment: int, known
         return f"the {way.kind} answers without Memento-Datetime"
     if at > moment:
         return f"the {way.kind} answers with a version of {stated}, which is later"
+    if not known.existed and at + SECOND > moment + 1:
+        return f"the {way.kind} answers with a version of {stated}, which may be later within that second"
     if known.changed_before is not None and at + SECOND <= known.changed_before:
         return f"the {way.kind} answers with a version of {stated}, after which the resource has changed"
     if known.changed_after is not None and at <= known.changed_after < at + SECOND:
