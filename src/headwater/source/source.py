@@ -48,6 +48,7 @@ from headwater.versions.keeping import ContentKeeping
 
 if TYPE_CHECKING:
     from headwater.source.copy.copy_set import CopySet
+    from headwater.source.copy.copy_task import CopyTask
     from headwater.source.folder.folder_set import FolderSet
     from headwater.source.push.push_set import PushSet
 
@@ -79,6 +80,7 @@ class Source(ConfiguredSource):
         self._clock = clock
         self._listener = listener
         self._followed: list[FolderSet | PushSet | CopySet] = []
+        self._copies: list[CopyTask] = []
         self._scheduler: Scheduler | None = None
         self._durable: list[DurableListener] = []
         self._packing: dict[str, list[DumpPacking]] = {}
@@ -265,7 +267,7 @@ class Source(ConfiguredSource):
                 intake.keep = ContentKeeping(self.versions, self.contents, name, self._listener, keeps).keep
                 intake.predecessors = self.predecessors_of(name)
         sets = self.copy_sets.made(self._context, intakes)
-        self.copy_sets.schedule(sets, scheduler, self._listener)
+        self._copies = self.copy_sets.schedule(sets, scheduler, self._listener)
         return sets
 
     def _schedule_dumps(self, scheduler: Scheduler) -> None:
@@ -309,6 +311,8 @@ class Source(ConfiguredSource):
             return True
         self._scheduler.stop()
         ended = self._scheduler.join(timeout)
+        for copy in self._copies:
+            copy.close()
         for one in self.sets_health:
             one.phase = "stopped"
         if self.leadership.is_ours:

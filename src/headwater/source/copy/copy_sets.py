@@ -18,6 +18,7 @@ from headwater.source.config import SetConfig
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a part of a start
     from headwater.ingest.copy.intake import CopyIntake
     from headwater.source.copy.copy_set import CopySet
+    from headwater.source.copy.copy_task import CopyTask
     from headwater.source.scheduling.scheduler import Scheduler
     from headwater.source.source_context import SourceContext
 
@@ -67,17 +68,22 @@ class CopySets:
             intake.may_record = context.may_record
         return [CopySet(context, intake) for intake in intakes.values()]
 
-    def schedule(self, sets: Iterable[CopySet], scheduler: Scheduler, listener: Listener) -> None:
-        """Have this scheduler keep the sets current: a task for each copy."""
+    def schedule(self, sets: Iterable[CopySet], scheduler: Scheduler, listener: Listener) -> list[CopyTask]:
+        """Have this scheduler keep the sets current: a task for each copy, to be closed when the scheduler has ended.
+
+        Nothing is there to be done without sets that publish copies.
+        """
         by_copy: dict[str, list[CopySet]] = {}
         for one in sets:
             by_copy.setdefault(str(self._configs[one.name].copy), []).append(one)
         if not by_copy:
-            return
+            return []
         from headwater.source.copy.copy_task import CopyTask
 
-        for copy, some in by_copy.items():
-            scheduler.add(CopyTask(Path(copy), some, listener))
+        tasks = [CopyTask(Path(copy), some, listener) for copy, some in by_copy.items()]
+        for task in tasks:
+            scheduler.add(task)
+        return tasks
 
     def copy_of(self, name: str) -> Path:
         """The folder of the copy that a set publishes."""
