@@ -97,8 +97,12 @@ class DelayingProxy:
         with contextlib.suppress(BlockingIOError):
             while True:
                 accepted, _ = self._listener.accept()
-                client = Side(accepted, is_client=True)
-                server = Side(socket.create_connection(self._server), is_client=False)
+                try:
+                    connected = socket.create_connection(self._server)
+                except OSError:  # it does not listen yet: the client is refused as it would be without the proxy
+                    accepted.close()
+                    continue
+                client, server = Side(accepted, is_client=True), Side(connected, is_client=False)
                 client.other, server.other = server, client
                 for side in (client, server):
                     self._sides[side.number] = side

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 
 from headwater.packages.faults import BadManifest, BadPackage
 from headwater.packages.package import PackageFile, read_package
+from headwater.packages.zip_directory import ZipDirectory, ZipMember
 from headwater.spec.kinds import Kind
 from tests.cli.test_inspect import inspect
 from tests.packages.bad_packages import BAD, GOOD, GOOD_ENTRIES, Raw, entry, good, good_members, manifest, raw
@@ -215,3 +217,20 @@ def test_a_name_in_a_message_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadPackage) as caught:
         read(BAD["a name that has an escape"].make())
     assert "\x1b" not in caught.value.what
+
+
+def test_many_entries_of_one_member_cost_one_reading_and_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DST-F9: 3,000 entries name one member; of what is wrong so many are remembered, the others counted."""
+    name, content = next(iter(GOOD.items()))
+    wrong = entry(name, content)._replace(octets=1)
+    read_members: list[str] = []
+    blocks = ZipDirectory.blocks
+
+    def counted(directory: ZipDirectory, member: ZipMember) -> Iterator[bytes]:
+        read_members.append(member.name)
+        return blocks(directory, member)
+
+    monkeypatch.setattr(ZipDirectory, "blocks", counted)
+    package, _ = read(raw(good_members(manifest([wrong] * 3_000))))
+    assert read_members.count(f"resources/{name}") == 1
+    assert (len([one for one in package.problems if one.fails]), package.untold) == (1_000, 2_000)

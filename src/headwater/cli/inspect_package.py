@@ -151,7 +151,10 @@ def _say_package(package: PackageFile, problems: list[PackageProblem], *, is_tex
     for problem in told if show_all else told[:SHOWN]:
         click.echo(_problem_line(problem), err=not is_text)
     if len(told) > SHOWN and not show_all:
-        click.echo(f"  … and {len(told) - SHOWN:,} more problems and warnings; --all shows all", err=not is_text)
+        more = len(told) - SHOWN + package.untold
+        click.echo(f"  … and {more:,} more problems and warnings; --all shows all", err=not is_text)
+    elif package.untold:
+        click.echo(f"  … and {package.untold:,} more problems and warnings", err=not is_text)
 
 
 def _say_members(package: PackageFile, *, show_all: bool) -> None:
@@ -189,4 +192,4 @@ def _plain(package: PackageFile | None, problems: list[PackageProblem]) -> dict[
         for member in package.directory.members
     ]
     told = [{"rule": one.rule, "message": one.message, "subject": one.subject, "fails": one.fails} for one in problems]
-    return {"members": members, "problems": told}
+    return {"members": members, "problems": told, "problems_left_out": package.untold}

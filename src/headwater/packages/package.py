@@ -32,6 +32,10 @@ class PackageProblem(msgspec.Struct, frozen=True):
     fails: bool
 
 
+MOST_PROBLEMS = 1_000
+"""So many are remembered: a hostile manifest may have a million."""
+
+
 class PackagedEntry(msgspec.Struct, frozen=True):
     """An entry of the manifest and the member with its content: None where it has none, or none that may be used."""
 
@@ -46,7 +50,12 @@ class PackageFile:
         self.directory = directory
         self.kind = kind
         self.problems: list[PackageProblem] = []
-        """What was found by `entries`, `undeclared` and `verify`."""
+        """What was found by `entries`, `undeclared` and `verify`; MOST_PROBLEMS that fail, and as many that do not."""
+        self.untold = 0
+        """How many more there are."""
+        self._told = {True: 0, False: 0}
+        self._digests: dict[tuple[str, str | None], str | None] = {}
+        """By member and algorithm (None: it was read alone): a million entries may name one member."""
         self.reader = Reader()
         """The reader of the manifest, with its head, counts and warnings."""
         self._manifest = manifest
@@ -80,17 +89,25 @@ class PackageFile:
             return False
         digests = {digest.algorithm: digest.hex for digest in entry.digests}
         algorithm = next((name for name in STRONGEST if name in digests), None)
-        hasher = hashlib.new(HASHLIB[algorithm], usedforsecurity=False) if algorithm else None
-        for block in self.directory.blocks(member):
-            if hasher is not None:
-                hasher.update(block)
+        found = self._digest(member, algorithm)
         if entry.length is not None and entry.length != member.octets:
             self._tell("DST-P5", f"{member.octets:,} octets instead of {entry.length:,}", entry.loc, fails=True)
             return False
-        if hasher is not None and algorithm is not None and hasher.hexdigest() != digests[algorithm]:
+        if algorithm is not None and found != digests[algorithm]:
             self._tell("DST-P5", f"another {algorithm} than the manifest says", entry.loc, fails=True)
             return False
         return True
+
+    def _digest(self, member: ZipMember, algorithm: str | None) -> str | None:
+        """The hex digest of a member, which is read once for each algorithm. Raises BadPackage when it is damaged."""
+        key = (member.name, algorithm)
+        if key not in self._digests:
+            hasher = hashlib.new(HASHLIB[algorithm], usedforsecurity=False) if algorithm else None
+            for block in self.directory.blocks(member):
+                if hasher is not None:
+                    hasher.update(block)
+            self._digests[key] = None if hasher is None else hasher.hexdigest()
+        return self._digests[key]
 
     def _packaged(self, entry: Entry) -> PackagedEntry:
         for link in entry.links:
@@ -122,7 +139,11 @@ class PackageFile:
         return None
 
     def _tell(self, rule: str, message: str, subject: str, *, fails: bool = False) -> None:
-        self.problems.append(PackageProblem(rule, message, subject, fails))
+        self._told[fails] += 1
+        if self._told[fails] > MOST_PROBLEMS:
+            self.untold += 1
+        else:
+            self.problems.append(PackageProblem(rule, message, subject, fails))
 
 
 def read_package(file: BinaryIO, limits: PackageLimits | None = None, *, kind: Kind | None = None) -> PackageFile:

@@ -101,7 +101,6 @@ class PackageTransfer:
             if self._context.adopt:
                 self._adopt(tree, results)
             self._check_space(tree)
-            self._process = self._placing_process(tree)
             ways = self._by_dumps(tree, results)
             ways += self._by_demand(tree, results)
         finally:
@@ -118,7 +117,10 @@ class PackageTransfer:
         return PlacingProcess(tree, self._context.temp, lock)
 
     def _placing(self, tree: FileTree, results: ResultLog) -> MemberPlacing:
+        """Where members get their places; the process for that is started when the first way is taken."""
         context = self._context
+        if self._process is None:
+            self._process = self._placing_process(tree)
         return MemberPlacing(tree, results, self._counts, context.each, self._process, largest=context.options.largest)
 
     def _check_space(self, tree: FileTree) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from headwater.deflate import crc32
 from headwater.packages.faults import BadPackage
-from headwater.packages.inflation import stored_body
 from headwater.packages.zip_stream import WholeMember
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
@@ -109,7 +109,11 @@ class MemberPlacing:
         return self._given[work.n]
 
     def content(self, work: Work, member: WholeMember, stated: StatedByManifest | None = None) -> bool:
-        """The same, decided at once."""
+        """Place a small member if it is what is listed, and tell whether it is: inflated and verified here, at once.
+
+        For work whose digest only the manifest gives (`stated`), or where no process places. What is damaged is left
+        as well, and told by `check`.
+        """
         try:
             octets = member.octets
         except BadPackage as fault:
@@ -144,8 +148,8 @@ class MemberPlacing:
         if digest is None:
             return self._different(work)
         if self._process is not None:
-            crc = stored_body(octets).crc
-            return self._give(self._process, work, digest, (octets, len(octets), crc, False, None, None))
+            content = (octets, len(octets), crc32(octets), False, None, None)
+            return self._give(self._process, work, digest, content)
         name = temporary_name(work)
         size, mtime = self.tree.write(name, octets, mtime_ns(work.lastmod, None))
         return self._place(work, name, size, mtime, digest)
