@@ -16,7 +16,15 @@ from headwater.catalog.accepted_values import is_text, to_microseconds
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
 from headwater.catalog.interface import Event, Limits, Metadata, SetState, Upsert
-from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, RowKey, StateRow, StateUpdate
+from headwater.catalog.state import (
+    LARGEST_VALUE,
+    LONGEST_KEY,
+    LONGEST_KIND,
+    LoggedChange,
+    RowKey,
+    StateRow,
+    StateUpdate,
+)
 from headwater.spec.records import ChangeKind
 
 NO_METADATA = Metadata()
@@ -293,6 +301,13 @@ def row_writes(update: StateUpdate) -> dict[RowKey, StateRow | None]:
             raise Unacceptable(f"a row of {len(row.value)} octets and rank {row.rank}", where=f"{row.kind} {row.key}")
         writes[key] = row
     return writes
+
+
+def rows_of_changes(update: StateUpdate, changes: Sequence[LoggedChange]) -> Sequence[StateRow]:
+    """The rows that an update has of what a batch logs. Raises Unacceptable."""
+    if update.of_changes is None or not changes:
+        return ()
+    return [row for row in row_writes(StateUpdate(update.of_changes(changes))).values() if row is not None]
 
 
 def is_row_key(key: RowKey) -> bool:

@@ -6,10 +6,12 @@ far something was read, who has subscribed to what. The catalog knows kinds and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
+
+from headwater.spec.records import ChangeKind
 
 RowKey = tuple[str, str]
 """Kind and key of a row: a set has one row of both at most."""
@@ -30,14 +32,43 @@ class StateRow(msgspec.Struct, frozen=True, gc=False):
     rank: int = 0
 
 
+class LoggedChange(Protocol):
+    """A change of a batch, with the number and the time (microseconds) that the catalog has given it."""
+
+    @property
+    def seq(self) -> int:
+        """Its sequence number."""
+        ...
+
+    @property
+    def at_us(self) -> int:
+        """Its time (`spec.timestamps`)."""
+        ...
+
+    @property
+    def uri(self) -> str:
+        """The resource."""
+        ...
+
+    @property
+    def change(self) -> ChangeKind:
+        """What happened to it."""
+        ...
+
+
+RowsOfChanges = Callable[[Sequence[LoggedChange]], Sequence[StateRow]]
+"""Rows that follow from the changes of a batch as they are logged. May be called several times: it has no effects."""
+
+
 class StateUpdate(msgspec.Struct, frozen=True):
     """What a batch does to the rows of its set: deletions first, then rows in the order given, each over its older one.
 
-    To delete a row that is not there is no error.
+    To delete a row that is not there is no error. `of_changes` makes further rows of what `record` logs, put last.
     """
 
     put: Sequence[StateRow] = ()
     delete: Sequence[RowKey] = ()
+    of_changes: RowsOfChanges | None = None
 
 
 NO_UPDATE = StateUpdate()
@@ -51,11 +82,19 @@ class StateRows(Protocol):
         ...
 
     def rows_of(
-        self, name: str, kind: str, *, after: StateRow | None = None, until: int | None = None, limit: int = 10_000
+        self,
+        name: str,
+        kind: str,
+        *,
+        after: StateRow | None = None,
+        until: int | None = None,
+        limit: int = 10_000,
+        descending: bool = False,
     ) -> list[StateRow]:
         """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
 
-        Raises UnknownSet.
+        With `descending` in the opposite order: those before the place of `after`, of a rank down to `until`. Raises
+        UnknownSet.
         """
         ...
 

@@ -192,7 +192,7 @@ class ClusterCatalog:
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         rows = writes_in_order(batch_planning.row_writes(state))
-        batch = Batch(events, self.limits.of(name), to_microseconds(now), after, rows)
+        batch = Batch(events, self.limits.of(name), to_microseconds(now), after, rows, state)
         if fast_record.may_take(batch):
             with self._lock(name):
                 accepted = fast_record.record(SetWriter(self._writer, name), self._extents, batch)
@@ -219,10 +219,20 @@ class ClusterCatalog:
         return self._rows.by_key(name, keys)
 
     def rows_of(
-        self, name: str, kind: str, *, after: StateRow | None = None, until: int | None = None, limit: int = 10_000
+        self,
+        name: str,
+        kind: str,
+        *,
+        after: StateRow | None = None,
+        until: int | None = None,
+        limit: int = 10_000,
+        descending: bool = False,
     ) -> list[StateRow]:
-        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`."""
-        return self._rows.of_kind(name, kind, after, until, limit)
+        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
+
+        With `descending` in the opposite order: those before that place, of a rank down to `until`.
+        """
+        return self._rows.of_kind(name, kind, after, until, limit, descending=descending)
 
     def row_counts(self, name: str) -> dict[str, int]:
         """How many rows the set has of each kind of which it has any."""

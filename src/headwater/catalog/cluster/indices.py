@@ -203,14 +203,15 @@ class Indices:
         ]
 
     def rows_in_order(
-        self, head: SetHead, kind: str, after: StateRow | None, until: int | None, size: int
+        self, head: SetHead, kind: str, after: StateRow | None, until: int | None, size: int, *, descending: bool
     ) -> list[StateRow]:
-        """Up to `size` rows of a kind by rank and key, as of the last refresh."""
+        """Up to `size` rows of a kind by rank and key, or in the opposite order, as of the last refresh."""
+        bound, order = ("gte", "desc") if descending else ("lte", "asc")
         wanted = _valid_rows(head, [{"term": {"kind": kind}}])
         if until is not None:
-            wanted.append({"range": {"rank": {"lte": until}}})
-        query = _query(wanted, {"rank": "asc"}, None if after is None else [after.rank, after.key], size)
-        query["sort"].append({"key": "asc"})
+            wanted.append({"range": {"rank": {bound: until}}})
+        query = _query(wanted, {"rank": order}, None if after is None else [after.rank, after.key], size)
+        query["sort"].append({"key": order})
         return [hit.source.row for hit in _rows(self._search(self.state, query)).hits.hits]
 
     def row_counts(self, head: SetHead) -> dict[str, int]:

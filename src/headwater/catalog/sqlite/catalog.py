@@ -54,7 +54,9 @@ from headwater.catalog.sqlite.rows import (
 )
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.catalog.sqlite.state import (
+    RowRange,
     count_rows,
+    insert_rows,
     read_rows,
     read_rows_of,
     sets_with_rows,
@@ -181,6 +183,7 @@ class SqliteCatalog:
             places = read_places(transaction, head, events, self.limits.of(name))
             ignored = batch_planning.record(places, log, events, now_us)
             if log.changes:
+                insert_rows(transaction, head, batch_planning.rows_of_changes(state, log.changes))
                 write_places(transaction, head, places)
                 write_log(transaction, head, log)
                 transaction.run(
@@ -216,11 +219,22 @@ class SqliteCatalog:
             return read_rows(transaction, head_of(transaction, name), keys)
 
     def rows_of(
-        self, name: str, kind: str, *, after: StateRow | None = None, until: int | None = None, limit: int = 10_000
+        self,
+        name: str,
+        kind: str,
+        *,
+        after: StateRow | None = None,
+        until: int | None = None,
+        limit: int = 10_000,
+        descending: bool = False,
     ) -> list[StateRow]:
-        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`."""
+        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
+
+        With `descending` in the opposite order: those before that place, of a rank down to `until`.
+        """
         with self._database.read() as transaction:
-            return read_rows_of(transaction, head_of(transaction, name), kind, after, until, limit)
+            head = head_of(transaction, name)
+            return read_rows_of(transaction, head, RowRange(kind, after, until, limit, descending))
 
     def row_counts(self, name: str) -> dict[str, int]:
         """How many rows the set has of each kind of which it has any."""

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from headwater.catalog.accepted_values import is_text
 from headwater.catalog.batch_planning import is_row_key
 from headwater.catalog.sqlite.batch import SetHeader
-from headwater.catalog.state import RowKey, StateRow
+from headwater.catalog.state import LONGEST_KEY, RowKey, StateRow
 from headwater.storage.database import Transaction
 
 _LARGEST = (1 << 63) - 1
+_BEHIND_KEYS = "\U0010ffff" * (LONGEST_KEY // 4 + 1)
+_OF_KIND = "SELECT kind, key, value, rank FROM state WHERE kind = ? AND set_id = ?"
+_ASCENDING = f"{_OF_KIND} AND (rank, key) > (?, ?) AND rank <= ? ORDER BY rank, key LIMIT ?"
+_DESCENDING = f"{_OF_KIND} AND (rank, key) < (?, ?) AND rank >= ? ORDER BY rank DESC, key DESC LIMIT ?"
 
 
 def read_rows(transaction: Transaction, head: SetHeader, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
@@ -25,17 +31,28 @@ def read_rows(transaction: Transaction, head: SetHeader, keys: Iterable[RowKey])
     return {(row[0], row[1]): StateRow(*row) for row in found}
 
 
-def read_rows_of(
-    transaction: Transaction, head: SetHeader, kind: str, after: StateRow | None, until: int | None, limit: int
-) -> list[StateRow]:
-    """Up to `limit` rows of a kind by rank and key."""
-    if not is_row_key((kind, "-")):
+class RowRange(msgspec.Struct, frozen=True):
+    """Rows of a kind that are asked for (`StateRows.rows_of`)."""
+
+    kind: str
+    after: StateRow | None
+    until: int | None
+    limit: int
+    descending: bool
+
+
+def read_rows_of(transaction: Transaction, head: SetHeader, asked: RowRange) -> list[StateRow]:
+    """Up to `limit` rows of a kind by rank and key, or in the opposite order."""
+    if not is_row_key((asked.kind, "-")):
         return []
-    rank, key = (-_LARGEST - 1, "") if after is None else (after.rank, after.key)
+    after, until = asked.after, asked.until
+    if asked.descending:
+        sql, first, last = _DESCENDING, (_LARGEST, _BEHIND_KEYS), -_LARGEST - 1
+    else:
+        sql, first, last = _ASCENDING, (-_LARGEST - 1, ""), _LARGEST
+    rank, key = first if after is None else (after.rank, after.key)
     rows = transaction.rows(
-        "SELECT kind, key, value, rank FROM state WHERE kind = ? AND set_id = ? AND (rank, key) > (?, ?) AND rank <= ?"
-        " ORDER BY rank, key LIMIT ?",
-        (kind, head.id, rank, key, _LARGEST if until is None else until, max(limit, 0)),
+        sql, (asked.kind, head.id, rank, key, last if until is None else until, max(asked.limit, 0))
     )
     return [StateRow(*row) for row in rows]
 

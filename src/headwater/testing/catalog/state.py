@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pytest
 
+from headwater.catalog.accepted_values import to_microseconds
 from headwater.catalog.faults import Moved, Unacceptable, WrongPhase
-from headwater.catalog.interface import Catalog, SetState
-from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, StateRow, StateUpdate
+from headwater.catalog.interface import Catalog, Delete, Event, SetState
+from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, LoggedChange, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.testing.catalog.cases import at, opened, table, up
 from headwater.testing.catalog.model import Backend, observed
@@ -109,6 +110,41 @@ class StateContract:
             row for row in ordered if row.rank == 0 and row.key.encode() > b"b"
         ]
         assert catalog.rows_of("s", "k", limit=0) == catalog.rows_of("s", "nothing") == []
+        for limit in (1, 5, 100):
+            back: list[StateRow] = []
+            while page := catalog.rows_of("s", "k", after=back[-1] if back else None, limit=limit, descending=True):
+                assert len(page) <= limit
+                back += page
+            assert back == ordered[::-1]
+        assert catalog.rows_of("s", "k", after=StateRow("k", "b", rank=5), until=0, descending=True) == [
+            row for row in ordered[::-1] if row.rank == 0 or (row.rank == 5 and row.key.encode() < b"b")
+        ]
+
+    @pytest.mark.parametrize("count", [2, 60])
+    def test_rows_of_the_changes_that_a_batch_logs(self, catalog: Catalog, backend: Backend, count: int) -> None:
+        """They know the numbers and the times that the catalog has given."""
+
+        def rows(changes: Sequence[LoggedChange]) -> list[StateRow]:
+            return [StateRow("c", f"{one.at_us:020}", f"{one.seq} {one.uri} {one.change}".encode()) for one in changes]
+
+        opened(catalog, [up("gone")])
+        events: list[Event] = [Delete("gone"), Delete("never there"), *(up(f"{n}") for n in range(count))]
+        update = StateUpdate([StateRow("k", "a")], of_changes=rows)
+        accepted = catalog.record("s", events, at(1), state=update)
+        assert catalog.record("s", [Delete("never there")], at(1), state=StateUpdate(of_changes=rows)).last == 0
+        again = backend.again(catalog)
+        logged = again.changes("s")
+        assert len(logged) == accepted.last == count + 1
+        assert again.rows_of("s", "c") == [
+            StateRow("c", f"{to_microseconds(one.at):020}", f"{one.seq} {one.uri} {one.change}".encode())
+            for one in logged
+        ]
+        assert again.row_counts("s") == {"c": count + 1, "k": 1}
+        before = observed(catalog, "s")
+        with pytest.raises(Unacceptable):
+            catalog.record("s", events, at(2), state=StateUpdate(of_changes=lambda _changes: [StateRow("", "a")]))
+        assert observed(catalog, "s") == before
+        assert verify(catalog, "s") == []
 
     def test_each_set_has_its_own(self, catalog: Catalog) -> None:
         opened(catalog)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import msgspec
+
 from headwater.catalog.batch_planning import is_row_key
 from headwater.catalog.cluster.head import SetHead
 from headwater.catalog.cluster.indices import WINDOW, Indices
@@ -22,6 +24,23 @@ _PAUSE = 0.02
 
 T = TypeVar("T")
 Alone = Callable[[str, Callable[[SetWriter], Any]], Any]
+
+
+class _Order(msgspec.Struct, frozen=True):
+    """In which order rows of a kind are read, and up to which rank."""
+
+    kind: str
+    until: int | None
+    descending: bool
+
+    def is_within(self, row: RowWrite, after: StateRow | None, last: StateRow | None) -> bool:
+        """Whether a row lies behind `after`, not behind `last`, and within the bound."""
+        if self.until is not None and (row.rank < self.until if self.descending else row.rank > self.until):
+            return False
+        place = _place(row)
+        if self.descending:
+            return (after is None or place < _place(after)) and (last is None or place >= _place(last))
+        return (after is None or place > _place(after)) and (last is None or place <= _place(last))
 
 
 class RowReads:
@@ -42,44 +61,41 @@ class RowReads:
                 _put(rows, since[key])
         return rows
 
-    def of_kind(self, name: str, kind: str, after: StateRow | None, until: int | None, limit: int) -> list[StateRow]:
-        """Up to `limit` rows of a kind by rank and key."""
+    def of_kind(
+        self, name: str, kind: str, after: StateRow | None, until: int | None, limit: int, *, descending: bool = False
+    ) -> list[StateRow]:
+        """Up to `limit` rows of a kind by rank and key, or in the opposite order."""
         if limit < 1 or not is_row_key((kind, "-")):
             self._indices.head(name)
             return []
         found: list[StateRow] = []
         while len(found) < limit:
             size = min(limit - len(found), WINDOW // 2)
-            page = self._page(name, kind, after, until, size)
+            page = self._page(name, _Order(kind, until, descending=descending), after, size)
             found += page
             if len(page) < size:
                 break
             after = page[-1]
         return found
 
-    def _page(self, name: str, kind: str, after: StateRow | None, until: int | None, size: int) -> list[StateRow]:
+    def _page(self, name: str, order: _Order, after: StateRow | None, size: int) -> list[StateRow]:
         wanted = 0
 
         def fetch(head: SetHead) -> list[StateRow]:
             nonlocal wanted
             wanted = size + (len(head.tail.rows) if head.tail is not None else 0)
             self._indices.refresh(self._indices.state)
-            return self._indices.rows_in_order(head, kind, after, until, min(wanted, WINDOW))
+            return self._indices.rows_in_order(
+                head, order.kind, after, order.until, min(wanted, WINDOW), descending=order.descending
+            )
 
         found, since = self._read(name, fetch)
-        first = None if after is None else _place(after)
-        horizon = _place(found[-1]) if len(found) == min(wanted, WINDOW) else None
+        horizon = found[-1] if len(found) == min(wanted, WINDOW) else None
         rows = {(row.kind, row.key): row for row in found if (row.kind, row.key) not in since}
         for write in since.values():
-            place = (write.rank, write.key.encode())
-            if (
-                write.kind == kind
-                and (first is None or place > first)
-                and (until is None or write.rank <= until)
-                and (horizon is None or place <= horizon)
-            ):
+            if write.kind == order.kind and order.is_within(write, after, horizon):
                 _put(rows, write)
-        return sorted(rows.values(), key=_place)[:size]
+        return sorted(rows.values(), key=_place, reverse=order.descending)[:size]
 
     def counts(self, name: str) -> dict[str, int]:
         """How many rows the set has of each kind."""
@@ -123,5 +139,5 @@ def _put(rows: dict[RowKey, StateRow], write: RowWrite) -> None:
         rows[write.kind, write.key] = StateRow(write.kind, write.key, write.value, write.rank)
 
 
-def _place(row: StateRow) -> tuple[int, bytes]:
+def _place(row: StateRow | RowWrite) -> tuple[int, bytes]:
     return row.rank, row.key.encode()

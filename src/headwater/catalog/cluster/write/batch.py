@@ -43,6 +43,7 @@ from headwater.catalog.cluster.write.set_writer import Overtaken, SetWriter
 from headwater.catalog.faults import WrongPhase
 from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import Accepted, Event, Limits, SetState
+from headwater.catalog.state import NO_UPDATE, LoggedChange, StateUpdate
 from headwater.progress import Notice
 from headwater.storage.cluster_faults import ClusterFault
 
@@ -79,6 +80,12 @@ class Batch(msgspec.Struct, frozen=True):
     now_us: int = 0
     seen: SetState | None = None
     rows: tuple[RowWrite, ...] = ()
+    update: StateUpdate = NO_UPDATE
+
+    def rows_with(self, changes: Sequence[LoggedChange]) -> tuple[RowWrite, ...]:
+        """The rows, and those that follow from what is logged. Raises Unacceptable."""
+        more = batch_planning.rows_of_changes(self.update, changes)
+        return (*self.rows, *(RowWrite(row.kind, row.key, row.value, row.rank) for row in more))
 
 
 def load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
@@ -153,7 +160,7 @@ def record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
     count = len(changes)
     tail = Tail(before.rev + 1, count, log.last_seq + 1 - count, journal=False)
     snapshot = with_log(with_places(turn.head, places), log)
-    after = with_rows(replace(snapshot, rev=before.rev + count, tail=tail), batch.rows)
+    after = with_rows(replace(snapshot, rev=before.rev + count, tail=tail), batch.rows_with(log.changes))
     if turn.commit(after):
         documents = map(after_change, changes)
         redone = (redone_operation(document) for document in documents if document is not None)

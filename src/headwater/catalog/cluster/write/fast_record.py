@@ -48,12 +48,13 @@ def record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | None:
         places = places_of(turn, extents, uris, batch.limits)
         ignored = tuple(batch_planning.record(places, log, batch.events, batch.now_us))
         changes = tuple(change_documents(turn.name, log.changes, places.outcome(), head.rev + 1))
-        count, written = len(changes), (*changes, *batch.rows)
+        rows = batch.rows_with(log.changes)
+        count, written = len(changes), (*changes, *rows)
         if not written or sum(len(to_json(part)) for part in written) > MOST_OCTETS:
             return head
         tail = Tail(head.rev + 1, count, log.last_seq + 1 - count, journal=False, changes=changes)
         snapshot = with_log(with_places(head, places), log)
-        before, after = head, with_rows(replace(snapshot, rev=head.rev + count, tail=tail), batch.rows)
+        before, after = head, with_rows(replace(snapshot, rev=head.rev + count, tail=tail), rows)
         accepted = accepted_of(log, ignored)
         return after
 
