@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def human_octets(octets: float) -> str:
     """`octets` in binary units with three figures: `999 B`, `4.10 KiB`, `12.3 MiB`."""
@@ -30,3 +32,37 @@ def human_seconds(seconds: float) -> str:
         return f"{hours} h {minutes} min"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h"
+
+
+_QUANTITY = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)\s*\Z")
+_OCTETS = {"": 1, "b": 1} | {
+    unit: factor**power
+    for power, letter in enumerate("kmgt", 1)
+    for unit, factor in ((letter, 1000), (f"{letter}b", 1000), (f"{letter}i", 1024), (f"{letter}ib", 1024))
+}
+_SECONDS = {
+    unit: seconds
+    for units, seconds in (
+        (("", "s", "sec", "second", "seconds"), 1),
+        (("min", "minute", "minutes"), 60),
+        (("h", "hour", "hours"), 3_600),
+        (("d", "day", "days"), 86_400),
+        (("w", "week", "weeks"), 604_800),
+        (("y", "year", "years"), 31_557_600),
+    )
+    for unit in units
+}
+
+
+def octets_from(text: str) -> int | None:
+    """So many octets as a person writes them: `20 GB`, `1.5 GiB`, `4096`; None when it is no such text."""
+    found = _QUANTITY.match(text)
+    factor = _OCTETS.get(found[2].lower()) if found else None
+    return None if found is None or factor is None else round(float(found[1]) * factor)
+
+
+def seconds_from(text: str) -> float | None:
+    """So many seconds as a person writes them: `30 days`, `12 h`, `90 min`, `3600`; None when it is no such text."""
+    found = _QUANTITY.match(text)
+    factor = _SECONDS.get(found[2].lower()) if found else None
+    return None if found is None or factor is None else float(found[1]) * factor

@@ -24,6 +24,7 @@ from headwater.http.dumps.endpoint import DumpEndpoint
 from headwater.http.server.server import make_server
 from headwater.http.server.sockets import address_url, listen
 from headwater.http.server.uvicorn_server import ServerLimits
+from headwater.http.versions.endpoint import VersionEndpoint
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from tests.support.waiting import DEADLINE, until
@@ -115,12 +116,14 @@ def face(
         ready = threading.Event()
         offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
         running.dumps = DumpEndpoint(source, source.contents, offers)
+        past = VersionEndpoint(source, source.catalog, source.histories, source.versions, source.contents)
         app = Application(
             source,
             {one.name: one.files for one in config.sets},
-            routes=running.dumps.routes(),
+            routes=[*running.dumps.routes(), *past.routes()],
             on_served=running.served.append,
         )
+        app.resources.add_links(past.links)  # type: ignore[union-attr]
         running.app = app
         server = make_server(app, limits, ready.set)
         thread = threading.Thread(target=server.run, name="serve", kwargs={"sockets": [listener]})

@@ -20,7 +20,7 @@ from headwater.catalog.state import (
     LARGEST_VALUE,
     LONGEST_KEY,
     LONGEST_KIND,
-    LoggedChange,
+    NumberedChange,
     RowKey,
     StateRow,
     StateUpdate,
@@ -303,7 +303,7 @@ def row_writes(update: StateUpdate) -> dict[RowKey, StateRow | None]:
     return writes
 
 
-def rows_of_changes(update: StateUpdate, changes: Sequence[LoggedChange]) -> Sequence[StateRow]:
+def rows_of_changes(update: StateUpdate, changes: Sequence[NumberedChange]) -> Sequence[StateRow]:
     """The rows that an update has of what a batch logs. Raises Unacceptable."""
     if update.of_changes is None or not changes:
         return ()

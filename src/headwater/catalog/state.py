@@ -32,7 +32,7 @@ class StateRow(msgspec.Struct, frozen=True, gc=False):
     rank: int = 0
 
 
-class LoggedChange(Protocol):
+class NumberedChange(Protocol):
     """A change of a batch, with the number and the time (microseconds) that the catalog has given it."""
 
     @property
@@ -56,7 +56,7 @@ class LoggedChange(Protocol):
         ...
 
 
-RowsOfChanges = Callable[[Sequence[LoggedChange]], Sequence[StateRow]]
+RowsOfChanges = Callable[[Sequence[NumberedChange]], Sequence[StateRow]]
 """Rows that follow from the changes of a batch as they are logged. May be called several times: it has no effects."""
 
 

@@ -21,6 +21,7 @@ _FIELDS = {
     b"range": "range",
     b"accept-encoding": "accept_encoding",
     b"accept": "accept",
+    b"accept-datetime": "accept_datetime",
 }
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -45,6 +46,7 @@ class RequestFields(msgspec.Struct, gc=False):
     range: bytes | None = None
     accept_encoding: bytes | None = None
     accept: bytes | None = None
+    accept_datetime: bytes | None = None
     has_body: bool = False
 
     @classmethod

@@ -29,6 +29,8 @@ _BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
 _SET, _PATH = "/{set}/", "{path}"
 _PARAMETERS = {"{number}": "[0-9]{5,9}", "{part}": "[0-9]{3,9}", "{digest}": "[0-9a-f]{16}", "{name}": "[^/]+"}
+_TIME = "{time}/"
+_TIME_VALUE = re.compile(rb"([0-9]{20})/")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -39,7 +41,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     In `pattern`, `{set}` as first segment stands for a set of the source, `{name}` for any segment, `{number}` for five
     to nine digits, `{part}` for three to nine, `{digest}` for 16 hex digits, and `{path}` at the end for the relative
-    URI of a resource. `at_hand` gives the response without waiting, or None.
+    URI of a resource, before which `{time}` stands for 20 digits.
+    `at_hand` gives the response without waiting, or None.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Match(msgspec.Struct, frozen=True, gc=False):
     name: str
     set_name: str | None = None
     path: bytes = b""
+    time: str = ""
+    """The 20 digits of a time that stands before the path."""
 
     def route(self, method: str) -> Route | None:
         """The row for a method."""
@@ -122,6 +127,7 @@ class RouteTable:
         self._patterns: _Patterns = []
         self._set_exact: dict[str, dict[str, Route]] = {}
         self._set_patterns: _Patterns = []
+        self._set_time_paths: list[tuple[bytes, dict[str, Route]]] = []
         self._set_paths: list[tuple[bytes, dict[str, Route]]] = []
         rows: dict[str, dict[str, Route]] = {}
         for route in routes:
@@ -137,6 +143,8 @@ class RouteTable:
                 self._patterns.append((_matcher(pattern[1:]), methods))
             else:
                 self._exact[pattern.encode("ascii")] = methods
+        elif rest.endswith(_TIME + _PATH):
+            self._set_time_paths.append((rest.removesuffix(_TIME + _PATH).encode("ascii"), methods))
         elif rest.endswith(_PATH):
             self._set_paths.append((rest.removesuffix(_PATH).encode("ascii"), methods))
         elif is_pattern:
@@ -169,6 +177,9 @@ class RouteTable:
         for prefix, methods in self._set_paths:
             if rest.startswith(prefix):
                 return _match_path(methods, set_name, rest[len(prefix) :])
+        for prefix, methods in self._set_time_paths:
+            if rest.startswith(prefix):
+                return _match_time_path(methods, set_name, rest[len(prefix) :])
         if _ENCODED_SLASH.search(rest):
             return None
         text = unquote_to_bytes(rest).decode("utf-8", "replace")
@@ -198,6 +209,14 @@ def _matcher(pattern: str) -> Callable[[str], object]:
 
 def _first(patterns: _Patterns, text: str) -> dict[str, Route] | None:
     return next((methods for matches, methods in patterns if matches(text)), None)
+
+
+def _match_time_path(methods: Methods, set_name: str, rest: bytes) -> Match | NoMatch:
+    time = _TIME_VALUE.match(rest)
+    if time is None:
+        return NoMatch(404, "no such version", is_of_set=True)
+    found = _match_path(methods, set_name, rest[time.end() :])
+    return found if isinstance(found, NoMatch) else msgspec.structs.replace(found, time=time[1].decode("ascii"))
 
 
 def _match_path(methods: Methods, set_name: str, relative: bytes) -> Match | NoMatch:

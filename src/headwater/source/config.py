@@ -20,6 +20,7 @@ from headwater.errors import UsageFault
 from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
+from headwater.quantities import octets_from, seconds_from
 from headwater.source.push_config import BadPushConfig, PushConfig
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.writer import Profile
@@ -45,6 +46,31 @@ class BadConfiguration(UsageFault):
 
     code: ClassVar[str] = "HW-CFG-01"
     advice: ClassVar[str] = "docs/configuration.md lists every key, its meaning and its default."
+
+
+class KeptVersions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`versions` of a set: past states are kept for so long, and so many octets of them; as people write them."""
+
+    keep: str | float | None = None
+    octets: str | int | None = None
+
+    def __post_init__(self) -> None:
+        for key, value, found in (("keep", self.keep, self.seconds), ("octets", self.octets, self.most_octets)):
+            if value is not None and (found is None or not 0 <= found < 1 << 62):
+                raise BadConfiguration(
+                    f"versions.{key} is no such quantity: {str(value)[:80]!r}",
+                    advice='Write it like { keep = "30 days", octets = "20 GB" }.',
+                )
+
+    @property
+    def seconds(self) -> float | None:
+        """How long a past state is kept; None: for ever."""
+        return seconds_from(self.keep) if isinstance(self.keep, str) else self.keep
+
+    @property
+    def most_octets(self) -> int | None:
+        """How much is kept; None: all."""
+        return octets_from(self.octets) if isinstance(self.octets, str) else self.octets
 
 
 class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +104,7 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     archive_kept_seconds: Seconds = 31_536_000.0
     archive_octets: Count = 20_000_000_000
     archive_documents: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 2_000
+    versions: bool | KeptVersions = False
     package_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
     package_octets: Count = 268_435_456
     mirrors: tuple[str, ...] = ()
@@ -90,7 +117,12 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key, is_on in (("dump", self.dump), ("change_dump", self.change_dump), ("patch", self.patch)):
+        for key, is_on in (
+            ("dump", self.dump),
+            ("change_dump", self.change_dump),
+            ("patch", self.patch),
+            ("versions", self.versions),
+        ):
             if is_on and self.root is None:
                 raise BadPushConfig(
                     f"{key} needs the octets of the resources", advice="Give files or resource_root, or leave it out."
@@ -101,6 +133,13 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """The rules by which entries get links; the first of the mirrors is the best. Raises BadLinkRule."""
         mirrors = tuple(UrlRule(rel="duplicate", href=one, pri=pri) for pri, one in enumerate(self.mirrors, 1))
         return LinkRules(urls=(*mirrors, *self.links), described=self.described, variants=self.variants)
+
+    @property
+    def kept_versions(self) -> VersionRetention | None:
+        """How long past states of the resources are kept; None where none are."""
+        if isinstance(self.versions, bool):
+            return VersionRetention() if self.versions else None
+        return VersionRetention(seconds=self.versions.seconds, octets=self.versions.most_octets)
 
     def settings(self, dumps: DumpLimits | None = None) -> SetSettings:
         """What the publisher has to know of the set; with `dumps`, it offers packages on demand if it can.
@@ -176,6 +215,11 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return VersionRetention(seconds=self.versions_seconds, octets=self.versions_octets)
 
     @property
+    def kept_versions(self) -> dict[str, VersionRetention]:
+        """How long each set that keeps past states keeps them."""
+        return {one.name: kept for one in self.sets if (kept := one.kept_versions) is not None}
+
+    @property
     def dump_limits(self) -> DumpLimits:
         """The limits of packages made on demand."""
         return DumpLimits(
@@ -192,10 +236,23 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise BadConfiguration("no base URL: URIs of resources need one", advice="Set base_url.")
         return Site(
             base_url=base,
-            sets=tuple(one.settings(None if is_static else self.dump_limits) for one in self.sets),
+            sets=tuple(self._settings(one, base.rstrip("/"), is_static=is_static) for one in self.sets),
             profile=self.profile,
             title=self.title,
             describedby=self.describedby,
+        )
+
+    def _settings(self, one: SetConfig, base: str, *, is_static: bool) -> SetSettings:
+        """The settings of a set at this base URL; TimeGate and TimeMap are made by this server alone (RS-REL-09)."""
+        settings = one.settings(None if is_static else self.dump_limits)
+        if one.kept_versions is None or is_static:
+            return settings
+        rules = tuple(
+            UrlRule(rel=rel, href=f"{base}/{one.name}/{rel}/{{path}}", type=kind)
+            for rel, kind in (("timegate", None), ("timemap", "application/link-format"))
+        )
+        return msgspec.structs.replace(
+            settings, links=msgspec.structs.replace(settings.links, urls=(*settings.links.urls, *rules))
         )
 
 

@@ -29,6 +29,7 @@ from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import ObjectStore
 from headwater.versions.folder_store import FolderVersionStore
+from headwater.versions.history import History
 from headwater.versions.interface import VersionStore
 from headwater.versions.keeping import ContentKeeping
 from headwater.versions.predecessors import Predecessors
@@ -37,6 +38,8 @@ CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
 VERSIONS = "versions"
 _ELSEWHERE = "catalog-elsewhere"
+_LONG_BASE = f"http://{'x' * 60}.example"
+"""Where no base URL is configured: at least as long as that of our own address."""
 
 Self = TypeVar("Self", bound="ConfiguredSource")
 
@@ -48,7 +51,7 @@ def utc_now() -> dt.datetime:
 
 def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     """The catalog that the configuration names. Raises the catalog's StoreFaults."""
-    links = {one.name: one.link_rules for one in config.sets}
+    links = {one.name: one.links for one in config.site(_LONG_BASE).sets}
     limits = Limits(
         page_entries=config.page_entries,
         segment_entries=config.segment_entries,
@@ -132,11 +135,12 @@ class ConfiguredSource:
         self.catalog = open_catalog(self.config, listener)
         self.push_sets = PushSets(self.config.sets, self.site, self.catalog, self._state, clock)
         self.store = open_store(self.config, self._tree)
+        self.histories = {one.name: History(self.catalog, one.name) for one in self.config.sets if one.versions}
         for one in self.config.sets:
             if one.feed is not None and one.name in self.versioned:
                 feed, keeps = self.push_sets.by_set[one.name], self.keeps_of(one.name)
                 feed.keep = ContentKeeping(self.versions, self.contents, one.name, listener, keeps).keep
-                feed.predecessors = self.predecessors_of(one.name)
+                feed.predecessors, feed.history = self.predecessors_of(one.name), self.history_of(one.name)
 
     def __enter__(self: Self) -> Self:
         return self
@@ -174,8 +178,12 @@ class ConfiguredSource:
 
     @property
     def versioned(self) -> tuple[str, ...]:
-        """The sets whose changes are kept as versions: those that offer Change Dumps or patches."""
-        return tuple(one.name for one in self.config.sets if one.change_dump or one.patch)
+        """The sets whose changes are kept as versions: of Change Dumps, patches, or for their own sake."""
+        return tuple(one.name for one in self.config.sets if one.change_dump or one.patch or one.versions)
+
+    def history_of(self, name: str) -> History | None:
+        """Who notes which state the resources of a set had when; None where versions are not kept for that."""
+        return self.histories.get(name)
 
     def predecessors_of(self, name: str) -> Predecessors | None:
         """Who notes what updates of a set replace; None where it has no patches."""
@@ -185,7 +193,8 @@ class ConfiguredSource:
     def keeps_of(self, name: str) -> Callable[[Metadata], bool]:
         """Of which resources of a set versions are kept: for patches alone, of those that may have some."""
         settings, noted = self.site.settings(name), self.predecessors_of(name)
-        return (lambda _metadata: True) if settings.change_dump or noted is None else noted.keeps
+        is_all = settings.change_dump or noted is None or name in self.histories
+        return noted.keeps if noted is not None and not is_all else lambda _metadata: True
 
     def close(self) -> None:
         """Give up the files."""

@@ -110,6 +110,7 @@ class Source(ConfiguredSource):
                 name_published=self._name_published,
                 versions_of=lambda name: self.versions if name in self.versioned else None,
                 predecessors_of=self.predecessors_of,
+                history_of=self.history_of,
                 keeps_of=self.keeps_of,
             )
             self.events.listen(self._heard)
@@ -149,7 +150,9 @@ class Source(ConfiguredSource):
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
         if self.versioned and is_due(self._state / VERSIONS / COLLECTED):
-            collect_versions(self.catalog, self.versions, self.config.version_retention, self._clock)
+            collect_versions(
+                self.catalog, self.versions, self.config.version_retention, self._clock, self.config.kept_versions
+            )
         return worked
 
     def _packed(self, config: SetConfig, worked: PipelineResult) -> PipelineResult:
@@ -166,6 +169,8 @@ class Source(ConfiguredSource):
     def _clean_versions(self) -> None:
         if self.versioned:
             self.versions.clean()
+        for history in self.histories.values():
+            history.begin()
 
     def _heard(self, publication: Publication) -> None:
         for one in self._packing.get(publication.name, ()):
@@ -265,7 +270,7 @@ class Source(ConfiguredSource):
             if name in self.versioned:
                 keeps = self.keeps_of(name)
                 intake.keep = ContentKeeping(self.versions, self.contents, name, self._listener, keeps).keep
-                intake.predecessors = self.predecessors_of(name)
+                intake.predecessors, intake.history = self.predecessors_of(name), self.history_of(name)
         sets = self.copy_sets.made(self._context, intakes)
         self._copies = self.copy_sets.schedule(sets, scheduler, self._listener)
         return sets
@@ -278,7 +283,11 @@ class Source(ConfiguredSource):
             scheduler.add(packing)
         if self.versioned:
             retention = self.config.version_retention
-            scheduler.add(VersionCollection(self.catalog, self.versions, retention, self._clock, self._listener))
+            scheduler.add(
+                VersionCollection(
+                    self.catalog, self.versions, retention, self._clock, self.config.kept_versions, self._listener
+                )
+            )
 
     def _packing_jobs(self) -> Iterator[PackingJob]:
         publisher = self.publisher

@@ -12,6 +12,7 @@ from headwater.catalog.interface import Catalog, Metadata
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.source.events.publication import PublicationEvents
+from headwater.versions.history import History
 from headwater.versions.interface import VersionStore
 from headwater.versions.predecessors import Predecessors
 
@@ -22,7 +23,8 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
     `state` is its state folder. `may_record` is called before anything is placed or recorded, and raises when this
     process must not any more. `name_published` has the Source Description name the sets that are published, while
     another one cannot be shown; it raises nothing. `versions_of` is where a set keeps the octets of its changes, if it
-    does; `keeps_of` says of which resources, `predecessors_of` notes for patches what updates replace.
+    does; `keeps_of` says of which resources, `predecessors_of` notes for patches what
+    updates replace, `history_of` which state a resource had when.
     """
 
     catalog: Catalog
@@ -35,4 +37,5 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
     name_published: Callable[[], None] = lambda: None
     versions_of: Callable[[str], VersionStore | None] = lambda _name: None
     predecessors_of: Callable[[str], Predecessors | None] = lambda _name: None
+    history_of: Callable[[str], History | None] = lambda _name: None
     keeps_of: Callable[[str], Callable[[Metadata], bool]] = lambda _name: lambda _metadata: True

@@ -19,6 +19,7 @@ from headwater.errors import StoreFault
 from headwater.files.version_copy import VersionFolders
 from headwater.progress import Listener, Notice
 from headwater.spec.hashes import parse_hash
+from headwater.versions.history import sha256_of
 from headwater.versions.interface import SetAside, VersionIntake, VersionStore
 
 Warn = Callable[[bytes, str], None]
@@ -28,12 +29,13 @@ Warn = Callable[[bytes, str], None]
 class BatchVersions(msgspec.Struct, kw_only=True):
     """What the readers of one batch have set aside: `needed` by its changes, `unneeded` names, and what failed.
 
-    `unkept` are paths with an errno.
+    `unkept` are paths with an errno, `lost` the digests of their octets.
     """
 
     needed: list[SetAside] = msgspec.field(default_factory=list)
     unneeded: list[str] = msgspec.field(default_factory=list)
     unkept: list[tuple[bytes, int]] = msgspec.field(default_factory=list)
+    lost: list[str] = msgspec.field(default_factory=list)
 
 
 class VersionKeeping:
@@ -48,16 +50,17 @@ class VersionKeeping:
         """Where readers set octets aside; None when they need not."""
         return None if self._intake is None else self._intake.folders
 
-    def keep(self, versions: BatchVersions | None) -> None:
-        """Make durable what the changes of a batch need; call it before they are recorded."""
+    def keep(self, versions: BatchVersions | None) -> set[str]:
+        """Make durable what a batch needs, before it is recorded; returns the digests that are not kept."""
         if self._intake is None or versions is None:
-            return
+            return set()
         self._intake.drop(versions.unneeded)
         lost = self._intake.keep(versions.needed)
         for path, error in versions.unkept:
             self._warn(path, f"its octets are not kept: {os.strerror(error)}")
         for digest in lost:
             self._warn(digest.encode(), "the octets with this SHA-256 are not kept")
+        return {*lost, *versions.lost}
 
 
 @contextmanager
@@ -92,11 +95,16 @@ class ContentKeeping:
         self._name = set_name
         self._listener = listener
 
-    def keep(self, events: Iterable[Event]) -> None:
-        """Keep what these are about to say; call it before they are recorded. Raises nothing."""
+    def keep(self, events: Iterable[Event]) -> set[str]:
+        """Keep what these are about to say; call it before they are recorded. Which digests are not kept. Raises
+        nothing.
+        """
+        lost: set[str] = set()
         for one in events:
             if isinstance(one, Upsert) and self._keeps(one.metadata) and (why := self._keep(one)) is not None:
                 self._listener(Notice(notices.VERSION_NOT_KEPT, f"its octets are not kept: {why}", one.uri[:200]))
+                lost.add(sha256_of(one.metadata.hash))
+        return lost
 
     def _keep(self, event: Upsert) -> str | None:
         """Why the octets of one event cannot be kept; None when they are."""

@@ -52,11 +52,18 @@ class DigestSet:
 
 
 def collect(
-    store: VersionStore, retention: VersionRetention, needed: DigestSet, asked_at: dt.datetime, *, dry_run: bool = False
+    store: VersionStore,
+    retention: VersionRetention,
+    needed: DigestSet,
+    asked_at: dt.datetime,
+    *,
+    freed: DigestSet | None = None,
+    dry_run: bool = False,
 ) -> VersionCounts:
     """Remove what the retention no longer keeps; with `dry_run` only count it. Raises VersionsUnusable.
 
-    `needed` is what published documents need as of `asked_at`, the present time before that was asked.
+    `needed` is what published documents and histories need as of `asked_at`, the present time before that was asked.
+    `freed` go without a wait when nothing needs them, as the retention of their set has said.
     """
     line = asked_at - GRACE
     kept_from = _oldest_kept(store, retention, needed, asked_at)
@@ -66,7 +73,9 @@ def collect(
         octets += one.octets
         if one.digest in needed:
             needed_count += 1
-        elif one.used_at < min(kept_from, line) and (dry_run or store.delete(one.digest, min(kept_from, line))):
+            continue
+        bound = line if freed is not None and one.digest in freed else min(kept_from, line)
+        if one.used_at < bound and (dry_run or store.delete(one.digest, bound)):
             removed += 1
             removed_octets += one.octets
     return VersionCounts(

@@ -185,6 +185,8 @@ def _application(
     from headwater.http.app import Application
     from headwater.http.dumps.endpoint import DumpEndpoint
     from headwater.http.metrics.page import MetricsPage
+    from headwater.http.resources.handler import FileHandler
+    from headwater.http.versions.endpoint import VersionEndpoint
 
     def announced(name: str, account: Account) -> None:
         log.announced(name, account)
@@ -202,6 +204,8 @@ def _application(
     dumps = DumpEndpoint(source, source.contents, offers)
     stack.callback(dumps.close)
     routes += dumps.routes()
+    versions = VersionEndpoint(source, source.catalog, source.histories, source.versions, source.contents)
+    routes += versions.routes()
     app = Application(
         source,
         source.roots,
@@ -210,6 +214,8 @@ def _application(
         on_fault=_each(log.fault, counts.fault if counts else None),
     )
     stack.callback(app.close)
+    if versions.routes() and isinstance(app.resources, FileHandler):
+        app.resources.add_links(versions.links)
     return app
 
 

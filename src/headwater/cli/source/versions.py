@@ -59,12 +59,13 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
     given = dry_run or any(value is not None for value in (catalog, *kept.values()))
     if given and action != "prune":
         raise UsageFault("--dry-run, --max-age, --max-octets and --catalog belong to --prune", advice="Add --prune.")
+    histories = _kept_versions(place)
     state, retention = _settings(place, kept["max_age"], kept["max_octets"])
     store = FolderVersionStore(state / VERSIONS)
     if action == "verify":
         return _verify(store, as_json=as_json)
     if action == "prune":
-        return _prune(catalog or _catalog_of(place), store, retention, dry_run=dry_run, as_json=as_json)
+        return _prune((catalog or _catalog_of(place), histories), store, retention, dry_run=dry_run, as_json=as_json)
     return _list(store, as_json=as_json)
 
 
@@ -133,14 +134,28 @@ def _catalog_of(place: Path) -> str:
     return str(place)
 
 
-def _prune(catalog: str, store: VersionStore, retention: VersionRetention, *, dry_run: bool, as_json: bool) -> Exit:
+def _kept_versions(place: Path) -> dict[str, VersionRetention] | None:
+    """How long sets keep past states, by the configuration; None without one: then all that a history names stays."""
+    from headwater.source.config import read_config
+
+    return read_config(place).kept_versions if place.is_file() else None
+
+
+def _prune(
+    catalog: tuple[str, dict[str, VersionRetention] | None],
+    store: VersionStore,
+    retention: VersionRetention,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> Exit:
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
     from headwater.source.configured_source import utc_now
     from headwater.source.dumps.version_collection import collect_versions
 
-    where = CatalogArgument(catalog)
+    where = CatalogArgument(catalog[0])
     with listening() as listener, existing(where, listener) as opened:
-        found = collect_versions(opened, store, retention, utc_now, dry_run=dry_run)
+        found = collect_versions(opened, store, retention, utc_now, catalog[1], dry_run=dry_run)
     if as_json:
         json_document(found)
         return Exit.DONE

@@ -29,6 +29,10 @@ _CHANGED = "the file is not the one that was copied; it is sent when the copy is
 Fault = Callable[[HeadwaterError | OSError], None]
 
 
+Links = Callable[[str, str], Head]
+"""The Link header of a resource, by its set and its relative URI."""
+
+
 def _links(access: SourceAccess) -> dict[str, Head]:
     """For each set the header by which its resources lead to its Capability List (RS-DISC-04)."""
     site = access.source.site
@@ -52,6 +56,10 @@ class FileHandler:
         self._vouched = VouchedFiles(access.source.copied_names)
         self._on_fault = on_fault
         self._generic = GenericResources(access, access.source.takes)
+
+    def add_links(self, links: Links) -> None:
+        """Have each resource send these header lines beside those of its set, from now on."""
+        self._headers.own_links = links
 
     def routes(self) -> Iterator[Route]:
         """The row of the resources."""
@@ -109,7 +117,9 @@ class FileHandler:
         assert set_name is not None
         known = self._headers.find(set_name, relative, result)
         if known is None or not self._source.takes(set_name, match.path):
-            return responses.text(404, "no such resource")
+            is_taken = self._source.takes(set_name, match.path)
+            past = self._headers.own_links(set_name, relative) if is_taken else b""
+            return responses.text(404, "no such resource", past)
         try:
             file = self._folders[set_name].open(match.path)
         except OSError as fault:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from functools import lru_cache
 
@@ -69,6 +69,8 @@ class ResourceHeaderCache:
     """The headers of a source's resources. Belongs to one thread."""
 
     def __init__(self, catalog: Catalog, links: dict[str, Head]) -> None:
+        self.own_links: Callable[[str, str], Head] = lambda _set_name, _relative: b""
+        """The header lines of one resource alone."""
         self._catalog = catalog
         self._links = links
         self._headers: dict[tuple[str, str], ResourceHeaders] = {}
@@ -112,7 +114,8 @@ class ResourceHeaderCache:
             return None
         is_verified = answer is not None and answer.verified == file.key
         known = matches or is_verified or file.matches(resource.memo)
-        made = _made(resource, file, self._links[set_name], known=known)
+        links = self._links[set_name] + self.own_links(set_name, relative)
+        made = _made(resource, file, links, known=known)
         if made.is_known and (made.is_strong or is_verified):
             self._keep((set_name, relative), made)
         return made

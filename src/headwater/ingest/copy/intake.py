@@ -39,6 +39,7 @@ from headwater.ingest.copy.statement import acceptable
 from headwater.ingest.folder.signature import note
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Progress, silent
+from headwater.versions.history import History
 from headwater.versions.predecessors import Predecessors
 
 BATCH = 2_000
@@ -90,7 +91,9 @@ class CopyIntake:
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = place.name
-        self.keep: Callable[[Sequence[Event]], None] | None = None
+        self.keep: Callable[[Sequence[Event]], set[str]] | None = None
+        self.history: History | None = None
+        """Notes which state a resource had when, where the set keeps versions."""
         self.predecessors: Predecessors | None = None
         self.may_record: Callable[[], None] = lambda: None
         self._catalog = catalog
@@ -287,15 +290,16 @@ class CopyIntake:
         rows = [] if position is None else [position.row()]
         update = StateUpdate(put=rows)
         if seen is not None and seen.opened_at is None:
-            if self.keep is not None and self.predecessors is not None:
+            if self.keep is not None and (self.predecessors is not None or self.history is not None):
                 self.keep(events)
             self._catalog.load(self.name, events, after=seen, state=update)
             return
-        if self.keep is not None and events:
-            self.keep(events)
+        lost = self.keep(events) if self.keep is not None and events else set()
         if self.predecessors is not None:
             updates = ((known[one.uri].metadata, one) for one in events if isinstance(one, Upsert) and one.uri in known)
             rows += self.predecessors.rows(updates)
+        if self.history is not None and events:
+            update = self.history.update(events, lost, update)
         self._catalog.record(self.name, events, self._clock(), after=seen, state=update)
 
     def _note_of(self, file: CopiedFile) -> bytes | None:

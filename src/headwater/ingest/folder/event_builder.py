@@ -70,13 +70,15 @@ class EventBuilder:
         stop: Callable[[], bool],
         warn: Callable[[ScanWarning], None],
         keeps: Callable[[Metadata], bool] = lambda _metadata: True,
+        keeps_present: bool = False,
     ) -> None:
-        self.mark = rules_mark(RULES, *folder.algorithms)
+        self.mark = rules_mark(RULES, *folder.algorithms, *(["versions"] if keeps_present else []))
         self._folder = folder
         self._clock = clock
         self._stop = stop
         self._warn = warn
         self._keeps = keeps
+        self._keeps_present = keeps_present
 
     def batches(
         self,
@@ -163,18 +165,27 @@ class EventBuilder:
             batch.replaced.append((known.metadata, event))
         else:
             batch.unchanged += 1
-            _drop(found, batch)
+            if self._keeps_present and known.memo != event.memo:  # versions are kept from now on: this one as well
+                self._keep(one, found, event, batch)
+            else:
+                _drop(found, batch)
             if known.memo != event.memo:
                 batch.memos.append((event.uri, event.memo))
             return
         batch.events.append(event)
+        self._keep(one, found, event, batch)
+
+    def _keep(self, one: Candidate, found: HashResult, event: Upsert, batch: EventBatch) -> None:
+        """Have the octets of one file kept that were set aside."""
+        error, digest = found[1], _sha256(found[5])
         if batch.versions is None:
             return
         if not self._keeps(event.metadata):
             _drop(found, batch)
         elif error:
             batch.versions.unkept.append((one.path, error))
-        elif digest := _sha256(digests):
+            batch.versions.lost.append(digest)
+        elif digest:
             batch.versions.needed.append(SetAside(digest, found[6]))
 
     def _not_read(self, one: Candidate, outcome: int, error: int, batch: EventBatch) -> None:

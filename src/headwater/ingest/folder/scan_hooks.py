@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.catalog.interface import Metadata, SetState
+from headwater.versions.history import History
 from headwater.versions.interface import VersionStore
 from headwater.versions.predecessors import Predecessors
 
@@ -18,7 +19,8 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
     `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
     when something is recorded (`Catalog.record`, `after`); None: whatever it is. `versions` is where the octets of
     changes are kept before they are recorded; None: nowhere; of resources of which `keeps` says so, and with
-    `keeps_first` of those of the first load as well. `predecessors` notes what updates replace.
+    `keeps_first` of those of the first load as well. `predecessors` notes what updates replace, `history`
+    which state a resource had when: then the present state of all is kept.
     """
 
     stop: Callable[[], bool] = lambda: False
@@ -27,5 +29,6 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
     seen: Callable[[], SetState | None] = lambda: None
     versions: VersionStore | None = None
     predecessors: Predecessors | None = None
+    history: History | None = None
     keeps_first: bool = False
     keeps: Callable[[Metadata], bool] = lambda _metadata: True

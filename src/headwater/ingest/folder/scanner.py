@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, takewhile
@@ -89,7 +89,12 @@ class FolderScanner:
         self._overtaken: set[str] = set()
         self._overtakes: set[str] | None = None
         self._event_builder = EventBuilder(
-            folder, clock, stop=self._hooks.stop, warn=self._warnings.add, keeps=self._hooks.keeps
+            folder,
+            clock,
+            stop=self._hooks.stop,
+            warn=self._warnings.add,
+            keeps=self._hooks.keeps,
+            keeps_present=self._hooks.history is not None,
         )
 
     def share(self, other: FolderScanner) -> None:
@@ -245,8 +250,8 @@ class FolderScanner:
         with version_keeping(self._hooks.versions, self._not_kept) as keeping:
             folders = keeping.folders
             for batch in self._event_builder.batches(changing, known, overtaken=self._overtaken, versions=folders):
-                keeping.keep(batch.versions)
-                self._record(batch.events, batch.replaced)
+                lost = keeping.keep(batch.versions)
+                self._record(batch.events, batch.replaced, lost)
                 if batch.memos:
                     self._tell_overtaken(uri for uri, _memo in batch.memos)
                     self._catalog.remember(self._name, batch.memos)
@@ -290,7 +295,9 @@ class FolderScanner:
             result.deleted += len(gone) - len(self._record(gone))
         return returned
 
-    def _record(self, events: list[Event], replaced: Iterable[tuple[Metadata, Upsert]] = ()) -> tuple[str, ...]:
+    def _record(
+        self, events: list[Event], replaced: Iterable[tuple[Metadata, Upsert]] = (), lost: Collection[str] = ()
+    ) -> tuple[str, ...]:
         if not events:
             return ()
         noted = self._hooks.predecessors
@@ -301,7 +308,8 @@ class FolderScanner:
         while True:
             try:
                 after, now = self._hooks.seen(), self._clock()
-                return self._catalog.record(self._name, events, now, after=after, state=update).ignored
+                rows = update if self._hooks.history is None else self._hooks.history.update(events, lost, update)
+                return self._catalog.record(self._name, events, now, after=after, state=rows).ignored
             except Moved:  # rows of the set were written since it was seen; a fence does not go away
                 failed += 1
                 if failed == _ATTEMPTS:

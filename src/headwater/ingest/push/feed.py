@@ -28,6 +28,7 @@ from headwater.ingest.push.ingest_state import Effects, IngestState, Request, sw
 from headwater.ingest.push.inverse_links import Draft, differences, implied_by, reciprocate
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import Link
+from headwater.versions.history import History
 from headwater.versions.predecessors import Predecessors
 
 BATCH = 1_000
@@ -95,8 +96,10 @@ class Feed:
         self.clock = clock
         self.lock = threading.RLock()
         """Threads of one process take turns instead of overtaking each other."""
-        self.keep: Callable[[Sequence[Event]], None] | None = None
+        self.keep: Callable[[Sequence[Event]], set[str]] | None = None
         """Has the octets of events kept before they are recorded, where the set offers Change Dumps."""
+        self.history: History | None = None
+        """Notes which state a resource had when, where the set keeps versions."""
         self.predecessors: Predecessors | None = None
         """Notes what updates replace, where the set has patches."""
         self._seen: SetState | None = None
@@ -113,6 +116,8 @@ class Feed:
         with self.lock:
             self.catalog.create(self.name)
             self.catalog.open(self.name, self.clock())
+            if self.history is not None:
+                self.history.begin()
 
     def attempt(self, work: Callable[[], T]) -> T:
         """Let `work` decide and `write` by one state of the set; again, when another process has written meanwhile.
@@ -168,15 +173,16 @@ class Feed:
         extra = self._reciprocal(drafts, effects)
         events, update = [_event(one) for one in (*drafts, *extra)], self.state.update(effects, self.clock())
         if seen.opened_at is None:
-            if self.keep is not None and self.predecessors is not None:
+            if self.keep is not None and (self.predecessors is not None or self.history is not None):
                 self.keep(events)
             self.catalog.load(self.name, events, after=seen, state=update)
             newest = 0
         else:
-            if self.keep is not None:
-                self.keep(events)
+            lost = self.keep(events) if self.keep is not None else set()
             if self.predecessors is not None:
                 update = self._with_predecessors(update, events, self.predecessors)
+            if self.history is not None:
+                update = self.history.update(events, lost, update)
             accepted = self.catalog.record(self.name, events, self.clock(), after=seen, state=update)
             newest = accepted.last or seen.last_seq
         if next(_batches) % SWEEP_EVERY == 0:

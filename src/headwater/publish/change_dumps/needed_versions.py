@@ -1,4 +1,4 @@
-"""Tells which versions are needed: of all changes that are in no final package yet, and those that patches start from.
+"""Tells which versions are needed: of changes that are in no final package yet, of patches to come, of histories.
 
 The next patch of a resource starts from the version that it has now.
 """
@@ -11,6 +11,8 @@ from itertools import chain
 from headwater.catalog.interface import Catalog
 from headwater.publish.change_dumps.change_contents import sha256_of
 from headwater.publish.publication_state import decode_publication
+from headwater.versions.history import History, has_history
+from headwater.versions.history_retention import needed_digests
 from headwater.versions.predecessors import Predecessors
 from headwater.versions.retention import DigestSet
 
@@ -18,11 +20,11 @@ _ROWS = 5_000
 
 
 def needed_versions(catalog: Catalog) -> DigestSet:
-    """The digests of the versions that packages and patches to come need, of all sets.
+    """The digests of the versions that packages and patches to come and the histories need, of all sets.
 
     Raises the catalog's StoreFaults.
     """
-    return DigestSet(chain(_needed(catalog), _patchable(catalog)))
+    return DigestSet(chain(_needed(catalog), _patchable(catalog), _remembered(catalog)))
 
 
 def _needed(catalog: Catalog) -> Iterator[str]:
@@ -43,3 +45,8 @@ def _patchable(catalog: Catalog) -> Iterator[str]:
             keeps = Predecessors(kinds).keeps
             yield from (digest for row in rows if keeps(row.metadata) and (digest := sha256_of(row.metadata.hash)))
             after = rows[-1].uri
+
+
+def _remembered(catalog: Catalog) -> Iterator[str]:
+    for name in has_history(catalog):
+        yield from needed_digests(History(catalog, name))

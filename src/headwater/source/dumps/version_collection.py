@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,8 +14,10 @@ from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
 from headwater.progress import Listener, Notice
 from headwater.publish.change_dumps.needed_versions import needed_versions
+from headwater.versions.history import History, has_history
+from headwater.versions.history_retention import prune
 from headwater.versions.interface import VersionStore
-from headwater.versions.retention import VersionCounts, VersionRetention, collect
+from headwater.versions.retention import DigestSet, VersionCounts, VersionRetention, collect
 
 EVERY_SECONDS: Final = 3_600.0
 COLLECTED: Final = ".collected"
@@ -29,12 +31,23 @@ def collect_versions(
     store: VersionStore,
     retention: VersionRetention,
     clock: Callable[[], dt.datetime],
+    histories: Mapping[str, VersionRetention] | None = None,
     *,
     dry_run: bool = False,
 ) -> VersionCounts:
-    """Remove what is no longer kept, or with `dry_run` count it. Raises the catalog's and the versions' StoreFaults."""
+    """Remove what is no longer kept, or with `dry_run` count it. Raises the catalog's and the versions' StoreFaults.
+
+    `histories` are the retentions of the sets that keep versions; None: they are not known, and all is kept.
+    """
     asked_at = clock()
-    return collect(store, retention, needed_versions(catalog), asked_at, dry_run=dry_run)
+    freed: list[str] = []
+    for name in has_history(catalog) if histories is not None else ():
+        history = History(catalog, name)
+        if (kept := histories.get(name) if histories else None) is not None:
+            freed += prune(history, kept, asked_at, dry_run=dry_run)
+        elif not dry_run:
+            history.forget()
+    return collect(store, retention, needed_versions(catalog), asked_at, freed=DigestSet(freed), dry_run=dry_run)
 
 
 def is_due(mark: Path) -> bool:
@@ -58,9 +71,12 @@ class VersionCollection:
         store: VersionStore,
         retention: VersionRetention,
         clock: Callable[[], dt.datetime],
+        histories: Mapping[str, VersionRetention],
         listener: Listener,
     ) -> None:
-        self._collect: Callable[[], VersionCounts] = partial(collect_versions, catalog, store, retention, clock)
+        self._collect: Callable[[], VersionCounts] = partial(
+            collect_versions, catalog, store, retention, clock, histories
+        )
         self._listener = listener
         self._due_at = time.monotonic() + FIRST_SECONDS
 

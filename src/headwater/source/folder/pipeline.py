@@ -91,7 +91,8 @@ class FolderPipeline:
                     seen=self._seen,
                     versions=context.versions_of(name),
                     predecessors=context.predecessors_of(name),
-                    keeps_first=context.predecessors_of(name) is not None,
+                    history=context.history_of(name),
+                    keeps_first=context.predecessors_of(name) is not None or context.history_of(name) is not None,
                     keeps=context.keeps_of(name),
                 ),
             )
@@ -126,7 +127,12 @@ class FolderPipeline:
             self._is_unsure()
             self._publisher.reset_history(self.name)
         turned = self._publisher.rotate(self.name) if before.opened_at is not None else None
+        history = self._context.history_of(self.name)
+        if history is not None:
+            history.begin()
         scanned = self._scanner.scan()
+        if history is not None and scanned.opened:
+            history.begin()
         self._is_overtaken = False
         if scanned.at is not None:
             self.at = turned or scanned.at

@@ -75,7 +75,7 @@ def _algorithms(config: SetConfig) -> tuple[str, ...]:
     algorithms = config.hashes
     if config.classic and "md5" not in algorithms:
         algorithms = ("md5", *algorithms)
-    if (config.change_dump or config.patch) and VERSION_ALGORITHM not in algorithms:
+    if (config.change_dump or config.patch or config.versions) and VERSION_ALGORITHM not in algorithms:
         algorithms = (*algorithms, VERSION_ALGORITHM)
     return algorithms
 

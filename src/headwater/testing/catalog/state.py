@@ -10,7 +10,7 @@ import pytest
 from headwater.catalog.accepted_values import to_microseconds
 from headwater.catalog.faults import Moved, Unacceptable, WrongPhase
 from headwater.catalog.interface import Catalog, Delete, Event, SetState
-from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, LoggedChange, StateRow, StateUpdate
+from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, NumberedChange, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.testing.catalog.cases import at, opened, table, up
 from headwater.testing.catalog.model import Backend, observed
@@ -124,7 +124,7 @@ class StateContract:
     def test_rows_of_the_changes_that_a_batch_logs(self, catalog: Catalog, backend: Backend, count: int) -> None:
         """They know the numbers and the times that the catalog has given."""
 
-        def rows(changes: Sequence[LoggedChange]) -> list[StateRow]:
+        def rows(changes: Sequence[NumberedChange]) -> list[StateRow]:
             return [StateRow("c", f"{one.at_us:020}", f"{one.seq} {one.uri} {one.change}".encode()) for one in changes]
 
         opened(catalog, [up("gone")])

@@ -43,7 +43,7 @@ from headwater.catalog.cluster.write.set_writer import Overtaken, SetWriter
 from headwater.catalog.faults import WrongPhase
 from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import Accepted, Event, Limits, SetState
-from headwater.catalog.state import NO_UPDATE, LoggedChange, StateUpdate
+from headwater.catalog.state import NO_UPDATE, NumberedChange, StateUpdate
 from headwater.progress import Notice
 from headwater.storage.cluster_faults import ClusterFault
 
@@ -82,7 +82,7 @@ class Batch(msgspec.Struct, frozen=True):
     rows: tuple[RowWrite, ...] = ()
     update: StateUpdate = NO_UPDATE
 
-    def rows_with(self, changes: Sequence[LoggedChange]) -> tuple[RowWrite, ...]:
+    def rows_with(self, changes: Sequence[NumberedChange]) -> tuple[RowWrite, ...]:
         """The rows, and those that follow from what is logged. Raises Unacceptable."""
         more = batch_planning.rows_of_changes(self.update, changes)
         return (*self.rows, *(RowWrite(row.kind, row.key, row.value, row.rank) for row in more))

@@ -1,0 +1,255 @@
+"""Answers for past states of resources: mementos, TimeGates and TimeMaps (RFC 7089; RS-REL-08, RS-REL-09, RS-REL-10).
+
+A moment is a second, as in `Accept-Datetime`: of several states within it, the last is meant. A moment before the first
+state is answered with the first one, one at which the resource was deleted with 410. What the settings of the set do
+not take is not there, whatever it was once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+
+from headwater.catalog.content import ContentReader, NoContent, OpenContent
+from headwater.catalog.interface import Catalog
+from headwater.http import responses
+from headwater.http.conditions import is_fresh
+from headwater.http.resources.contents import SMALL_OCTETS
+from headwater.http.resources.header_cache import content_lines
+from headwater.http.responses import Response, line
+from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
+from headwater.http.source_access import not_published
+from headwater.http.versions.addresses import (
+    LINK_FORMAT,
+    PAGE_STATES,
+    Addresses,
+    addresses_of,
+    header_links,
+    http_date,
+    response_links,
+    time_from,
+    timemap,
+    wanted_second,
+)
+from headwater.source.protocol import ServableSource
+from headwater.spec.timestamps import SECOND
+from headwater.versions.history import History, Keeping, PastState, sha256_of
+from headwater.versions.interface import VersionStore
+
+_ALL_US = 1 << 62
+_NEIGHBOURS = 16
+"""So many states are looked at for the next one that is kept."""
+_VARY = line(b"vary", b"accept-datetime")
+_GONE = {
+    Keeping.DELETED: "the resource was deleted at that time",
+    Keeping.LOST: "the resource had another state at that time, whose octets could not be kept",
+    Keeping.KEPT: "the octets of this state are no longer kept",
+}
+_Answer = Callable[[HttpRequest, History, Addresses], Response]
+
+
+class VersionEndpoint:
+    """Answers for the sets with a history: `histories` by their names."""
+
+    def __init__(
+        self,
+        source: ServableSource,
+        catalog: Catalog,
+        histories: Mapping[str, History],
+        versions: VersionStore,
+        contents: ContentReader,
+    ) -> None:
+        self._source = source
+        self._catalog = catalog
+        self._histories = histories
+        self._versions = versions
+        self._contents = contents
+
+    def routes(self) -> tuple[Route, ...]:
+        """The rows of the endpoint; none when no set has a history."""
+        if not self._histories:
+            return ()
+        return (
+            Route(name="memento", pattern="/{set}/memento/{time}/{path}", handler=self._of(self._memento)),
+            Route(name="timegate", pattern="/{set}/timegate/{path}", handler=self._of(self._timegate)),
+            Route(
+                name="timemap",
+                pattern="/{set}/timemap/{path}",
+                handler=self._of(self._timemap),
+                media_type=LINK_FORMAT.encode("ascii"),
+                cache=REVALIDATE,
+            ),
+        )
+
+    def links(self, set_name: str, relative: str) -> bytes:
+        """The `Link` header by which a resource leads to its past; empty where it has none (RFC 7089 2.2)."""
+        if set_name not in self._histories or "://" in relative:
+            return b""
+        return line(b"link", header_links(addresses_of(self._source.site, set_name, relative)).encode("ascii"))
+
+    def _of(self, answer: _Answer) -> Callable[[HttpRequest], Awaitable[Response]]:
+        async def handler(request: HttpRequest) -> Response:
+            match = request.match
+            assert match.set_name is not None
+            history = self._histories.get(match.set_name)
+            if history is None or not self._source.takes(match.set_name, match.path):
+                return _unknown()
+            if not await request.access.is_published(match.set_name):
+                return not_published(match.set_name)
+            of = addresses_of(self._source.site, match.set_name, match.name)
+            return await request.access.ask(answer, request, history, of)
+
+        return handler
+
+    def _timegate(self, request: HttpRequest, history: History, of: Addresses) -> Response:
+        asked, uri = request.fields.accept_datetime, request.match.name
+        if asked is None:
+            found = _kept(history.until(uri, _ALL_US, _NEIGHBOURS))
+        else:
+            until_us = wanted_second(asked)
+            if until_us is None:
+                said = "Accept-Datetime is no date as HTTP writes it; right is: Tue, 20 Mar 2001 20:35:00 GMT"
+                return responses.text(400, said, _VARY)
+            current = history.until(uri, until_us)
+            if current and not current[0].is_kept:
+                return self._gone(history, uri, of, current[0], _VARY)
+            found = current[0] if current else _kept(history.after(uri, until_us, _NEIGHBOURS))
+        if found is None:
+            return self._missing(history, uri, of)
+        head = line(b"location", of.memento(found.at_us).encode("ascii")) + _VARY
+        head += line(b"link", response_links(of, _neighbours(history, uri, found.at_us))) + line(
+            b"cache-control", BRIEF
+        )
+        return responses.text(302, "the state of that time", head)
+
+    def _timemap(self, request: HttpRequest, history: History, of: Addresses) -> Response:
+        query, uri = bytes(request.scope.get("query_string", b"")), request.match.name
+        from_us: int | None = -_ALL_US
+        if query:
+            from_us = time_from(query.removeprefix(b"from=").decode("latin-1")) if query.startswith(b"from=") else None
+            if from_us is None:
+                return responses.text(400, "a page of a TimeMap is asked for by ?from= and 20 digits")
+        assert from_us is not None
+        first, last = (
+            _kept(history.after(uri, -_ALL_US, _NEIGHBOURS)),
+            _kept(history.until(uri, _ALL_US, _NEIGHBOURS)),
+        )
+        found = history.after(uri, from_us - 1, PAGE_STATES + 1)
+        states = [one for one in found[:PAGE_STATES] if one.is_kept]
+        if first is None or last is None or not states:
+            return self._missing(history, uri, of)
+        following = found[PAGE_STATES].at_us if len(found) > PAGE_STATES else None
+        return request.respond(200, timemap(of, states, first, last, following))
+
+    def _memento(self, request: HttpRequest, history: History, of: Addresses) -> Response:
+        match = request.match
+        at_us = time_from(match.time)
+        if at_us is None:
+            return _unknown()
+        found = history.until(match.name, at_us)
+        if not found or found[0].at_us != at_us:
+            floor = history.floor_us()
+            if floor is not None and at_us < floor and (found or history.after(match.name, at_us)):
+                return responses.text(410, _GONE[Keeping.KEPT], line(b"link", response_links(of)))
+            return _unknown()
+        state = found[0]
+        content = self._open(match, state) if state.is_kept else None
+        if content is None:
+            return self._gone(history, match.name, of, state)
+        response = None
+        try:
+            response = _content(state, content, of, _neighbours(history, match.name, at_us), request)
+            if response is None:
+                return self._gone(history, match.name, of, state)
+            return response
+        finally:
+            if response is None or response.file is None:
+                content.close()
+
+    def _open(self, match: Match, state: PastState) -> OpenContent | None:
+        """The octets of a state: of the version store, or of the resource while it is in that state."""
+        content = self._versions.open(state.digest)
+        if content is not None:
+            if state.length in (None, content.octets):
+                return content
+            content.close()
+        assert match.set_name is not None
+        held = self._catalog.get(match.set_name, [match.name]).get(match.name)
+        if held is None or sha256_of(held.metadata.hash) != state.digest:
+            return None
+        found = self._contents.open(match.set_name, held)
+        if isinstance(found, NoContent):
+            return None
+        if not found.is_vouched:
+            found.close()
+            return None
+        return found
+
+    def _missing(self, history: History, uri: str, of: Addresses) -> Response:
+        """404 for what was never there; 410 where nothing is left of what was."""
+        if history.until(uri, _ALL_US):
+            return responses.text(410, "no state of this resource is kept", line(b"link", response_links(of)) + _VARY)
+        return _unknown(_VARY)
+
+    def _gone(self, history: History, uri: str, of: Addresses, state: PastState, head: bytes = b"") -> Response:
+        """410, with the mementos beside it."""
+        links = line(b"link", response_links(of, _neighbours(history, uri, state.at_us)))
+        return responses.text(410, _GONE[state.keeping], links + head)
+
+
+def _unknown(head: bytes = b"") -> Response:
+    return responses.text(404, "no state of such a resource is known", head)
+
+
+def _kept(states: list[PastState]) -> PastState | None:
+    return next((one for one in states if one.is_kept), None)
+
+
+def _neighbours(history: History, uri: str, at_us: int) -> list[tuple[str, PastState]]:
+    """The mementos around a state, by their relation to it."""
+    found = {
+        "first": _kept(history.after(uri, -_ALL_US, _NEIGHBOURS)),
+        "prev": _kept(history.until(uri, at_us - 1, _NEIGHBOURS)),
+        "": _kept([one for one in history.until(uri, at_us) if one.at_us == at_us]),
+        "next": _kept(history.after(uri, at_us, _NEIGHBOURS)),
+        "last": _kept(history.until(uri, _ALL_US, _NEIGHBOURS)),
+    }
+    return [(relation or "memento", state) for relation, state in found.items() if state is not None]
+
+
+def _content(
+    state: PastState, content: OpenContent, of: Addresses, beside: list[tuple[str, PastState]], request: HttpRequest
+) -> Response | None:
+    """The memento (RFC 7089 2.1.1.2), whole or in part; None when a small one does not have its digest any more."""
+    etag = b'"%s"' % state.digest.encode("ascii")
+    second = (state.lastmod_us if state.lastmod_us is not None else state.at_us) // SECOND
+    unchanged = (
+        line(b"etag", etag)
+        + line(b"last-modified", http_date(second * SECOND).encode("ascii"))
+        + line(b"memento-datetime", http_date(state.at_us).encode("ascii"))
+        + line(b"link", response_links(of, beside))
+        + line(b"cache-control", IMMUTABLE)
+    )
+    fields = request.fields
+    if is_fresh(fields.if_none_match, fields.if_modified_since, etag, second):
+        return Response(304, unchanged)
+    octets: bytes | None = None
+    if content.octets <= SMALL_OCTETS:
+        octets = content.read(0, content.octets)
+        if hashlib.sha256(octets).hexdigest() != state.digest:
+            return None
+    head = (
+        content_lines(state.type, state.encoding)
+        + line(b"content-length", b"%d" % content.octets)
+        + unchanged
+        + line(b"accept-ranges", b"bytes")
+        + line(b"x-content-type-options", b"nosniff")
+    )
+    response = responses.whole_or_part(head, etag, content.octets, fields)
+    if response.status == 416 or request.is_head:
+        return response
+    if octets is None:
+        response.file = content
+    else:
+        response.body = octets
+    return response

@@ -1,0 +1,333 @@
+"""The history of resources: which state each had when, as rows of its set, written in the transactions of its changes.
+
+Every change of a set that keeps versions has a row; so has the state that a resource had before its first change since
+the history began. The present state of a resource that has not changed since needs none. A history begins with the set,
+or when versions are switched on; where changes were recorded without it, it begins anew: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from enum import IntEnum
+
+import msgspec
+
+from headwater.catalog.faults import Moved, UnknownSet
+from headwater.catalog.interface import Catalog, Event, Metadata, Resource, SetState, Upsert
+from headwater.catalog.state import NO_UPDATE, NumberedChange, StateRow, StateUpdate
+from headwater.spec.timestamps import from_microseconds, to_microseconds
+
+KIND = "version"
+"""The rows of states: ranked by their resource, in the order of their times."""
+HISTORY = "version-history"
+"""The row of the whole: where the history begins, and up to which change it is complete."""
+_BEGIN, _FLOOR = (HISTORY, "begin"), (HISTORY, "floor")
+_OFFSET = 62_135_596_800_000_000
+"""Microseconds from the year 1 to 1970."""
+_ROWS = 5_000
+_LAST_US = to_microseconds(dt.datetime.max.replace(tzinfo=dt.UTC))
+
+
+class Keeping(IntEnum):
+    """What became of the octets of a state."""
+
+    DELETED = 0
+    """There were none: the resource was deleted."""
+    KEPT = 1
+    LOST = 2
+    """They could not be kept: no room, or no SHA-256 was stated."""
+
+
+class PastState(msgspec.Struct, frozen=True, gc=False):
+    """What a resource was from `at_us` on (microseconds since 1970), up to its next state."""
+
+    at_us: int
+    keeping: Keeping
+    digest: str = ""
+    length: int | None = None
+    type: str | None = None
+    encoding: str | None = None
+    lastmod_us: int | None = None
+
+    @property
+    def at(self) -> dt.datetime:
+        """When it began."""
+        return from_microseconds(self.at_us)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there are octets of it."""
+        return self.keeping is Keeping.KEPT
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    keeping: int
+    digest: bytes = b""
+    length: int | None = None
+    type: str | None = None
+    encoding: str | None = None
+    lastmod_us: int | None = None
+
+
+class _Begin(msgspec.Struct, frozen=True, array_like=True):
+    at_us: int
+    seq: int
+    last_seq: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_stored = msgspec.msgpack.Decoder(_Stored).decode
+_begin = msgspec.msgpack.Decoder(_Begin).decode
+
+
+def sha256_of(hash_text: str | None) -> str:
+    """The hex digits of the SHA-256 that a `hash` states; empty when it states none."""
+    for one in (hash_text or "").split():
+        name, _, digits = one.partition(":")
+        if name == "sha-256" and len(digits) == 64:
+            return digits.lower()
+    return ""
+
+
+class History:
+    """The history of one set. Safe for several threads; its faults are the catalog's."""
+
+    def __init__(self, catalog: Catalog, name: str) -> None:
+        self._catalog = catalog
+        self._name = name
+
+    # Written with changes
+
+    def begin(self) -> None:
+        """Let the history of an open set begin now, unless it has begun and is complete."""
+        try:
+            state = self._catalog.state(self._name)
+        except UnknownSet:
+            return
+        if state.opened_at is not None and not _continues(self._begun(), state):
+            with suppress(Moved):  # by somebody who records, and notes it as well
+                self._catalog.record(
+                    self._name, [], state.opened_at, after=state, state=StateUpdate([_begin_row(state)])
+                )
+
+    def update(
+        self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
+    ) -> StateUpdate:
+        """What a batch that is about to be recorded does to the rows: what `state` says, and the history.
+
+        `lost` are the digests whose octets are not kept. The set must be the same when the batch is recorded.
+        """
+        seen = self._catalog.state(self._name)
+        begun = self._begun()
+        if begun is None or not _continues(begun, seen):
+            begun = _begun_of(seen)
+        before = self._catalog.get(self._name, list({one.uri for one in events}))
+        base = [
+            _row(one.uri, _state_of(begun.at_us, one.metadata, lost)) for one in before.values() if one.seq <= begun.seq
+        ]
+        stated = _metadata_in_order(events, before)
+        start = begun
+
+        def rows(changes: Sequence[NumberedChange]) -> list[StateRow]:
+            last = start.last_seq
+            found: list[StateRow] = []
+            taken = {uri: iter(some) for uri, some in stated.items()}
+            for one in changes:
+                metadata = next(taken[one.uri])
+                found.append(_row(one.uri, _state_of(one.at_us, metadata, lost)))
+                last = one.seq
+            return [*found, StateRow(*_BEGIN, _encode(_Begin(start.at_us, start.seq, last)))]
+
+        return StateUpdate([*state.put, *base], state.delete, rows)
+
+    # Read
+
+    def begins_at(self) -> dt.datetime | None:
+        """Since when states are known; None: not yet."""
+        begun = self._current()
+        return None if begun is None else from_microseconds(begun.at_us)
+
+    def until(self, uri: str, at_us: int, limit: int = 1) -> list[PastState]:
+        """Up to `limit` states that began not later than `at_us`, the last first."""
+        after = StateRow(KIND, f"{_key_time(at_us)}~", rank=_rank(uri))
+        return self._read(uri, after, limit, descending=True) or self._unchanged(uri, -_OFFSET, at_us)[:limit]
+
+    def after(self, uri: str, at_us: int, limit: int = 1) -> list[PastState]:
+        """Up to `limit` states that began later than `at_us`, the first first."""
+        after = StateRow(KIND, f"{_key_time(at_us)}~", rank=_rank(uri))
+        return self._read(uri, after, limit, descending=False) or self._unchanged(uri, at_us + 1, _LAST_US)[:limit]
+
+    def floor_us(self) -> int | None:
+        """States that ended before this time were removed by retention; None: none was."""
+        row = self._catalog.rows(self._name, [_FLOOR]).get(_FLOOR)
+        return None if row is None else row.rank
+
+    def _read(self, uri: str, after: StateRow, limit: int, *, descending: bool) -> list[PastState]:
+        begun = self._current()
+        if begun is None:
+            return []
+        mark, rank = _mark(uri), _rank(uri)
+        found: list[PastState] = []
+        while len(found) < limit:
+            rows = self._catalog.rows_of(
+                self._name, KIND, after=after, until=rank, limit=min(limit, _ROWS), descending=descending
+            )
+            for row in rows:
+                if row.rank == rank and row.key.endswith(mark):
+                    state = _past(row)
+                    if state.at_us < begun.at_us:
+                        if descending:
+                            return found
+                        continue
+                    found.append(state)
+            if len(rows) < min(limit, _ROWS) or rows[-1].rank != rank:
+                break
+            after = rows[-1]
+        return found[:limit]
+
+    def _unchanged(self, uri: str, first_us: int, last_us: int) -> list[PastState]:
+        """The state of a resource that has not changed since the history began, when that is within these times."""
+        begun = self._current()
+        if begun is None or not first_us <= begun.at_us <= last_us:
+            return []
+        held = self._catalog.get(self._name, [uri]).get(uri)
+        return [_state_of(begun.at_us, held.metadata, ())] if held is not None and held.seq <= begun.seq else []
+
+    def _begun(self) -> _Begin | None:
+        row = self._catalog.rows(self._name, [_BEGIN]).get(_BEGIN)
+        return None if row is None else _begin(row.value)
+
+    def _current(self) -> _Begin | None:
+        begun = self._begun()
+        if begun is not None:
+            return begun
+        try:
+            state = self._catalog.state(self._name)
+        except UnknownSet:
+            return None
+        return None if state.opened_at is None else _begun_of(state)
+
+    # Retention
+
+    def states(self) -> Iterator[tuple[StateRow, PastState, PastState | None]]:
+        """Every row with its state and the one that came next for its resource, if any."""
+        held: tuple[StateRow, PastState] | None = None
+        for row in self._rows():
+            state = _past(row)
+            if held is not None:
+                follows = held[0].rank == row.rank and held[0].key[-32:] == row.key[-32:]
+                yield (*held, state if follows else None)
+            held = row, state
+        if held is not None:
+            yield (*held, None)
+
+    def present_digests(self) -> Iterator[tuple[str, int]]:
+        """The digests of the resources as they are, and their lengths."""
+        after = ""
+        while rows := self._catalog.resources(self._name, after, _ROWS):
+            for one in rows:
+                if digest := sha256_of(one.metadata.hash):
+                    yield digest, one.metadata.length or 0
+            after = rows[-1].uri
+
+    def remove(self, rows: Sequence[StateRow], floor_us: int) -> None:
+        """Forget states that ended before `floor_us`."""
+        state = self._catalog.state(self._name)
+        if not rows or state.opened_at is None:
+            return
+        floor = max(floor_us, self.floor_us() or floor_us)
+        for first in range(0, len(rows), 1_000):
+            gone = [(one.kind, one.key) for one in rows[first : first + 1_000]]
+            self._catalog.record(
+                self._name, [], state.opened_at, state=StateUpdate([StateRow(*_FLOOR, rank=floor)], gone)
+            )
+
+    def forget(self) -> None:
+        """Remove the whole history: the set no longer keeps versions."""
+        state = self._catalog.state(self._name)
+        if state.opened_at is None:
+            return
+        self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_BEGIN]))
+        self.remove(list(self._rows()), 0)
+        self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_FLOOR]))
+
+    def _rows(self) -> Iterator[StateRow]:
+        after: StateRow | None = None
+        while rows := self._catalog.rows_of(self._name, KIND, after=after, limit=_ROWS):
+            yield from rows
+            after = rows[-1]
+
+
+def has_history(catalog: Catalog) -> list[str]:
+    """The sets with a history."""
+    return list(catalog.sets_with_rows(HISTORY))
+
+
+def _continues(begun: _Begin | None, state: SetState) -> bool:
+    return begun is not None and begun.last_seq == state.last_seq
+
+
+def _begun_of(state: SetState) -> _Begin:
+    """A history that begins with the set as it is: since its newest change, nothing has changed."""
+    at = state.opened_at if not state.last_seq else state.last_at
+    assert at is not None
+    return _Begin(to_microseconds(at), state.last_seq, state.last_seq)
+
+
+def _begin_row(state: SetState) -> StateRow:
+    return StateRow(*_BEGIN, _encode(_begun_of(state)))
+
+
+def _metadata_in_order(events: Sequence[Event], before: dict[str, Resource]) -> dict[str, list[Metadata | None]]:
+    """What each accepted event says of its resource, in order; a deletion of what is not there is no event."""
+    found: dict[str, list[Metadata | None]] = {}
+    held = set(before)
+    for one in events:
+        if isinstance(one, Upsert):
+            found.setdefault(one.uri, []).append(one.metadata)
+            held.add(one.uri)
+        elif one.uri in held:
+            found.setdefault(one.uri, []).append(None)
+            held.discard(one.uri)
+    return found
+
+
+def _state_of(at_us: int, metadata: Metadata | None, lost: Collection[str]) -> PastState:
+    if metadata is None:
+        return PastState(at_us, Keeping.DELETED)
+    digest = sha256_of(metadata.hash)
+    keeping = Keeping.KEPT if digest and digest not in lost else Keeping.LOST
+    lastmod = None if metadata.lastmod is None else to_microseconds(metadata.lastmod)
+    return PastState(at_us, keeping, digest, metadata.length, metadata.type, metadata.encoding, lastmod)
+
+
+def _rank(uri: str) -> int:
+    return int.from_bytes(hashlib.sha256(uri.encode()).digest()[:8], "big") >> 1
+
+
+def _mark(uri: str) -> str:
+    return hashlib.sha256(uri.encode()).hexdigest()[:32]
+
+
+def _key_time(at_us: int) -> str:
+    return f"{max(0, at_us + _OFFSET):020}"
+
+
+def _row(uri: str, state: PastState) -> StateRow:
+    stored = _Stored(
+        int(state.keeping), bytes.fromhex(state.digest), state.length, state.type, state.encoding, state.lastmod_us
+    )
+    return StateRow(KIND, f"{_key_time(state.at_us)}-{_mark(uri)}", _encode(stored), _rank(uri))
+
+
+def _past(row: StateRow) -> PastState:
+    one = _stored(row.value)
+    at_us = int(row.key[:20]) - _OFFSET
+    return PastState(at_us, Keeping(one.keeping), one.digest.hex(), one.length, one.type, one.encoding, one.lastmod_us)
+
+
+HistoryOf = Callable[[str], History | None]
+"""The history of a set; None where none is kept."""
