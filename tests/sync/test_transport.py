@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from tools.engines.certificates import Authority
 
+from headwater.address_levels import Level, level_of
 from headwater.errors import UsageFault
-from headwater.sync.network.internal_addresses import Level, level_of
 from headwater.sync.network.transport import (
     FailureKind,
     Fetch,

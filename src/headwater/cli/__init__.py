@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("headwater.cli.inspect", "Read one ResourceSync document or package and show what is in it."),
     "publish": ("headwater.cli.source.publish", "Publish a folder as static files for any web server."),
     "serve": ("headwater.cli.source.serve", "Publish folders over HTTP and follow their changes."),
+    "hub": ("headwater.cli.hub", "Run a WebSub hub: subscribers are told what publishers hand in."),
     "ingest": ("headwater.cli.source.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
     "status": ("headwater.cli.status", "Show the state of a source or a copy: counts, ages, what failed."),
     "retry": ("headwater.cli.destination.retry", "Let the next run over a copy try again what failed."),

@@ -57,6 +57,7 @@ def response_at_hand(
 class FastProtocol(BoundedProtocol):
     """One connection on which what is at hand is answered at once, and all else by the application."""
 
+    app: Application
     answered_at: float | None = None
     """When the last response was written at once, by the loop's clock; None after one by the application."""
     idle: asyncio.TimerHandle | None = None

@@ -1,4 +1,4 @@
-"""Makes the server of an application."""
+"""Makes the server of an application: of a source, with its fast path, or of any other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from collections.abc import Callable
 
 from headwater.http.app import Application
 from headwater.http.server import fast_path
-from headwater.http.server.uvicorn_server import BoundedProtocol, ServerLimits, UvicornServer, uvicorn_server
+from headwater.http.server.uvicorn_server import (
+    AsgiApplication,
+    BoundedProtocol,
+    ServerLimits,
+    UvicornServer,
+    uvicorn_server,
+)
 
 
 def make_server(
@@ -18,3 +24,13 @@ def make_server(
     bounds = limits or ServerLimits()
     base = fast_path.FastProtocol if fast_path.IS_ON else BoundedProtocol
     return uvicorn_server(app, type("LimitedProtocol", (base,), {"limits": bounds}), bounds, on_ready)
+
+
+def make_plain_server(
+    app: AsgiApplication,
+    limits: ServerLimits | None = None,
+    on_ready: Callable[[], None] | None = None,
+) -> UvicornServer:
+    """The same for an application that is not a source's, ready to `await serve(sockets=[…])`."""
+    bounds = limits or ServerLimits()
+    return uvicorn_server(app, type("LimitedProtocol", (BoundedProtocol,), {"limits": bounds}), bounds, on_ready)

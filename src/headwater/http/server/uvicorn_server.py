@@ -11,7 +11,7 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import FrameType
 from typing import ClassVar
 
@@ -19,8 +19,10 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from headwater.http.app import Application
 from headwater.http.server.upgrade_parser import UpgradeIgnoringParser
+
+AsgiApplication = Callable[..., Awaitable[None]]
+"""What uvicorn calls for each request."""
 
 _UNPARSED = 8
 """What of a head that has not ended may be waiting, in heads: more than one read of the socket brings at once."""
@@ -72,7 +74,7 @@ class UvicornServer(uvicorn.Server):
 
 
 def uvicorn_server(
-    app: Application, protocol: type[BoundedProtocol], limits: ServerLimits, on_ready: Callable[[], None] | None
+    app: AsgiApplication, protocol: type[BoundedProtocol], limits: ServerLimits, on_ready: Callable[[], None] | None
 ) -> UvicornServer:
     """A uvicorn server with this protocol, ready to `run(sockets=[…])`."""
     config = uvicorn.Config(
@@ -102,6 +104,15 @@ def _announcing(config: uvicorn.Config, on_ready: Callable[[], None]) -> Uvicorn
     return Announcing(config)
 
 
+def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes an event loop: uvloop's where there is uvloop."""
+    if _has_uvloop():
+        import uvloop
+
+        return uvloop.new_event_loop
+    return asyncio.new_event_loop
+
+
 def _has_uvloop() -> bool:
     try:
         import uvloop  # noqa: F401
@@ -114,7 +125,6 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection within the limits."""
 
     limits: ClassVar[ServerLimits]
-    app: Application
     parser: UpgradeIgnoringParser
 
     head_octets = 0

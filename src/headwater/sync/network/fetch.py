@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headwater.address_levels import Level, level_of
 from headwater.sync.network.authentication import Presented, SignInCredentials
-from headwater.sync.network.internal_addresses import Level, level_of
 from headwater.version import __version__
 
 if TYPE_CHECKING:

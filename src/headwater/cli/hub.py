@@ -1,0 +1,250 @@
+"""`headwater hub`: a WebSub hub, until SIGTERM or Ctrl-C; `headwater hub status`: how it stands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headwater.cli.output import json_line
+from headwater.errors import Exit, UsageFault
+
+if TYPE_CHECKING:
+    import socket
+
+    from headwater.cli.server_log import ServerLog
+    from headwater.notify.hub.context import HubOptions
+    from headwater.notify.hub.policy import AddressPolicy
+    from headwater.source.tokens import AccessTokens
+
+_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
+
+
+@click.group(invoke_without_command=True, short_help="Run a WebSub hub: subscribers are told what publishers hand in.")
+@click.option(
+    "--listen",
+    "address",
+    metavar="HOST:PORT",
+    help="Address to listen on; port 0: any free one.  [default: 127.0.0.1:8080]",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where subscriptions and what is to be delivered are kept.  [default: $XDG_STATE_HOME/headwater/hub, or else"
+    " ~/.local/state/headwater/hub]",
+)
+@click.option(
+    "--base-url", metavar="URL", help="URL of the hub for publishers and subscribers.  [default: http://HOST:PORT/]"
+)
+@click.option(
+    "--token", metavar="TEXT", help="Believe publishers who send this bearer token; without it the topic is asked."
+)
+@click.option(
+    "--token-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="The same, one token a line."
+)
+@click.option(
+    "--allow-private",
+    "private",
+    is_flag=False,
+    flag_value="all",
+    multiple=True,
+    metavar="[ADDRESS]",
+    help="Let callbacks and topics be at private and loopback addresses: all, or this address or network.  Repeatable.",
+)
+@click.option(
+    "--lease-bounds", metavar="MIN..MAX", help="Seconds that a subscription may last.  [default: 300..2678400]"
+)
+@click.option(
+    "--signature",
+    type=click.Choice(["sha1", "sha256", "sha384", "sha512"]),
+    default="sha256",
+    help="Digest by which deliveries are signed.  [default: sha256]",
+)
+@click.option(
+    "--authorities",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Further certificate authorities to believe, as PEM.",
+)
+@click.option("--quiet", is_flag=True, help="No access log.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="Form of the log on standard error.  [default: text]",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Once it listens, write one line of JSON on standard output: event, url, address, state, pid.",
+)
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> Exit | None:
+    """Take subscriptions (WebSub) and deliver to each what is published, until it is received.
+
+    Publishers hand in a payload, as ResourceSync notifications are sent, or say which topic has changed. What was
+    accepted survives a crash. Ends at SIGTERM (status 0) or Ctrl-C (130).
+    """
+    if context.invoked_subcommand is not None:
+        context.obj = options
+        return None
+    return _run(options)
+
+
+@command.command("status", short_help="Show subscriptions, topics and what is still to be delivered.")
+@click.option(
+    "--state", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="The hub's state folder."
+)
+@click.option(
+    "--topics", "limit", type=click.IntRange(0, 10_000), default=20, metavar="N", help="Topics to show.  [default: 20]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON on standard output.")
+@click.pass_context
+def status(context: click.Context, state: Path | None, limit: int, as_json: bool) -> Exit:
+    """Show how a hub stands, whether it runs or not."""
+    import msgspec
+
+    from headwater.notify.hub.policy import HubLimits
+    from headwater.notify.hub.store import FILE, HubStore
+
+    folder = state or (context.obj or {}).get("state") or default_state()
+    if not (folder / FILE).exists():
+        raise UsageFault("no hub has worked in this folder", where=str(folder), advice="Name its folder with --state.")
+    store = HubStore(folder, HubLimits())
+    try:
+        counts, topics = store.counts(), store.topics(limit)
+    finally:
+        store.close()
+    if as_json:
+        json_line({**msgspec.structs.asdict(counts), "by_topic": [msgspec.structs.asdict(one) for one in topics]})
+        return Exit.DONE
+    click.echo(
+        f"{counts.subscriptions:,} subscriptions to {counts.topics:,} topics, {counts.pending:,} not verified yet"
+    )
+    click.echo(
+        f"{counts.behind:,} have not received everything, {counts.failing:,} of them do not answer;"
+        f" {counts.messages:,} messages are kept for them"
+    )
+    for one in topics:
+        late = f", {one.behind:,} behind" if one.behind else ""
+        click.echo(f"  {one.topic}  {one.subscriptions:,} subscriptions{late}")
+    return Exit.DONE
+
+
+def default_state() -> Path:
+    """Where a hub keeps its state when nobody says."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return home / "headwater" / "hub"
+
+
+def _run(options: dict[str, Any]) -> Exit:
+    import msgspec
+
+    from headwater.cli.server_log import open_log
+    from headwater.http.server.sockets import address_url, listen
+    from headwater.notify.hub.context import HubOptions
+    from headwater.notify.hub.outgoing.callbacks import SignatureMethod
+    from headwater.notify.hub.policy import AddressPolicy, HubLimits, lease_bounds
+    from headwater.notify.hub.requests import objection_to_url
+    from headwater.source.tokens import read_tokens
+
+    limits = HubLimits()
+    if options["lease_bounds"] is not None:
+        least, most = lease_bounds(options["lease_bounds"])
+        limits = msgspec.structs.replace(limits, least_lease=least, most_lease=most)
+    private = options["private"]
+    addresses = AddressPolicy([one for one in private if one != "all"], everything="all" in private)
+    tokens = read_tokens(os.environ, token=options["token"], file=options["token_file"])
+    host, port = _address(options["address"] or "127.0.0.1:8080")
+    if host in _ANY_HOST and options["base_url"] is None:
+        raise UsageFault(
+            f"listening on {host or 'every address'} needs --base-url, the URL that publishers and subscribers use"
+        )
+    url = options["base_url"]
+    if url is not None and (why := objection_to_url(url)):
+        raise UsageFault(f"--base-url cannot be used: {why}")
+    folder = (options["state"] or default_state()).absolute()
+    listener = listen(host, port)
+    with listener:
+        at = address_url(listener)
+        told = HubOptions(
+            url=url or f"{at}/",
+            limits=limits,
+            method=SignatureMethod(options["signature"]),
+            authorities=options["authorities"],
+        )
+        return _serve(folder, told, addresses, tokens, listener, open_log(options["log_format"]), options)
+
+
+def _serve(  # noqa: PLR0913
+    folder: Path,
+    told: HubOptions,
+    addresses: AddressPolicy,
+    tokens: AccessTokens,
+    listener: socket.socket,
+    log: ServerLog,
+    options: dict[str, Any],
+) -> Exit:
+    import asyncio
+    import signal
+
+    from headwater.http.hub.app import HubApplication
+    from headwater.http.hub.endpoint import HubEndpoint
+    from headwater.http.server.server import make_plain_server
+    from headwater.http.server.sockets import address_url
+    from headwater.http.server.uvicorn_server import event_loop
+    from headwater.notify.hub.hub import Hub
+
+    _more_files()
+
+    def topic_fault(topic: str, text: str) -> None:
+        log.event("topic", f"{topic}: {text}", topic=topic)
+
+    def announce() -> None:
+        log.event("listening", f"Hub at {told.url}", url=told.url)
+        if options["as_json"]:
+            address = address_url(listener)
+            json_line(
+                {"event": "listening", "url": told.url, "address": address, "state": str(folder), "pid": os.getpid()}
+            )
+            sys.stdout.flush()
+
+    async def main() -> signal.Signals | None:
+        hub = Hub(folder, told, addresses, on_fault=log.fault, on_topic_fault=topic_fault)
+        try:
+            hub.start()
+            app = HubApplication(
+                hub, HubEndpoint(hub, tokens, on_fault=log.fault), None if options["quiet"] else log.served
+            )
+            server = make_plain_server(app, on_ready=announce)
+            await server.serve(sockets=[listener])
+        finally:
+            await hub.close()
+        return server.ended_by
+
+    with asyncio.Runner(loop_factory=event_loop()) as runner:
+        ended_by = runner.run(main())
+    log.event("stopped", "Stopped")
+    return Exit.INTERRUPTED if ended_by is signal.SIGINT else Exit.DONE
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise UsageFault(f"--listen has to be HOST:PORT, not {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _more_files() -> None:
+    """Allow as many open files as the system lets this process have: each delivery under way is one."""
+    import resource
+
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if _soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,191 @@
+"""Takes what is posted to a hub: subscriptions and pings as forms, payloads as they are (F-01, WS-H-01, RS-NT-06)."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from headwater.errors import HeadwaterError
+from headwater.http import responses
+from headwater.http.ingest.endpoint import bearer_token
+from headwater.http.responses import Response, line
+from headwater.http.routes import Receive, Scope
+from headwater.notify.hub.hub import Hub
+from headwater.notify.hub.policy import RequestRate
+from headwater.notify.hub.records import Payload
+from headwater.notify.hub.requests import (
+    FORM_OCTETS,
+    ChangedTopics,
+    RequestRefusal,
+    objection_to_url,
+    read_form,
+)
+from headwater.source.tokens import AccessTokens
+from headwater.spec.reading.discovery import HeaderLink, parse_link_header
+
+_FORM: Final = b"application/x-www-form-urlencoded"
+_BODY_SECONDS: Final = 30.0
+_AT_ONCE: Final = 64
+_CLOSE: Final = line(b"connection", b"close")
+_CHALLENGE: Final = line(b"www-authenticate", b'Bearer realm="headwater hub", error="invalid_token"')
+_MEDIA_TYPE = re.compile(r"[!#$&^_.+\-0-9A-Za-z]+/[!#$&^_.+\-0-9A-Za-z]+(?:[ \t]*;[\t\x20-\x7e]*)?\Z")
+
+
+class HubEndpoint:
+    """Answers POST requests to a hub. `tokens` are those of publishers who are believed."""
+
+    def __init__(
+        self, hub: Hub, tokens: AccessTokens, on_fault: Callable[[HeadwaterError], None] = lambda _fault: None
+    ) -> None:
+        self._hub = hub
+        self._tokens = tokens
+        self._on_fault = on_fault
+        limits = hub.options.limits
+        self._rates = {
+            kind: RequestRate(limits.requests_per_second, limits.requests_at_once)
+            for kind in ("subscription", "ping", "payload")
+        }
+        self._under_way = 0
+
+    async def answer(self, scope: Scope, receive: Receive) -> Response:
+        """The response to one POST request."""
+        if self._under_way >= _AT_ONCE * 8:
+            return _refused(503, "too many requests at this moment", line(b"retry-after", b"2"))
+        self._under_way += 1
+        try:
+            return await self._answer(scope, receive)
+        except HeadwaterError as fault:
+            self._on_fault(fault)
+            return _refused(503, f"a fault of the hub's own store [{fault.code}]", line(b"retry-after", b"10"))
+        finally:
+            self._under_way -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        kind = (_header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
+        is_form = kind == _FORM
+        is_trusted, refusal = self._trusted(scope)
+        if refusal is not None:
+            return refusal
+        if not is_form and (early := self._early(scope)) is not None:
+            return early
+        body = await _read(scope, receive, FORM_OCTETS if is_form else self._hub.options.limits.payload_octets)
+        if isinstance(body, RequestRefusal):
+            return _refused(body.status, body.text)
+        if not is_form:
+            return await self._payload(scope, body, is_trusted=is_trusted)
+        form = read_form(body)
+        if isinstance(form, RequestRefusal):
+            return responses.text(form.status, form.text)
+        if (
+            wait := self._wait(
+                scope, "ping" if isinstance(form, ChangedTopics) else "subscription", is_trusted=is_trusted
+            )
+        ) > 0:
+            return _crowded(wait)
+        if isinstance(form, ChangedTopics):
+            refused = await self._hub.changed(form, is_trusted=is_trusted)
+        else:
+            refused = await self._hub.subscribe(form)
+        if refused is not None:
+            return responses.text(
+                refused.status, refused.text, line(b"retry-after", b"10") if refused.status == 503 else b""
+            )
+        return responses.text(202, "accepted")
+
+    def _trusted(self, scope: Scope) -> tuple[bool, Response | None]:
+        """Whether the request has one of the tokens; a wrong one is refused."""
+        if _header(scope, b"authorization") is None:
+            return False, None
+        token = bearer_token(scope["headers"])
+        if token is not None and self._tokens.accepts(token):
+            return True, None
+        return False, _refused(401, "this token is not known", _CHALLENGE)
+
+    def _early(self, scope: Scope) -> Response | None:
+        """The answer to a payload that cannot be taken whatever its body is."""
+        self_links = [link.href for link in _links(scope) if "self" in link.rel]
+        if len(set(self_links)) != 1:
+            return _refused(400, "a payload needs one Link header with rel=self, which names its topic")
+        if why := objection_to_url(self_links[0]):
+            return _refused(400, f"the topic cannot be used: {why}")
+        kind = _header(scope, b"content-type")
+        if kind is None or _MEDIA_TYPE.match(kind.decode("latin-1")) is None:
+            return _refused(415, "a payload needs a Content-Type, such as application/xml")
+        return None
+
+    async def _payload(self, scope: Scope, body: bytes, *, is_trusted: bool) -> Response:
+        if not body:
+            return responses.text(400, "the payload is empty")
+        if (wait := self._wait(scope, "payload", is_trusted=is_trusted)) > 0:
+            return _crowded(wait)
+        links = _links(scope)
+        topic = next(link.href for link in links if "self" in link.rel)
+        others = tuple(f'<{link.href}>; rel="resourcesync"' for link in links if "resourcesync" in link.rel)
+        kind = (_header(scope, b"content-type") or b"").decode("latin-1")
+        payload = Payload(topic=topic, media_type=kind, body=body, links=others[:1])
+        refused = await self._hub.publish(payload, is_trusted=is_trusted)
+        if refused is not None:
+            return responses.text(refused.status, refused.text)
+        return responses.text(200, "queued for the subscribers")
+
+    def _wait(self, scope: Scope, kind: str, *, is_trusted: bool) -> float:
+        client = (scope.get("client") or ("", 0))[0]
+        if is_trusted or _is_allowed(self._hub, client):
+            return 0.0
+        return self._rates[kind].wait_seconds(client, time.monotonic())
+
+
+def _is_allowed(hub: Hub, client: str) -> bool:
+    try:
+        ipaddress.ip_address(client.partition("%")[0])
+    except ValueError:
+        return False
+    return hub.addresses.is_allowed(client)
+
+
+def _links(scope: Scope) -> list[HeaderLink]:
+    value = (_header(scope, b"link") or b"").decode("latin-1")
+    return parse_link_header(value, "")
+
+
+async def _read(scope: Scope, receive: Receive, most: int) -> bytes | RequestRefusal:
+    """The whole body of a request, or why it is not taken."""
+    stated = _header(scope, b"content-length")
+    if stated is not None and (not stated.isdigit() or len(stated) > 18 or int(stated) > most):
+        return RequestRefusal(413, f"a body has {most:,} octets at most")
+    blocks: list[bytes] = []
+    octets, more = 0, True
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return RequestRefusal(400, "the body was cut off")
+                more = bool(message.get("more_body"))
+                blocks.append(message.get("body", b""))
+                octets += len(blocks[-1])
+                if octets > most:
+                    return RequestRefusal(413, f"a body has {most:,} octets at most")
+    except TimeoutError:
+        return RequestRefusal(408, "the body has not come in time")
+    if stated is not None and octets != int(stated):
+        return RequestRefusal(400, "the body was cut off")
+    return b"".join(blocks)
+
+
+def _crowded(wait: float) -> Response:
+    return responses.text(429, "too many requests from this address", line(b"retry-after", b"%d" % (int(wait) + 1)))
+
+
+def _refused(status: int, words: str, head: bytes = b"") -> Response:
+    """A request that is answered without reading its body to the end."""
+    return responses.text(status, words, head + _CLOSE)
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    found = [value for field, value in scope["headers"] if field == name]
+    return b", ".join(found) if found else None

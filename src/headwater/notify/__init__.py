@@ -1,0 +1,1 @@
+"""Push: who publishes tells a hub (WebSub), the hub tells those who have subscribed."""

@@ -1,0 +1,35 @@
+"""What all parts of a hub work with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+from headwater.notify.hub.group_commit import GroupCommit
+from headwater.notify.hub.outgoing.callbacks import SignatureMethod
+from headwater.notify.hub.outgoing.http_client import HttpClient
+from headwater.notify.hub.policy import HubLimits
+from headwater.notify.hub.store import HubStore
+
+
+class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hub is told: its public `url`, its limits, how it signs, a file of certificate authorities."""
+
+    url: str
+    limits: HubLimits = HubLimits()
+    method: SignatureMethod = SignatureMethod.SHA256
+    authorities: str | None = None
+
+
+class HubContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts. `wake` is set when something has become due or has ended; `on_fault` hears of faults of our store."""
+
+    options: HubOptions
+    store: HubStore
+    writer: GroupCommit
+    client: HttpClient
+    wake: asyncio.Event
+    on_fault: Callable[[HeadwaterError], None]

@@ -1,0 +1,201 @@
+"""A hub at work: what it is asked becomes durable before it answers, and is carried out then (WebSub, RS-NT)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Final
+
+from headwater.errors import HeadwaterError, StoreFault
+from headwater.notify.hub.context import HubContext, HubOptions
+from headwater.notify.hub.group_commit import GroupCommit
+from headwater.notify.hub.outgoing.delivery import Deliveries
+from headwater.notify.hub.outgoing.http_client import HttpClient
+from headwater.notify.hub.outgoing.topics import TopicFault, TopicFetches, fetch_topic
+from headwater.notify.hub.outgoing.verification import Verifications
+from headwater.notify.hub.policy import AddressPolicy
+from headwater.notify.hub.records import ChangedTopic, DueSubscription, Payload
+from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
+from headwater.notify.hub.store import HubStore, host_of
+from headwater.storage.lock import LockHeld, lock_exclusive
+
+_TIDY_SECONDS: Final = 5.0
+_NOTIFICATION: Final = b"-notification"
+_HEAD_OCTETS: Final = 4_096
+_TRIES: Final = 3
+_TRY_SECONDS: Final = 0.2
+
+
+class HubInUse(StoreFault):
+    """Another hub works on the same state folder, or the folder cannot be used."""
+
+    code: ClassVar[str] = "HW-HUB-02"
+    advice: ClassVar[str] = "End the other hub, or name another folder with --state."
+
+
+class Hub:
+    """One hub, for one event loop. `start` it, and `close` it; what it has promised outlives any end of the process."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: HubOptions,
+        addresses: AddressPolicy,
+        on_fault: Callable[[HeadwaterError], None] = lambda _fault: None,
+        on_topic_fault: Callable[[str, str], None] = lambda _topic, _text: None,
+    ) -> None:
+        self.options = options
+        self.addresses = addresses
+        self._on_topic_fault = on_topic_fault
+        self._lock = _locked(folder)
+        self.store = HubStore(folder, options.limits)
+        self._writer = GroupCommit(self.store.database)
+        self._client = HttpClient(addresses.objection, authorities=options.authorities)
+        self._wake = asyncio.Event()
+        self._context = HubContext(
+            options=options,
+            store=self.store,
+            writer=self._writer,
+            client=self._client,
+            wake=self._wake,
+            on_fault=on_fault,
+        )
+        self.deliveries = Deliveries(self._context)
+        self.verifications = Verifications(self._context, self._settled)
+        self.fetches = TopicFetches(self._context, self._distribute_new, self._fetched)
+        self._runs: list[asyncio.Task[None]] = []
+        self._on_fault = on_fault
+        self.published = 0
+
+    def start(self) -> None:
+        """Take up what was left, then go on. Raises the store's faults."""
+        now = time.time()
+        with self.store.database.write() as tx:
+            self.store.tidy(tx, now)
+        self.deliveries.add(self.store.due())
+        for intent in self.store.intents():
+            self.verifications.add(intent)
+        for changed in self.store.changed():
+            self.fetches.add(changed)
+        self._runs = [asyncio.ensure_future(self._run()), asyncio.ensure_future(self._tidy())]
+
+    async def close(self) -> None:
+        """Give up what is under way, and remember what was received."""
+        for run in self._runs:
+            run.cancel()
+        await asyncio.gather(*self._runs, return_exceptions=True)
+        await self.fetches.close()
+        await self.verifications.close()
+        await self.deliveries.close()
+        await self._writer.close()
+        self._client.close()
+        self.store.close()
+        self._lock.close()
+
+    async def subscribe(self, request: SubscriptionRequest) -> RequestRefusal | None:
+        """Remember a request to subscribe or unsubscribe, durably, and verify it then; or why not."""
+        limits = self.options.limits
+        host = host_of(request.callback)
+        if self.verifications.pending >= limits.pending or self.verifications.pending_of(host) >= limits.host_pending:
+            return RequestRefusal(503, "too many requests wait to be verified")
+        now = time.time()
+        self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now)))
+        return None
+
+    async def publish(self, payload: Payload, *, is_trusted: bool) -> RequestRefusal | None:
+        """Keep a payload for the subscribers of its topic, durably; or why not.
+
+        One of a publisher who is not known is taken only where the topic names this hub and has these very octets.
+        """
+        if why := await self._client.objection_to(payload.topic):
+            return RequestRefusal(403, f"the topic cannot be used: {why}")
+        if not is_trusted and (refusal := await self._doubt(payload)) is not None:
+            return refusal
+        await self._distribute(payload, once=_NOTIFICATION in payload.body[:_HEAD_OCTETS])
+        return None
+
+    async def changed(self, topics: ChangedTopics, *, is_trusted: bool) -> RequestRefusal | None:
+        """Remember that topics have new content, durably, and fetch them then; or why not."""
+        for topic in topics.topics:
+            if why := await self._client.objection_to(topic):
+                return RequestRefusal(403, f"the topic cannot be used: {why}")
+        now = time.time()
+        await self._writer.write(lambda tx: self.store.note_changed(tx, topics.topics, now, is_trusted=is_trusted))
+        for topic in topics.topics:
+            self.fetches.add(ChangedTopic(topic=topic, noted_at=now, is_trusted=is_trusted))
+        return None
+
+    async def _doubt(self, payload: Payload) -> RequestRefusal | None:
+        """Why a payload of somebody who is not known is not believed."""
+        for tries in range(_TRIES):  # the topic may show it a moment later
+            found = await fetch_topic(self._context, payload.topic, is_trusted=False)
+            if isinstance(found, TopicFault):
+                return RequestRefusal(403, found.text)
+            if found.body == payload.body:
+                return None
+            if tries < _TRIES - 1:
+                await asyncio.sleep(_TRY_SECONDS)
+        return RequestRefusal(403, "the topic has other content than this: use a token, or hand in what it has")
+
+    async def _distribute_new(self, payload: Payload) -> None:
+        await self._distribute(payload, once=True)
+
+    async def _distribute(self, payload: Payload, *, once: bool) -> None:
+        now = time.time()
+        added = await self._writer.write(lambda tx: self.store.add(tx, payload, now, once=once))
+        if added is not None:
+            self.published += 1
+            self.deliveries.added(added)
+
+    async def _fetched(self, changed: ChangedTopic, fault: TopicFault | None) -> None:
+        if fault is not None:
+            self._on_topic_fault(changed.topic, fault.text)
+        await self._writer.write(lambda tx: self.store.fetched(tx, changed.topic, changed.noted_at))
+
+    def _settled(self, found: DueSubscription | int) -> None:
+        if isinstance(found, DueSubscription):
+            self.deliveries.add([found])
+        else:
+            self.deliveries.forget([found])
+
+    async def _run(self) -> None:
+        """Begin what is due, whenever something has come or ended."""
+        drivers = (self.deliveries, self.verifications, self.fetches)
+        while True:
+            self._wake.clear()
+            now = time.time()
+            for driver in drivers:
+                driver.start_due(now)
+            due = min((at for driver in drivers if (at := driver.next_due()) is not None), default=None)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), None if due is None else max(0.01, due - now))
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            self._client.drop_idle(time.monotonic())
+            try:
+                self.deliveries.forget(await self._writer.write(lambda tx: self.store.tidy(tx, time.time())))
+            except HeadwaterError as fault:
+                self._on_fault(fault)
+
+
+class _Lock:
+    def __init__(self, descriptor: int) -> None:
+        self._file = open(descriptor, "rb", buffering=0)  # noqa: SIM115  held as long as the hub
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _locked(folder: Path) -> _Lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _Lock(lock_exclusive(folder / "lock"))
+    except LockHeld as cause:
+        raise HubInUse("another hub is using this state folder", where=str(folder)) from cause
+    except OSError as cause:
+        raise HubInUse(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause

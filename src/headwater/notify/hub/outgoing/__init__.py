@@ -1,0 +1,1 @@
+"""The requests that a hub makes: verifications, deliveries, topics that are fetched."""

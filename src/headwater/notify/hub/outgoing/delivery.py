@@ -1,0 +1,219 @@
+"""Delivers messages to subscribers: each its own in order, hosts in turns, whoever fails apart from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+from headwater.notify.hub.context import HubContext
+from headwater.notify.hub.outgoing.callbacks import link_header, signature
+from headwater.notify.hub.outgoing.fair_queue import FairQueue
+from headwater.notify.hub.outgoing.http_client import HttpAnswer, HttpFailure
+from headwater.notify.hub.outgoing.retries import pause_seconds
+from headwater.notify.hub.outgoing.task_group import TaskGroup
+from headwater.notify.hub.records import Added, DeliveryOutcome, DueSubscription, Message
+
+SECONDS: Final = 8.0
+"""A subscriber has so long to take a delivery."""
+_SLOTS, _HOST_SLOTS = 1_024, 128
+_FAILING_SLOTS, _FAILING_HOST_SLOTS = 512, 16
+_CACHE_OCTETS: Final = 32 << 20
+_FLUSH_SECONDS: Final = 0.02
+_GONE: Final = 410
+
+
+class DeliveryJudgement(msgspec.Struct, frozen=True):
+    """What an answer to a delivery means: received, or why not; `is_gone`: the subscription has ended."""
+
+    error: str | None
+    is_gone: bool = False
+
+
+def judged(answer: HttpAnswer | HttpFailure) -> DeliveryJudgement:
+    """A 2xx is received, 410 ends the subscription, all else is a failure, redirects too (WS-H-13, WS-S-09)."""
+    if isinstance(answer, HttpFailure):
+        return DeliveryJudgement(answer.text)
+    if answer.ok:
+        return DeliveryJudgement(None)
+    return DeliveryJudgement(f"HTTP status {answer.status}", is_gone=answer.status == _GONE)
+
+
+class DeliveryCounts(msgspec.Struct):
+    """What came of deliveries so far."""
+
+    received: int = 0
+    failed: int = 0
+    gone: int = 0
+
+
+class Deliveries:
+    """Delivers what is due. Nothing that is due is held anywhere else: the store has it until it is received."""
+
+    def __init__(self, context: HubContext) -> None:
+        self._context = context
+        self._options = context.options
+        self._wake = context.wake
+        self._due: dict[int, DueSubscription] = {}
+        self._well: FairQueue[DueSubscription] = FairQueue(_SLOTS, _HOST_SLOTS)
+        self._failing: FairQueue[DueSubscription] = FairQueue(_FAILING_SLOTS, _FAILING_HOST_SLOTS)
+        self._last: dict[int, int] = {}
+        self._cache: OrderedDict[tuple[int, int], Message] = OrderedDict()
+        self._cached_octets = 0
+        self._outcomes: list[DeliveryOutcome] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self._tasks = TaskGroup(context.wake)
+        self.counts = DeliveryCounts()
+
+    @property
+    def behind(self) -> int:
+        """How many subscriptions have not received everything."""
+        return len(self._due)
+
+    def add(self, due: Iterable[DueSubscription]) -> None:
+        """Deliver to these what they have not received; to one that is known as it is now."""
+        for one in due:
+            known = self._due.get(one.id)
+            if known is not None:
+                known.callback, known.secret = one.callback, one.secret
+                continue
+            self._due[one.id] = one
+            self._queue(one)
+
+    def added(self, added: Added) -> None:
+        """A message has come."""
+        self._last[added.topic_id] = max(added.message.seq, self._last.get(added.topic_id, 0))
+        self._remember(added.topic_id, added.message)
+        self.add(added.due)
+
+    def forget(self, ids: Iterable[int]) -> None:
+        """These subscriptions have ended."""
+        for number in ids:
+            self._due.pop(number, None)
+
+    def start_due(self, now: float) -> None:
+        """Begin what is due, as far as there is room."""
+        for queue in (self._well, self._failing):
+            while (one := queue.take(now)) is not None:
+                if self._due.get(one.id) is one:
+                    self._tasks.start(self._deliver(one, queue))
+                else:
+                    queue.done(one.host)
+
+    def next_due(self) -> float | None:
+        """When the next is due."""
+        return min(
+            (due for queue in (self._well, self._failing) if (due := queue.next_due()) is not None), default=None
+        )
+
+    async def close(self) -> None:
+        """Give up what is under way, and remember what was received."""
+        await self._tasks.close()
+        while self._outcomes or (self._flushing is not None and not self._flushing.done()):
+            await self._flush()
+
+    def _queue(self, one: DueSubscription) -> None:
+        self._wake.set()
+        (self._failing if one.failures else self._well).add(one.host, one, one.due_at if one.failures else 0.0)
+
+    async def _deliver(self, one: DueSubscription, queue: FairQueue[DueSubscription]) -> None:
+        try:
+            while self._due.get(one.id) is one:
+                message = await self._next_message(one)
+                if isinstance(message, int):
+                    self._settle(DeliveryOutcome(one.id, message, 0, None, None))
+                    return
+                body = message.body
+                fields = [f"Content-Type: {message.media_type}\r\n"]
+                fields.append(f"Link: {link_header(self._options.url, one.topic, message.links)}\r\n")
+                if one.secret is not None:
+                    fields.append(f"X-Hub-Signature: {signature(one.secret, body, self._options.method)}\r\n")
+                head = "".join(fields).encode("latin-1", "replace")
+                answer = await self._context.client.request("POST", one.callback, head, body, seconds=SECONDS)
+                judgement = judged(answer)
+                if judgement.error is not None:
+                    self._failed(one, judgement)
+                    return
+                self.counts.received += 1
+                one.position, one.failures = message.seq, 0
+                if self._last.get(one.topic_id, 0) <= message.seq:
+                    self._settle(DeliveryOutcome(one.id, message.seq, 0, None, None))
+                    return
+                self._settle(DeliveryOutcome(one.id, message.seq, 0, time.time(), None))
+        except HeadwaterError as fault:  # our own store: the subscription stays due
+            self._context.on_fault(fault)
+            one.due_at = time.time() + pause_seconds(3, random.random())
+            self._failing.add(one.host, one, one.due_at)
+        finally:
+            queue.done(one.host)
+
+    def _failed(self, one: DueSubscription, judgement: DeliveryJudgement) -> None:
+        if judgement.is_gone:
+            self.counts.gone += 1
+            self._settle(DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True))
+            return
+        self.counts.failed += 1
+        one.failures += 1
+        one.due_at = time.time() + pause_seconds(one.failures, random.random())
+        self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, judgement.error))
+
+    async def _next_message(self, one: DueSubscription) -> Message | int:
+        """What this subscription receives next; the number of the topic's last message when it has all."""
+        key = one.topic_id, one.position + 1
+        message = self._cache.get(key)
+        if message is not None:
+            return message
+        found = await asyncio.to_thread(self._context.store.message_after, one.topic_id, one.position)
+        if isinstance(found, Message):
+            self._remember(one.topic_id, found)
+        return found
+
+    def _remember(self, topic_id: int, message: Message) -> None:
+        key = topic_id, message.seq
+        if key in self._cache or len(message.body) > _CACHE_OCTETS // 2:
+            return
+        self._cache[key] = message
+        self._cached_octets += len(message.body)
+        while self._cached_octets > _CACHE_OCTETS:
+            _key, oldest = self._cache.popitem(last=False)
+            self._cached_octets -= len(oldest.body)
+
+    def _settle(self, outcome: DeliveryOutcome) -> None:
+        """Have an outcome remembered soon, with others."""
+        self._outcomes.append(outcome)
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.ensure_future(self._flush_soon())
+
+    async def _flush_soon(self) -> None:
+        while self._outcomes:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        last = {one.id: one for one in outcomes}  # the later of two of one subscription has all that counts
+        rows = list(last.values())
+        if not rows:
+            return
+        try:
+            behind = await self._context.writer.write(lambda tx: self._context.store.record(tx, rows))
+        except HeadwaterError as fault:
+            self._context.on_fault(fault)
+            self._outcomes = [*rows, *self._outcomes]
+            await asyncio.sleep(1.0)
+            return
+        for outcome in rows:
+            one = self._due.get(outcome.id)
+            if one is None:
+                continue
+            if outcome.is_gone or outcome.due_at is None:
+                del self._due[outcome.id]
+            elif outcome.error is not None:
+                self._queue(one)
+        self.add(behind)

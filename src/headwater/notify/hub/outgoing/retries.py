@@ -1,0 +1,22 @@
+"""When a failed request to a subscriber is made again. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_SECONDS: Final = 0.6
+FACTOR: Final = 2.0
+LONGEST_SECONDS: Final = 1_800.0
+
+
+def pause_seconds(failures: int, chance: float) -> float:
+    """The pause after so many failures in a row: it doubles from 0.6 s up to half an hour, a quarter less or more.
+
+    `chance` is from 0 to 1. The first is less than a second.
+    """
+    grown = FIRST_SECONDS * FACTOR ** min(failures - 1, 20)
+    return min(grown, LONGEST_SECONDS) * (0.75 + chance / 2)
+
+
+VERIFICATION_PAUSES: Final = (0.6, 3.0)
+"""Before a callback that did not answer at all is asked again for its intent; then the request has failed."""

@@ -1,0 +1,129 @@
+"""Fetches topics: for their new content (WebSub), or to see whether what was handed in for one is true (RS-NT-07)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+from headwater.notify.hub.context import HubContext
+from headwater.notify.hub.outgoing.fair_queue import FairQueue
+from headwater.notify.hub.outgoing.http_client import HttpAnswer, HttpFailure
+from headwater.notify.hub.outgoing.task_group import TaskGroup
+from headwater.notify.hub.records import ChangedTopic, Payload
+from headwater.notify.hub.requests import objection_to_url
+from headwater.notify.hub.store import host_of
+from headwater.notify.topic_links import topic_links
+from headwater.spec import uris
+
+SECONDS: Final = 8.0
+_REDIRECTS: Final = 5
+_SLOTS, _HOST_SLOTS = 64, 8
+_PAUSES: Final = (0.6, 3.0, 15.0, 60.0)
+
+
+class TopicFault(msgspec.Struct, frozen=True):
+    """Why a topic cannot be used. `is_passing`: another try may succeed."""
+
+    text: str
+    is_passing: bool = False
+
+
+async def fetch_topic(context: HubContext, topic: str, *, is_trusted: bool) -> Payload | TopicFault:
+    """Fetch a topic, over a few redirects, each of which is judged. It has to name this hub unless it `is_trusted`.
+
+    A topic that says that its address is another one is not taken for it (WS-H-17).
+    """
+    url, options = topic, context.options
+    for _ in range(_REDIRECTS + 1):
+        answer = await context.client.request("GET", url, seconds=SECONDS, max_octets=options.limits.payload_octets)
+        if isinstance(answer, HttpFailure):
+            return TopicFault(f"the topic cannot be fetched: {answer.text}", is_passing=not answer.is_final)
+        if answer.status not in (301, 302, 303, 307, 308) or "location" not in answer.headers:
+            return _judged(answer, url, topic, hub=options.url, is_trusted=is_trusted)
+        target = uris.resolve(url, answer.headers["location"])
+        if why := objection_to_url(target):
+            return TopicFault(f"the topic redirects to where nobody can follow: {why}")
+        if url.startswith("https:") and not target.startswith("https:"):
+            return TopicFault("the topic redirects from https to http")
+        url = target
+    return TopicFault("the topic redirects too often")
+
+
+def _judged(answer: HttpAnswer, url: str, topic: str, *, hub: str, is_trusted: bool) -> Payload | TopicFault:
+    if not answer.ok:
+        return TopicFault(f"the topic answers with HTTP status {answer.status}", is_passing=answer.status >= 500)
+    media_type = answer.headers.get("content-type", "application/octet-stream")
+    links = topic_links(answer.headers.get("link", ""), answer.body, media_type, url)
+    if not is_trusted and uris.normalise(hub) not in map(uris.normalise, links.hubs):
+        return TopicFault(f"the topic does not name this hub, {hub}, in a link with rel=hub")
+    if links.canonical is not None and uris.normalise(links.canonical) != uris.normalise(topic):
+        return TopicFault(f"the topic says that its address is {links.canonical}")
+    return Payload(topic=topic, media_type=media_type, body=answer.body)
+
+
+class TopicFetches:
+    """Fetches topics that have changed, hosts in turns, and hands on what they have: `on_content`, then `on_end`."""
+
+    def __init__(
+        self,
+        context: HubContext,
+        on_content: Callable[[Payload], Awaitable[None]],
+        on_end: Callable[[ChangedTopic, TopicFault | None], Awaitable[None]],
+    ) -> None:
+        self._context = context
+        self._on_content = on_content
+        self._on_end = on_end
+        self._wake = context.wake
+        self._queue: FairQueue[tuple[ChangedTopic, int]] = FairQueue(_SLOTS, _HOST_SLOTS)
+        self._latest: dict[str, float] = {}
+        self._tasks = TaskGroup(context.wake)
+        self.failed = 0
+
+    def add(self, changed: ChangedTopic) -> None:
+        """Fetch a topic soon; word that came before and waits is passed over."""
+        self._latest[changed.topic] = changed.noted_at
+        self._queue.add(host_of(changed.topic), (changed, 0))
+        self._wake.set()
+
+    def start_due(self, now: float) -> None:
+        """Begin what is due."""
+        while (taken := self._queue.take(now)) is not None:
+            changed, tries = taken
+            if self._latest.get(changed.topic) == changed.noted_at:
+                self._tasks.start(self._run(changed, tries))
+            else:
+                self._queue.done(host_of(changed.topic))
+
+    def next_due(self) -> float | None:
+        """When the next is due."""
+        return self._queue.next_due()
+
+    async def close(self) -> None:
+        """Give up what is under way; it begins anew with the next start."""
+        await self._tasks.close()
+
+    async def _run(self, changed: ChangedTopic, tries: int) -> None:
+        host = host_of(changed.topic)
+        try:
+            found = await fetch_topic(self._context, changed.topic, is_trusted=changed.is_trusted)
+            if isinstance(found, TopicFault) and found.is_passing and tries < len(_PAUSES):
+                due_at = time.time() + _PAUSES[tries] * (0.75 + random.random() / 2)
+                self._queue.add(host, (changed, tries + 1), due_at)
+                return
+            if isinstance(found, TopicFault):
+                self.failed += 1
+            else:
+                await self._on_content(found)
+            await self._on_end(changed, found if isinstance(found, TopicFault) else None)
+            if self._latest.get(changed.topic) == changed.noted_at:
+                del self._latest[changed.topic]
+        except HeadwaterError as fault:  # our own store
+            self._context.on_fault(fault)
+            self._queue.add(host, (changed, tries), time.time() + _PAUSES[1])
+        finally:
+            self._queue.done(host)

@@ -1,0 +1,153 @@
+"""Verifies the intent of subscribers, or tells them that a subscription is denied (WS-H-06 to WS-H-10)."""
+
+from __future__ import annotations
+
+import hmac
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+from headwater.notify.hub.context import HubContext
+from headwater.notify.hub.outgoing.callbacks import denial_url, verification_url
+from headwater.notify.hub.outgoing.fair_queue import FairQueue
+from headwater.notify.hub.outgoing.http_client import HttpAnswer, HttpFailure
+from headwater.notify.hub.outgoing.retries import VERIFICATION_PAUSES
+from headwater.notify.hub.outgoing.task_group import TaskGroup
+from headwater.notify.hub.records import DueSubscription, Intent
+from headwater.spec import uris
+
+SECONDS: Final = 5.0
+"""A callback answers in so long."""
+_ANSWER_OCTETS: Final = 4_096
+_SLOTS, _HOST_SLOTS = 512, 32
+
+
+def is_confirmed(answer: HttpAnswer, challenge: str) -> bool:
+    """Whether an answer confirms the intent: a 2xx whose body is the challenge (WS-H-08)."""
+    return answer.ok and hmac.compare_digest(answer.body, challenge.encode("ascii"))
+
+
+def may_try_again(answer: HttpAnswer | HttpFailure, tries: int) -> bool:
+    """Whether a callback that has not confirmed after so many tries is asked again: it has not answered at all."""
+    if tries > len(VERIFICATION_PAUSES):
+        return False
+    if isinstance(answer, HttpFailure):
+        return not answer.is_final
+    return answer.status >= 500
+
+
+class VerificationCounts(msgspec.Struct):
+    """What came of intents so far."""
+
+    confirmed: int = 0
+    failed: int = 0
+    denied: int = 0
+
+
+class Verifications:
+    """Asks callbacks, many at a time, hosts in turns. `on_settled` is told what a confirmed intent has come to."""
+
+    def __init__(self, context: HubContext, on_settled: Callable[[DueSubscription | int], None]) -> None:
+        self._context = context
+        self._on_settled = on_settled
+        self._wake = context.wake
+        self._queue: FairQueue[Intent] = FairQueue(_SLOTS, _HOST_SLOTS)
+        self._latest: dict[tuple[str, str], int] = {}
+        self._tasks = TaskGroup(context.wake)
+        self.counts = VerificationCounts()
+
+    @property
+    def pending(self) -> int:
+        """How many intents are not verified."""
+        return len(self._latest)
+
+    def pending_of(self, host: str) -> int:
+        """How many wait that have callbacks at a host."""
+        return self._queue.waiting(host)
+
+    def add(self, intent: Intent) -> None:
+        """Verify an intent; one of the same topic and callback that waits is passed over."""
+        self._latest[_pair(intent)] = intent.id
+        self._queue.add(intent.host, intent, intent.due_at if intent.tries else 0.0)
+        self._wake.set()
+
+    def start_due(self, now: float) -> None:
+        """Begin what is due."""
+        while (intent := self._queue.take(now)) is not None:
+            if self._latest.get(_pair(intent)) != intent.id:
+                self._queue.done(intent.host)
+                continue
+            self._tasks.start(self._settle(intent))
+
+    def next_due(self) -> float | None:
+        """When the next is due."""
+        return self._queue.next_due()
+
+    async def close(self) -> None:
+        """Give up what is under way; it begins anew with the next start."""
+        await self._tasks.close()
+
+    async def _settle(self, intent: Intent) -> None:
+        try:
+            await self._ask(intent)
+        except HeadwaterError as fault:  # our own store: tried again later
+            self._context.on_fault(fault)
+            self._queue.add(intent.host, intent, time.time() + VERIFICATION_PAUSES[-1])
+        finally:
+            self._queue.done(intent.host)
+
+    async def _ask(self, intent: Intent) -> None:
+        denial = intent.denial
+        if denial is None and not intent.is_unsubscribe:
+            denial = await self._context.client.objection_to(intent.topic)
+        if denial is not None:
+            url = denial_url(intent.callback, topic=intent.topic, reason=denial)
+            answer = await self._context.client.request("GET", url, seconds=SECONDS)
+            if not (isinstance(answer, HttpAnswer) and answer.ok) and await self._again(intent, answer):
+                return
+            self.counts.denied += 1
+            await self._end(intent, 0.0, is_confirmed=False)
+            return
+        asked_at, challenge = time.time(), secrets.token_urlsafe(32)
+        url = verification_url(
+            intent.callback,
+            mode="unsubscribe" if intent.is_unsubscribe else "subscribe",
+            topic=intent.topic,
+            challenge=challenge,
+            lease_seconds=None if intent.is_unsubscribe else intent.lease_seconds,
+        )
+        answer = await self._context.client.request("GET", url, seconds=SECONDS, max_octets=_ANSWER_OCTETS)
+        if isinstance(answer, HttpAnswer) and is_confirmed(answer, challenge):
+            self.counts.confirmed += 1
+            await self._end(intent, asked_at, is_confirmed=True)
+        elif not await self._again(intent, answer):
+            self.counts.failed += 1
+            await self._end(intent, asked_at, is_confirmed=False)
+
+    async def _again(self, intent: Intent, answer: HttpAnswer | HttpFailure) -> bool:
+        tries = intent.tries + 1
+        if not may_try_again(answer, tries):
+            return False
+        due_at = time.time() + VERIFICATION_PAUSES[tries - 1] * (0.75 + random.random() / 2)
+        later = msgspec.structs.replace(intent, tries=tries, due_at=due_at)
+        await self._context.writer.write(lambda tx: self._context.store.put_off(tx, later))
+        self._queue.add(later.host, later, due_at)
+        return True
+
+    async def _end(self, intent: Intent, asked_at: float, *, is_confirmed: bool) -> None:
+        found = await self._context.writer.write(
+            lambda tx: self._context.store.settle(tx, intent, is_confirmed=is_confirmed, asked_at=asked_at)
+        )
+        if self._latest.get(_pair(intent)) == intent.id:
+            del self._latest[_pair(intent)]
+        if found is not None:
+            self._on_settled(found)
+
+
+def _pair(intent: Intent) -> tuple[str, str]:
+    return uris.normalise(intent.topic), uris.normalise(intent.callback)

@@ -1,0 +1,107 @@
+"""What a hub allows: addresses, leases, sizes, numbers and rates. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+import msgspec
+
+from headwater.address_levels import Level, level_of
+from headwater.errors import UsageFault
+
+LEAST_LEASE: Final = 300
+"""Seconds; with MOST_LEASE and DEFAULT_LEASE: RS-NT-11, WS-H-09."""
+MOST_LEASE: Final = 2_678_400
+DEFAULT_LEASE: Final = 864_000
+
+
+class BadHubPolicy(UsageFault):
+    """A bound or an address that the hub was given is invalid."""
+
+    code: ClassVar[str] = "HW-HUB-01"
+    advice: ClassVar[str] = "Bounds are two numbers of seconds, such as 300..864000; addresses are IPs or networks."
+
+
+class HubLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on what strangers can make a hub do."""
+
+    least_lease: int = LEAST_LEASE
+    most_lease: int = MOST_LEASE
+    payload_octets: int = 10 << 20
+    topic_messages: int = 1_000
+    """Payloads of one topic that are kept for subscribers who have not received them yet …"""
+    topic_octets: int = 256 << 20
+    """… and their octets; beyond, the oldest are given up."""
+    message_seconds: float = 86_400.0
+    """A payload that a subscriber has not received for so long is given up (WS-H-13)."""
+    subscriptions: int = 1_000_000
+    host_subscriptions: int = 200_000
+    """Of callbacks at one host and port."""
+    pending: int = 100_000
+    """Requests whose intent is not verified yet …"""
+    host_pending: int = 20_000
+    """… and those of callbacks at one host and port."""
+    requests_per_second: float = 20.0
+    """Of one client that is not at an allowed address: subscriptions, payloads and pings, each counted apart …"""
+    requests_at_once: int = 200
+    """… and so many at a time."""
+
+    def lease(self, wanted: int | None) -> int:
+        """The lease in seconds that is granted for a wanted one (WS-H-09)."""
+        return max(self.least_lease, min(DEFAULT_LEASE if wanted is None else wanted, self.most_lease))
+
+
+class AddressPolicy:
+    """Which addresses may be connected to: public ones, and those of `allowed` networks; with `everything` all."""
+
+    def __init__(self, allowed: Iterable[str] = (), *, everything: bool = False) -> None:
+        self._everything = everything
+        try:
+            self._allowed = tuple(ipaddress.ip_network(text, strict=False) for text in allowed)
+        except ValueError as cause:
+            raise BadHubPolicy(f"no address and no network: {cause}") from cause
+
+    def is_allowed(self, address: str) -> bool:
+        """Whether the operator has allowed this address that is not public: its owner is trusted."""
+        if self._everything:
+            return level_of(address) is not Level.PUBLIC
+        ip = ipaddress.ip_address(address.partition("%")[0])
+        if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        return any(ip in network for network in self._allowed)
+
+    def objection(self, address: str) -> str | None:
+        """Why this address is not connected to; None: it is."""
+        if level_of(address) is Level.PUBLIC or self.is_allowed(address):
+            return None
+        return f"{address} is not a public address"
+
+
+def lease_bounds(text: str) -> tuple[int, int]:
+    """The least and the greatest lease of `300..864000`. Raises BadHubPolicy."""
+    least, dots, most = text.partition("..")
+    if not (dots and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most) <= 10**9):
+        raise BadHubPolicy(f"no bounds of a lease: {text!r}")
+    return int(least), int(most)
+
+
+class RequestRate:
+    """How many requests each client may make: a bucket of `burst` that fills with `per_second`."""
+
+    def __init__(self, per_second: float, burst: int, clients: int = 10_000) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._clients = clients
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def wait_seconds(self, client: str, now: float) -> float:
+        """Count one request of a client; 0 when it is allowed, else the seconds after which the next one is."""
+        left, since = self._left.pop(client, (float(self._burst), now))
+        left = min(float(self._burst), left + (now - since) * self._per_second)
+        if len(self._left) >= self._clients:  # whoever was silent for longest is forgotten
+            del self._left[next(iter(self._left))]
+        allowed = left >= 1
+        self._left[client] = (left - 1 if allowed else left, now)
+        return 0.0 if allowed else (1 - left) / self._per_second

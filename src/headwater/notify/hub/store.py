@@ -1,0 +1,380 @@
+"""What a hub remembers, in one SQLite file: subscriptions, intents that are not verified, messages not yet received.
+
+A message of a topic has a number; a subscription has the number of the last one that it has received, so that a message
+is stored once however many are to receive it. Every method is one transaction or part of the one that it is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headwater.notify.hub.policy import HubLimits
+from headwater.notify.hub.records import (
+    Added,
+    ChangedTopic,
+    DeliveryOutcome,
+    DueSubscription,
+    HubCounts,
+    Intent,
+    Message,
+    Payload,
+    TopicCounts,
+)
+from headwater.notify.hub.requests import SubscriptionRequest
+from headwater.spec import uris
+from headwater.storage.database import Database, Transaction
+from headwater.storage.schema import Schema
+
+_FIRST: Final = """
+CREATE TABLE topics(
+  id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, url TEXT NOT NULL,
+  last_seq INTEGER NOT NULL DEFAULT 0, last_at REAL, digest BLOB, changed_at REAL, is_trusted INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX changed_topics ON topics(changed_at) WHERE changed_at IS NOT NULL;
+CREATE TABLE messages(
+  id INTEGER PRIMARY KEY, topic_id INTEGER NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL,
+  type TEXT NOT NULL, links TEXT NOT NULL, octets INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE(topic_id, seq)
+);
+CREATE TABLE subscriptions(
+  id INTEGER PRIMARY KEY, topic_id INTEGER NOT NULL, topic TEXT NOT NULL,
+  callback_key TEXT NOT NULL, callback TEXT NOT NULL, host TEXT NOT NULL,
+  secret BLOB, expires_at REAL NOT NULL, position INTEGER NOT NULL,
+  failures INTEGER NOT NULL DEFAULT 0, due_at REAL, error TEXT,
+  UNIQUE(topic_id, callback_key)
+);
+CREATE INDEX due_subscriptions ON subscriptions(due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX leases ON subscriptions(expires_at);
+CREATE TABLE hosts(host TEXT PRIMARY KEY, subscriptions INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER subscribed AFTER INSERT ON subscriptions BEGIN
+  INSERT INTO hosts VALUES(new.host, 1) ON CONFLICT DO UPDATE SET subscriptions = subscriptions + 1;
+END;
+CREATE TRIGGER unsubscribed AFTER DELETE ON subscriptions BEGIN
+  UPDATE hosts SET subscriptions = subscriptions - 1 WHERE host = old.host;
+  DELETE FROM hosts WHERE host = old.host AND subscriptions < 1;
+END;
+CREATE TABLE intents(
+  id INTEGER PRIMARY KEY, is_unsubscribe INTEGER NOT NULL,
+  topic_key TEXT NOT NULL, topic TEXT NOT NULL, callback_key TEXT NOT NULL, callback TEXT NOT NULL,
+  host TEXT NOT NULL, lease_seconds INTEGER NOT NULL, secret BLOB,
+  tries INTEGER NOT NULL DEFAULT 0, due_at REAL NOT NULL, denial TEXT
+);
+CREATE INDEX intents_of_pair ON intents(topic_key, callback_key);
+"""
+
+_ALL_DUE: Final = (
+    "SELECT id, topic_id, topic, host, callback, secret, position, failures, due_at FROM subscriptions"
+    " WHERE due_at IS NOT NULL"
+)
+_INTENTS: Final = (
+    "SELECT id, is_unsubscribe, topic, callback, host, lease_seconds, secret, tries, due_at, denial"
+    " FROM intents ORDER BY id"
+)
+_TOPICS: Final = """
+SELECT url, count(subscriptions.id), count(due_at), coalesce(sum(due_at NOT NULL AND failures > 0), 0),
+  (SELECT count(*) FROM messages WHERE messages.topic_id = topics.id), last_seq, last_at
+FROM topics LEFT JOIN subscriptions ON subscriptions.topic_id = topics.id
+GROUP BY topics.id ORDER BY 2 DESC, url LIMIT ?
+"""
+
+SCHEMA = Schema(application_id=0x48574842, migrations=(_FIRST,))
+FILE: Final = "hub.sqlite"
+
+
+def host_of(url: str) -> str:
+    """What of a URL requests are shared out by: host and port."""
+    origin = uris.origin(url)
+    return f"{origin.host}:{origin.port}"
+
+
+class HubStore:
+    """The file. Safe for several threads; one process at a time works on it, others may read the counts."""
+
+    def __init__(self, folder: Path, limits: HubLimits) -> None:
+        self.database = Database(folder / FILE, SCHEMA)
+        self._limits = limits
+
+    def close(self) -> None:
+        """Give it up; what was committed is on disk."""
+        self.database.close()
+
+    # -- intents ------------------------------------------------------------------------------------------------------
+
+    def ask(self, tx: Transaction, request: SubscriptionRequest, now: float) -> Intent:
+        """Remember a request until its intent is verified; one of the same topic and callback gives way to it."""
+        host = host_of(request.callback)
+        lease = 0 if request.is_unsubscribe else self._limits.lease(request.lease_seconds)
+        keys = (request.topic_key, request.callback_key)
+        denial = None if request.is_unsubscribe else self._denial(tx, host, keys)
+        tx.run("DELETE FROM intents WHERE topic_key = ? AND callback_key = ?", keys)
+        row = tx.one(
+            "INSERT INTO intents(is_unsubscribe, topic_key, topic, callback_key, callback, host, lease_seconds, secret,"
+            " due_at, denial) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING"
+            " id, is_unsubscribe, topic, callback, host, lease_seconds, secret, tries, due_at, denial",
+            (
+                request.is_unsubscribe,
+                keys[0],
+                request.topic,
+                keys[1],
+                request.callback,
+                host,
+                lease,
+                request.secret,
+                now,
+                denial,
+            ),
+        )
+        assert row is not None
+        return _intent(row)
+
+    def _denial(self, tx: Transaction, host: str, keys: tuple[str, str]) -> str | None:
+        known = tx.value(
+            "SELECT 1 FROM subscriptions JOIN topics ON topics.id = topic_id WHERE key = ? AND callback_key = ?", keys
+        )
+        if known:
+            return None  # a renewal is no further subscription
+        if (tx.value("SELECT sum(subscriptions) FROM hosts") or 0) >= self._limits.subscriptions:
+            return "this hub has as many subscriptions as it may have"
+        if (
+            tx.value("SELECT subscriptions FROM hosts WHERE host = ?", (host,)) or 0
+        ) >= self._limits.host_subscriptions:
+            return "this host has as many subscriptions as one may have"
+        return None
+
+    def intents(self) -> list[Intent]:
+        """All of them."""
+        with self.database.read() as tx:
+            return [_intent(row) for row in tx.rows(_INTENTS)]
+
+    def put_off(self, tx: Transaction, intent: Intent) -> None:
+        """Remember when an intent is asked for again."""
+        tx.run("UPDATE intents SET tries = ?, due_at = ? WHERE id = ?", (intent.tries, intent.due_at, intent.id))
+
+    def settle(
+        self, tx: Transaction, intent: Intent, *, is_confirmed: bool, asked_at: float
+    ) -> DueSubscription | int | None:
+        """Forget an intent; a confirmed one takes effect, its lease counts from `asked_at` (WS-H-04, WS-H-09).
+
+        Returns the subscription as something due when there is something for it, its id when it is gone, else None.
+        """
+        if not tx.run("DELETE FROM intents WHERE id = ?", (intent.id,)) or not is_confirmed:
+            return None  # a later request has taken its place
+        topic_key, callback_key = uris.normalise(intent.topic), uris.normalise(intent.callback)
+        if intent.is_unsubscribe:
+            return tx.value(  # type: ignore[no-any-return]
+                "DELETE FROM subscriptions WHERE callback_key = ? AND topic_id = (SELECT id FROM topics WHERE key = ?)"
+                " RETURNING id",
+                (callback_key, topic_key),
+            )
+        topic_id, last = self._topic(tx, topic_key, intent.topic)
+        row = tx.one(
+            "INSERT INTO subscriptions(topic_id, topic, callback_key, callback, host, secret, expires_at, position)"
+            " VALUES(?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(topic_id, callback_key) DO UPDATE SET topic = excluded.topic,"
+            " callback = excluded.callback, secret = excluded.secret, expires_at = excluded.expires_at"
+            " RETURNING id, topic_id, topic, host, callback, secret, position, failures, due_at",
+            (
+                topic_id,
+                intent.topic,
+                callback_key,
+                intent.callback,
+                intent.host,
+                intent.secret,
+                asked_at + intent.lease_seconds,
+                last,
+            ),
+        )
+        assert row is not None
+        return None if row[-1] is None else _due(row)
+
+    def _topic(self, tx: Transaction, key: str, url: str) -> tuple[int, int]:
+        row = tx.one("SELECT id, last_seq FROM topics WHERE key = ?", (key,))
+        if row is None:
+            row = tx.one("INSERT INTO topics(key, url) VALUES(?, ?) RETURNING id, last_seq", (key, url))
+        assert row is not None
+        return row[0], row[1]
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def add(self, tx: Transaction, payload: Payload, now: float, *, once: bool) -> Added | None:
+        """Keep a payload for all subscribers of its topic.
+
+        With `once`, one of the same octets as the last one of the topic is not kept again: None.
+        """
+        topic_id, last = self._topic(tx, uris.normalise(payload.topic), payload.topic)
+        digest = hashlib.sha256(payload.body).digest()
+        if once and tx.value("SELECT digest FROM topics WHERE id = ?", (topic_id,)) == digest:
+            return None
+        tx.run(
+            "UPDATE topics SET last_seq = ?, last_at = ?, digest = ?, url = ? WHERE id = ?",
+            (last + 1, now, digest, payload.topic, topic_id),
+        )
+        due = [
+            _due(row)
+            for row in tx.fetch(
+                "UPDATE subscriptions SET due_at = ? WHERE topic_id = ? AND due_at IS NULL AND expires_at > ?"
+                " RETURNING id, topic_id, topic, host, callback, secret, position, failures, due_at",
+                (now, topic_id, now),
+            )
+        ]
+        if due or tx.value("SELECT 1 FROM subscriptions WHERE topic_id = ? AND due_at IS NOT NULL", (topic_id,)):
+            links, octets = msgspec.json.encode(payload.links).decode(), len(payload.body)
+            tx.run(
+                "INSERT INTO messages(topic_id, seq, at, type, links, octets, body) VALUES(?, ?, ?, ?, ?, ?, ?)",
+                (topic_id, last + 1, now, payload.media_type, links, octets, payload.body),
+            )
+            self._bound(tx, topic_id)
+        message = Message(
+            topic=payload.topic, seq=last + 1, media_type=payload.media_type, links=payload.links, body=payload.body
+        )
+        return Added(topic_id, message, due)
+
+    def _bound(self, tx: Transaction, topic_id: int) -> None:
+        """Give the oldest messages of a topic up that are beyond the bounds."""
+        count, octets = tx.one("SELECT count(*), sum(octets) FROM messages WHERE topic_id = ?", (topic_id,)) or (0, 0)
+        while count > self._limits.topic_messages or (count > 1 and octets > self._limits.topic_octets):
+            octets -= tx.value(
+                "DELETE FROM messages WHERE id = (SELECT id FROM messages WHERE topic_id = ? ORDER BY seq LIMIT 1)"
+                " RETURNING octets",
+                (topic_id,),
+            )
+            count -= 1
+
+    def message_after(self, topic_id: int, position: int) -> Message | int:
+        """The first message of a topic after this number; when there is none, the number of the last there was."""
+        with self.database.read() as tx:
+            row = tx.one(
+                "SELECT url, seq, type, links, body FROM messages JOIN topics ON topics.id = topic_id"
+                " WHERE topic_id = ? AND seq > ? ORDER BY seq LIMIT 1",
+                (topic_id, position),
+            )
+            if row is None:
+                return int(tx.value("SELECT last_seq FROM topics WHERE id = ?", (topic_id,)) or 0)
+        links = msgspec.json.decode(row[3], type=tuple[str, ...])
+        return Message(topic=row[0], seq=row[1], media_type=row[2], links=links, body=row[4])
+
+    # -- topics that are to be fetched --------------------------------------------------------------------------------
+
+    def note_changed(self, tx: Transaction, topics: Iterable[str], now: float, *, is_trusted: bool) -> None:
+        """Remember that these topics are to be fetched; `is_trusted`: whoever says so is known to the hub."""
+        for topic in topics:
+            topic_id, _last = self._topic(tx, uris.normalise(topic), topic)
+            tx.run("UPDATE topics SET changed_at = ?, is_trusted = ? WHERE id = ?", (now, is_trusted, topic_id))
+
+    def changed(self) -> list[ChangedTopic]:
+        """The topics that are to be fetched."""
+        with self.database.read() as tx:
+            rows = tx.fetch("SELECT url, changed_at, is_trusted FROM topics WHERE changed_at IS NOT NULL")
+        return [ChangedTopic(topic=url, noted_at=noted, is_trusted=bool(trusted)) for url, noted, trusted in rows]
+
+    def fetched(self, tx: Transaction, topic: str, noted_at: float) -> None:
+        """A topic was fetched, or given up; what was noted since stays."""
+        tx.run(
+            "UPDATE topics SET changed_at = NULL WHERE key = ? AND changed_at <= ?", (uris.normalise(topic), noted_at)
+        )
+
+    # -- deliveries ---------------------------------------------------------------------------------------------------
+
+    def due(self) -> Iterator[DueSubscription]:
+        """All subscriptions that have not received everything."""
+        with self.database.read() as tx:
+            for row in tx.rows(_ALL_DUE):
+                yield _due(row)
+
+    def record(self, tx: Transaction, outcomes: Iterable[DeliveryOutcome]) -> list[DueSubscription]:
+        """Remember what came of deliveries; returns subscriptions for which something has come in the meantime."""
+        gone = [(one.id,) for one in outcomes if one.is_gone]
+        rest = [one for one in outcomes if not one.is_gone]
+        if gone:
+            tx.many("DELETE FROM subscriptions WHERE id = ?", gone)
+        tx.many(
+            "UPDATE subscriptions SET position = ?, failures = ?, due_at = ?, error = ? WHERE id = ?",
+            [(one.position, one.failures, one.due_at, one.error, one.id) for one in rest],
+        )
+        settled = [(one.id,) for one in rest if one.due_at is None]
+        behind = tx.rows_each(
+            "UPDATE subscriptions SET due_at = (SELECT last_at FROM topics WHERE id = topic_id) WHERE id = ?"
+            " AND position < (SELECT last_seq FROM topics WHERE id = topic_id)"
+            " RETURNING id, topic_id, topic, host, callback, secret, position, failures, due_at",
+            settled,
+        )
+        return [_due(row) for row in behind]
+
+    def tidy(self, tx: Transaction, now: float) -> list[int]:
+        """End leases that are over (WS-H-09), and drop messages that nobody waits for or that are too old.
+
+        Returns the ids of subscriptions that have ended.
+        """
+        ended = [row[0] for row in tx.fetch("DELETE FROM subscriptions WHERE expires_at <= ? RETURNING id", (now,))]
+        tx.run("DELETE FROM messages WHERE at < ?", (now - self._limits.message_seconds,))
+        waited: dict[int, int] = dict(
+            tx.fetch("SELECT topic_id, min(position) FROM subscriptions WHERE due_at IS NOT NULL GROUP BY topic_id")
+        )
+        for (topic_id,) in tx.fetch("SELECT DISTINCT topic_id FROM messages"):
+            received = waited.get(topic_id, 1 << 62)
+            tx.run("DELETE FROM messages WHERE topic_id = ? AND seq <= ?", (topic_id, received))
+        tx.run(
+            "DELETE FROM topics WHERE changed_at IS NULL AND coalesce(last_at, 0) < ?"
+            " AND NOT EXISTS (SELECT 1 FROM subscriptions WHERE topic_id = topics.id)"
+            " AND NOT EXISTS (SELECT 1 FROM messages WHERE topic_id = topics.id)",
+            (now - self._limits.message_seconds,),
+        )
+        return ended
+
+    # -- how it stands ------------------------------------------------------------------------------------------------
+
+    def counts(self) -> HubCounts:
+        """How the hub stands."""
+        with self.database.read() as tx:
+
+            def count(sql: str) -> int:
+                return int(tx.value(sql) or 0)
+
+            return HubCounts(
+                topics=count("SELECT count(*) FROM topics"),
+                subscriptions=count("SELECT sum(subscriptions) FROM hosts"),
+                behind=count("SELECT count(*) FROM subscriptions WHERE due_at IS NOT NULL"),
+                failing=count("SELECT count(*) FROM subscriptions WHERE due_at IS NOT NULL AND failures > 0"),
+                pending=count("SELECT count(*) FROM intents"),
+                messages=count("SELECT count(*) FROM messages"),
+                message_octets=count("SELECT sum(octets) FROM messages"),
+                changed_topics=count("SELECT count(*) FROM topics WHERE changed_at IS NOT NULL"),
+            )
+
+    def topics(self, limit: int) -> list[TopicCounts]:
+        """How topics stand, those with most subscriptions first."""
+        with self.database.read() as tx:
+            return [
+                TopicCounts(
+                    topic=row[0],
+                    subscriptions=row[1],
+                    behind=row[2],
+                    failing=row[3],
+                    messages=row[4],
+                    last_seq=row[5],
+                    last_at=row[6],
+                )
+                for row in tx.rows(_TOPICS, (limit,))
+            ]
+
+
+def _due(row: Sequence[Any]) -> DueSubscription:
+    return DueSubscription(*row)
+
+
+def _intent(row: Sequence[Any]) -> Intent:
+    return Intent(
+        id=row[0],
+        is_unsubscribe=bool(row[1]),
+        topic=row[2],
+        callback=row[3],
+        host=row[4],
+        lease_seconds=row[5],
+        secret=row[6],
+        tries=row[7],
+        due_at=row[8],
+        denial=row[9],
+    )

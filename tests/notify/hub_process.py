@@ -1,0 +1,73 @@
+"""A hub for tests: the real program on a state folder of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlencode
+
+TOKEN = "a-token-of-the-tests"
+
+
+class HubProcess:
+    """Runs `headwater hub`; `start` again after a `kill` has the same address."""
+
+    def __init__(self, state: Path, *options: str, private: bool = True) -> None:
+        self._options = ("--state", str(state), "--token", TOKEN, *(("--allow-private",) if private else ()), *options)
+        self._listen = "127.0.0.1:0"
+        self.url = ""
+        self.start()
+
+    def start(self) -> None:
+        command = (sys.executable, "-m", "headwater", "hub", "--listen", self._listen, "--quiet", "--json")
+        self.process = subprocess.Popen([*command, *self._options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self.process.stdout is not None
+        told = json.loads(self.process.stdout.readline())
+        self.url, self._listen = told["url"], told["address"].removeprefix("http://")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._reap()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self._reap()
+
+    def _reap(self) -> int:
+        status = self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
+
+    def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+        request = urllib.request.Request(self.url, body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
+
+    def form(self, fields: dict[str, str], **headers: str) -> tuple[int, str]:
+        return self.post(urlencode(fields).encode(), headers)
+
+    def ask(self, mode: str, topic: str, callback: str, **more: str) -> tuple[int, str]:
+        fields = {"hub.mode": mode, "hub.topic": topic, "hub.callback": callback}
+        return self.form(fields | {f"hub.{name}": value for name, value in more.items()})
+
+    def publish(
+        self, topic: str, body: bytes, media_type: str = "application/xml", token: str | None = TOKEN, links: str = ""
+    ) -> tuple[int, str]:
+        headers = {"Content-Type": media_type, "Link": f'<{topic}>; rel="self", <{self.url}>; rel="hub"{links}'}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return self.post(body, headers)
+
+    def counts(self) -> dict[str, int]:
+        with urllib.request.urlopen(f"{self.url}health", timeout=30) as answer:
+            return json.load(answer)  # type: ignore[no-any-return]
