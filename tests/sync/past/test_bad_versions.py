@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.address_levels import Level
 from headwater.sync.network.fetch import TransportOptions
-from headwater.sync.network.internal_addresses import Level
 from tests.support.copying import DONE, FAILED, IMPATIENT, Ran, go, tree
 from tests.support.fake_source import Handler, Reply, Source, at, ln
 from tests.sync.past.history import History, moment_of
