@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli import run
 from headwater.sync.copy_status import copy_status
 from tests.support.copying import DONE, FAILED, UNDETERMINED, go, tree
 from tests.support.fake_source import Reply, Source, at
@@ -100,6 +101,23 @@ def test_a_copy_of_the_past_is_of_one_moment_and_a_plain_run_brings_it_up_to_dat
     assert ran.status == USAGE
     assert "follows the source" in str(ran.error)
     assert tree(dest) == past.at(95)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--at", "2026-01-01", "--follow", "1"), "--at excludes"),
+        (("--at", "2026-01-01", "--moved"), "--at excludes"),
+        (("--at", "2026-01-01T10:00:00"), "without a zone"),
+        (("--at", "2999-01-01"), "in the future"),
+    ],
+)
+def test_what_does_not_go_with_a_time(
+    source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert run(["sync", source.base, str(tmp_path / "copy"), *arguments]) == USAGE
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()
 
 
 def test_a_dry_run_shows_it_and_makes_nothing(past: History, tmp_path: Path) -> None:

@@ -132,8 +132,8 @@ def command(
     """
     if longest is not None and longest < (follow or longest + 1):
         raise click.UsageError("--longest goes with --follow, and is not shorter")
-    if wanted["at"] is not None and (follow is not None or wanted["moved"]):
-        raise click.UsageError("--at excludes --follow and --moved")
+    if wanted["at"] is not None and (follow is not None or wanted["moved"] or wanted["prefer_types"]):
+        raise click.UsageError("--at excludes --follow, --moved and --prefer-type")
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
     options = _options(wanted, patient=follow is not None)
