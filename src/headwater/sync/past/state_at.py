@@ -126,14 +126,15 @@ def state_at(moment: int, changes: Sequence[ToldChange], sightings: Sequence[Sig
 
 
 def span_of(moment: int, at: int, through: int) -> tuple[int, int]:
-    """The period in which nothing may have changed if a snapshot is to tell of the moment: later than, up to."""
-    return min(at, moment), max(through, moment)
+    """The period in which nothing may have changed if a snapshot is to tell of the moment: later than, up to.
+
+    A change at the very `at` of a snapshot may be in it or not; a snapshot of the moment itself is taken at its word.
+    """
+    return at - 1 if at < moment else moment, max(through, moment)
 
 
 def _still_was(moment: int, seen: Sighting, changes: Sequence[ToldChange], coverage: ToldPeriods) -> bool:
     after, until = span_of(moment, seen.at, seen.through)
     if not coverage.tells(after, until):
         return False
-    if seen.at <= moment and any(change.low <= after <= change.high for change in changes):
-        return False  # a change at the very `at` of a snapshot may be in it or not
     return not any(change.high > after and change.low <= until for change in changes)
