@@ -134,6 +134,17 @@ def test_an_alternate_with_an_entry_of_its_own(papers: Papers, dest: Path, basel
     agreed(papers, dest, {"b": b"page b"})
 
 
+def test_a_resource_whose_alternate_is_deleted_comes_back_itself(papers: Papers, dest: Path) -> None:
+    """Links by rules make no change of a resource: the Change List tells of the alternate alone."""
+    papers.put("a.pdf", b"pdf a", type=PDF)
+    papers.body("a.pdf", b"pdf a", PDF)
+    papers.publish(baseline=True)
+    agreed(papers, dest, {"a.pdf": b"pdf a", "b": b"page b"})
+    papers.drop("a.pdf")
+    papers.publish()
+    agreed(papers, dest, {"a": b"page a", "b": b"page b"})
+
+
 def test_alternates_that_lie_or_are_not_there_fail_alone(papers: Papers, dest: Path) -> None:
     """A wrong type fails too, where the link states nothing else."""
     papers.put("a", b"page a", papers.pdf("a.pdf", b"listed"), kind="updated")

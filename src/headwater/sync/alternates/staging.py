@@ -45,6 +45,17 @@ WHERE c.pending AND c.change <> 'deleted' AND c.n NOT IN (SELECT n FROM temp.rep
     OR EXISTS (SELECT 1 FROM representations m WHERE m.set_id = ? AND m.uri = c.uri))"""
 """Alternates with an entry of their own, which outlives what they stand for."""
 
+_LEFT = """
+SELECT c.n, m.generic FROM temp.changed c JOIN representations m ON m.set_id = ? AND m.uri = c.uri
+WHERE c.pending AND c.change = 'deleted' AND m.generic <> c.uri
+  AND NOT EXISTS (SELECT 1 FROM temp.represented p WHERE p.generic = m.generic)"""
+"""Resources whose alternate is deleted as an entry of its own, while nothing is said of them."""
+
+_BACK_TO_LOC = """
+INSERT INTO temp.changed(list, ordinal, uri, change, at, latest, exact, refused, pending)
+SELECT list, ordinal, ?, 'updated', at, latest, exact, 0, 1 FROM temp.changed WHERE n = ?"""
+"""They are fetched from `loc`, as far as is known without hash; the next list tells it."""
+
 _USED = """
 SELECT 1 FROM temp.represented WHERE uri = ?1
 UNION ALL SELECT 1 FROM representations m WHERE m.set_id = ?2 AND m.uri = ?1
@@ -110,6 +121,11 @@ def represent_changed(t: Transaction, set_id: int, types: Sequence[str], scope: 
         " AND o.n IN (SELECT n FROM temp.represented))"
     )
     t.run(_OWN_ENTRIES, (set_id,))
+    left = list(t.rows(_LEFT, (set_id,)))
+    for n, generic in left:
+        if scope.refusal(generic) is None:
+            t.run(_BACK_TO_LOC, (generic, n))
+    t.many("INSERT OR REPLACE INTO temp.represented(generic, uri) VALUES (?, NULL)", ((uri,) for _, uri in left))
     for n, uri in removals:
         if t.one(_USED, (uri, set_id)) is None:
             t.run(
