@@ -18,7 +18,20 @@ from pathlib import Path
 
 from bench.rows import Row, rows_of
 
-ROOMS = ("codec", "catalog", "cluster", "dumps", "hub", "latency", "patches", "publish", "scale", "serve", "sync")
+ROOMS = (
+    "codec",
+    "catalog",
+    "cluster",
+    "dumps",
+    "hub",
+    "latency",
+    "patches",
+    "publish",
+    "scale",
+    "serve",
+    "sync",
+    "versions",
+)
 COLUMNS = ("work", "ours", "against", "other", "ratio", "bar", "goal", "verdict", "note")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- table: begin (written by `make bench ARGS=--write`) -->", "<!-- table: end -->"
