@@ -226,6 +226,23 @@ def test_lists_lead_to_timegate_and_timemap(folder: Path, running: Face) -> None
             assert running.get(href.removeprefix(running.url)).status in (200, 302)
 
 
+def test_a_change_leads_to_the_state_that_it_left(folder: Path, running: Face) -> None:
+    """RS-REL-08, as example 28 of core section 14.6: time, hash, length and type of that very state."""
+    change(running, folder, b"one")
+    change(running, folder, b"two!")
+    text = running.get("/files/changelist.xml").body.decode()
+    found = [
+        dict(re.findall(r'([a-z]+)="([^"]*)"', one)) for one in re.findall(r'<rs:ln rel="memento" ([^>]*)/>', text)
+    ]
+    assert [running.get(one["href"].removeprefix(running.url)).body for one in found] == [b"one", b"two!"]
+    assert [(one["length"], one["type"]) for one in found] == [("3", "text/plain"), ("4", "text/plain")]
+    assert [one["hash"] for one in found] == [
+        f"sha-256:{hashlib.sha256(data).hexdigest()}" for data in (b"one", b"two!")
+    ]
+    assert re.findall(r'datetime="([^"]*)"', text) == [one["modified"] for one in found]
+    assert "memento" not in running.get("/files/resourcelist.xml").body.decode().replace("/memento/", "")
+
+
 def test_what_retention_has_removed_is_gone(folder: Path, running: Face) -> None:
     """410 for a memento that was; the others stay, and nothing that a state names is removed."""
     change(running, folder, b"one")

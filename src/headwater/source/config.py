@@ -252,7 +252,10 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             for rel, kind in (("timegate", None), ("timemap", "application/link-format"))
         )
         return msgspec.structs.replace(
-            settings, links=msgspec.structs.replace(settings.links, urls=(*settings.links.urls, *rules))
+            settings,
+            links=msgspec.structs.replace(
+                settings.links, urls=(*settings.links.urls, *rules), mementos=f"{base}/{one.name}/memento"
+            ),
         )
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from headwater.catalog.faults import Moved, UnknownSet
 from headwater.catalog.interface import Catalog, Event, Metadata, Resource, SetState, Upsert
-from headwater.catalog.state import NO_UPDATE, NumberedChange, StateRow, StateUpdate
+from headwater.catalog.state import NO_UPDATE, NumberedChange, RowKey, StateRow, StateUpdate
 from headwater.spec.timestamps import from_microseconds, to_microseconds
 
 KIND = "version"
@@ -90,6 +90,22 @@ def sha256_of(hash_text: str | None) -> str:
         if name == "sha-256" and len(digits) == 64:
             return digits.lower()
     return ""
+
+
+def time_text(at_us: int) -> str:
+    """A time as it stands in a memento's address."""
+    at = from_microseconds(at_us)
+    return f"{at.year:04}{at.month:02}{at.day:02}{at.hour:02}{at.minute:02}{at.second:02}{at.microsecond:06}"
+
+
+def row_key(uri: str, at_us: int) -> RowKey:
+    """The row of the state that a change at this time has left."""
+    return KIND, f"{_key_time(at_us)}-{_mark(uri)}"
+
+
+def state_of(row: StateRow) -> PastState:
+    """The state that a row is about."""
+    return _past(row)
 
 
 class History:

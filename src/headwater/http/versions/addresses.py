@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.publish.site import Site
 from headwater.spec.timestamps import SECOND, from_microseconds, to_microseconds
-from headwater.versions.history import PastState
+from headwater.versions.history import PastState, time_text
 
 LINK_FORMAT = "application/link-format"
 PAGE_STATES = 1_000
@@ -37,12 +37,6 @@ def wanted_second(accept_datetime: bytes) -> int | None:
     except ValueError:
         return None
     return to_microseconds(moment) + SECOND - 1
-
-
-def time_text(at_us: int) -> str:
-    """A time as it stands in a memento's address."""
-    at = from_microseconds(at_us)
-    return f"{at.year:04}{at.month:02}{at.day:02}{at.hour:02}{at.minute:02}{at.second:02}{at.microsecond:06}"
 
 
 def time_from(text: str) -> int | None:

@@ -12,13 +12,17 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from headwater.catalog.interface import Catalog, Change, Resource
+from headwater.catalog.state import StateRow
 from headwater.patterns import Selection
 from headwater.publish.links.partners import DescribedRule, Variant, partner_links, partners, variants_of
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.spec.records import Link
+from headwater.spec.timestamps import to_microseconds
+from headwater.versions.history import row_key, state_of, time_text
 
 Links = tuple[Link, ...]
 _URIS = 1_000
+_LONGEST_TYPE = 100
 
 
 class EntryPlace(Enum):
@@ -48,6 +52,8 @@ def link_sources(rules: LinkRules, name: str, prefix: str, catalog: Catalog) -> 
         sources.append(UrlLinks(rules.urls, prefix))
     if rules.described or rules.variants:
         sources.append(PartnerLinks(rules, name, prefix, catalog))
+    if rules.mementos:
+        sources.append(MementoLinks(rules.mementos, name, catalog))
     return tuple(sources)
 
 
@@ -66,6 +72,39 @@ class UrlLinks:
         path = path_of(uri)
         whole = uri if "://" in uri else self._prefix + uri
         return tuple(rule.link(path, whole) for rule, selection in self._rules if selection.takes(path.encode()))
+
+
+class MementoLinks:
+    """Links from changes to the states that they have left (RS-REL-08), where the octets of these are kept."""
+
+    def __init__(self, base: str, name: str, catalog: Catalog) -> None:
+        self._base = base
+        self._name = name
+        self._catalog = catalog
+
+    def links(self, rows: Sequence[Resource] | Sequence[Change], place: EntryPlace) -> Sequence[Links]:
+        """For changes in lists alone: packages have the octets."""
+        if place is not EntryPlace.CHANGE_LIST:
+            return [()] * len(rows)
+        keys = [row_key(one.uri, to_microseconds(one.at)) if isinstance(one, Change) else ("", "") for one in rows]
+        found = self._catalog.rows(self._name, [key for key in keys if key[0]])
+        return [self._of(rows[number], found.get(key)) for number, key in enumerate(keys)]
+
+    def _of(self, one: Resource | Change, row: StateRow | None) -> Links:
+        state = None if row is None else state_of(row)
+        if state is None or not state.is_kept or "://" in one.uri:
+            return ()
+        kind = one.metadata.type
+        return (
+            Link(
+                rel="memento",
+                href=f"{self._base}/{time_text(state.at_us)}/{one.uri}",
+                modified=state.at,
+                hash=f"sha-256:{state.digest}",
+                length=state.length,
+                type=kind if kind is not None and len(kind) <= _LONGEST_TYPE else None,
+            ),
+        )
 
 
 class PartnerLinks:

@@ -28,6 +28,8 @@ PLACEHOLDERS: Final = ("path", "uri", "name", "stem")
 and the path without its last suffix."""
 
 LONGEST_PATTERN: Final = 2_000
+MEMENTO_OCTETS: Final = 600
+"""What a `memento` link takes at most, beside its URL: time, SHA-256, length, and a media type of 100 octets."""
 MOST_RULES: Final = 100
 """Rules of one kind in one set: each is looked at for each entry."""
 
@@ -101,6 +103,8 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     urls: tuple[UrlRule, ...] = ()
     described: tuple[DescribedRule, ...] = ()
     variants: tuple[str, ...] = ()
+    mementos: str = ""
+    """The URL below which the states of the resources lie, for `memento` links of changes (RS-REL-08); empty: none."""
 
     def __post_init__(self) -> None:
         for count in (len(self.urls), len(self.described), len(self.variants)):
@@ -119,6 +123,8 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             total = total.plus(rule.allowance)
         for one in self.described:
             total = total.plus(one.allowance)
+        if self.mementos:
+            total = total.plus(Allowance(len(self.mementos) + MEMENTO_OCTETS, 1))
         return total.plus(variants_allowance(self.variants))
 
     @property
