@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import resource
 import socket
 import subprocess
 import sys
@@ -322,3 +323,19 @@ def test_metrics_and_pages(hub: HubProcess) -> None:
     assert hub.post(b"x", {"Content-Type": "text/plain"})[0] == 400
     with urllib.request.urlopen(hub.url, timeout=30) as answer:
         assert b"WebSub hub" in answer.read()
+
+
+def test_a_hub_ends_though_its_store_takes_nothing_more(tmp_path: Path, subscriber: Subscriber) -> None:
+    """What was received and cannot be remembered is delivered again after the next start."""
+    hub = HubProcess(tmp_path)
+    topic = subscribed(hub, subscriber, "http://t.example/full", "/full")
+    subscriber.answers["/full"] = lambda _came: Answer(seconds=1.0)
+    assert hub.publish(topic, b"a")[0] == 200
+    subscriber.wait(lambda: subscriber.deliveries("/full"))
+    full = resource.RLIMIT_FSIZE, (4_096, resource.RLIM_INFINITY)
+    resource.prlimit(hub.process.pid, *full)
+    time.sleep(1.5)
+    assert hub.stop() == 0
+    hub.start()
+    subscriber.wait(lambda: subscriber.deliveries("/full")[1:])
+    hub.stop()

@@ -119,13 +119,17 @@ class Hub:
 
     async def changed(self, topics: ChangedTopics, *, is_trusted: bool) -> RequestRefusal | None:
         """Remember that topics have new content, durably, and fetch them then; or why not."""
+        if not is_trusted and self.fetches.pending >= self.options.limits.pending_topics:
+            return RequestRefusal(503, "too many topics wait to be fetched")
         for topic in topics.topics:
             if why := await self._client.objection_to(topic):
                 return RequestRefusal(403, f"the topic cannot be used: {why}")
         now = time.time()
-        await self._writer.write(lambda tx: self.store.note_changed(tx, topics.topics, now, is_trusted=is_trusted))
-        for topic in topics.topics:
-            self.fetches.add(ChangedTopic(topic=topic, noted_at=now, is_trusted=is_trusted))
+        noted = await self._writer.write(
+            lambda tx: self.store.note_changed(tx, topics.topics, now, is_trusted=is_trusted)
+        )
+        for one in noted:
+            self.fetches.add(one)
         return None
 
     async def _doubt(self, payload: Payload) -> RequestRefusal | None:

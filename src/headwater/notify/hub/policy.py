@@ -43,6 +43,8 @@ class HubLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Requests whose intent is not verified yet …"""
     host_pending: int = 20_000
     """… and those of callbacks at one host and port."""
+    pending_topics: int = 10_000
+    """Topics that wait to be fetched, beyond which only publishers who are known may name more."""
     requests_per_second: float = 20.0
     """Of one client that is not at an allowed address: subscriptions, payloads and pings, each counted apart …"""
     requests_at_once: int = 200

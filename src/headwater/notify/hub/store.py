@@ -32,7 +32,7 @@ from headwater.storage.schema import Schema
 
 _FIRST: Final = """
 CREATE TABLE topics(
-  id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, url TEXT NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, url TEXT NOT NULL,
   last_seq INTEGER NOT NULL DEFAULT 0, last_at REAL, digest BLOB, changed_at REAL, is_trusted INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX changed_topics ON topics(changed_at) WHERE changed_at IS NOT NULL;
@@ -41,7 +41,7 @@ CREATE TABLE messages(
   type TEXT NOT NULL, links TEXT NOT NULL, octets INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE(topic_id, seq)
 );
 CREATE TABLE subscriptions(
-  id INTEGER PRIMARY KEY, topic_id INTEGER NOT NULL, topic TEXT NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, topic_id INTEGER NOT NULL, topic TEXT NOT NULL,
   callback_key TEXT NOT NULL, callback TEXT NOT NULL, host TEXT NOT NULL,
   secret BLOB, expires_at REAL NOT NULL, position INTEGER NOT NULL,
   failures INTEGER NOT NULL DEFAULT 0, due_at REAL, error TEXT,
@@ -58,7 +58,7 @@ CREATE TRIGGER unsubscribed AFTER DELETE ON subscriptions BEGIN
   DELETE FROM hosts WHERE host = old.host AND subscriptions < 1;
 END;
 CREATE TABLE intents(
-  id INTEGER PRIMARY KEY, is_unsubscribe INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, is_unsubscribe INTEGER NOT NULL,
   topic_key TEXT NOT NULL, topic TEXT NOT NULL, callback_key TEXT NOT NULL, callback TEXT NOT NULL,
   host TEXT NOT NULL, lease_seconds INTEGER NOT NULL, secret BLOB,
   tries INTEGER NOT NULL DEFAULT 0, due_at REAL NOT NULL, denial TEXT
@@ -258,11 +258,23 @@ class HubStore:
 
     # -- topics that are to be fetched --------------------------------------------------------------------------------
 
-    def note_changed(self, tx: Transaction, topics: Iterable[str], now: float, *, is_trusted: bool) -> None:
-        """Remember that these topics are to be fetched; `is_trusted`: whoever says so is known to the hub."""
+    def note_changed(
+        self, tx: Transaction, topics: Iterable[str], now: float, *, is_trusted: bool
+    ) -> list[ChangedTopic]:
+        """Remember that these topics are to be fetched; `is_trusted`: whoever says so is known to the hub.
+
+        What somebody known has said, and is not done, is not taken back by somebody who is not (RS-NT-07).
+        """
+        changed = []
         for topic in topics:
             topic_id, _last = self._topic(tx, uris.normalise(topic), topic)
-            tx.run("UPDATE topics SET changed_at = ?, is_trusted = ? WHERE id = ?", (now, is_trusted, topic_id))
+            trusted = tx.value(
+                "UPDATE topics SET changed_at = ?1, is_trusted = ?2 OR (changed_at NOT NULL AND is_trusted)"
+                " WHERE id = ?3 RETURNING is_trusted",
+                (now, is_trusted, topic_id),
+            )
+            changed.append(ChangedTopic(topic=topic, noted_at=now, is_trusted=bool(trusted)))
+        return changed
 
     def changed(self) -> list[ChangedTopic]:
         """The topics that are to be fetched."""

@@ -68,6 +68,7 @@ class Deliveries:
         self._cached_octets = 0
         self._outcomes: list[DeliveryOutcome] = []
         self._flushing: asyncio.Task[None] | None = None
+        self._is_closing = False
         self._tasks = TaskGroup(context.wake)
         self.counts = DeliveryCounts()
 
@@ -113,10 +114,12 @@ class Deliveries:
         )
 
     async def close(self) -> None:
-        """Give up what is under way, and remember what was received."""
+        """Give up what is under way, and remember what was received, if our store still takes it."""
         await self._tasks.close()
-        while self._outcomes or (self._flushing is not None and not self._flushing.done()):
-            await self._flush()
+        self._is_closing = True
+        if self._flushing is not None:
+            await self._flushing
+        await self._flush()
 
     def _queue(self, one: DueSubscription) -> None:
         self._wake.set()
@@ -191,7 +194,7 @@ class Deliveries:
             self._flushing = asyncio.ensure_future(self._flush_soon())
 
     async def _flush_soon(self) -> None:
-        while self._outcomes:
+        while self._outcomes and not self._is_closing:
             await asyncio.sleep(_FLUSH_SECONDS)
             await self._flush()
 

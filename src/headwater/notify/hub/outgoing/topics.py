@@ -84,6 +84,11 @@ class TopicFetches:
         self._tasks = TaskGroup(context.wake)
         self.failed = 0
 
+    @property
+    def pending(self) -> int:
+        """How many requests to fetch are queued, also those that later ones have taken the place of."""
+        return len(self._queue)
+
     def add(self, changed: ChangedTopic) -> None:
         """Fetch a topic soon; word that came before and waits is passed over."""
         self._latest[changed.topic] = changed.noted_at
