@@ -40,10 +40,16 @@ def test_each_example_of_the_page_is_read(tmp_path: Path) -> None:
 
 def test_pages_of_a_set_with_rules_are_cut_earlier(tmp_path: Path) -> None:
     """RS-LIM-01: its documents have room for what is added to them; those of others stay as they are."""
-    config = config_of(tmp_path, "mirrors = ['https://m.example/{path}']\n[[set]]\nname = 'b'\nfiles = 'b'")
+    config = config_of(
+        tmp_path,
+        "mirrors = ['https://m.example/{path}']\n[[set]]\nname = 'b'\nfiles = 'b'\n"
+        "[[set]]\nname = 'c'\nfiles = 'c'\npatch = ['json']",
+    )
     (tmp_path / "state").mkdir()
     catalog = open_catalog(config)
     assert catalog.limits.of("files").page_octets < catalog.limits.page_octets == catalog.limits.of("b").page_octets
+    assert catalog.limits.of("c").segment_octets < catalog.limits.of("b").segment_octets  # for patches, in them alone
+    assert catalog.limits.of("c").page_octets == catalog.limits.of("b").page_octets
     catalog.close()
 
 

@@ -32,6 +32,7 @@ from headwater.publish.capabilities import (
     part_name,
 )
 from headwater.publish.links.rules import NO_RULES, LinkRules
+from headwater.publish.patches.allowance import PATCH_LINK
 from headwater.spec.extensions import DumpLimits, DumpOffer
 from headwater.spec.writer import Profile
 from headwater.spec.writing.xml_text import escape
@@ -144,6 +145,11 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
         for url in (self.describedby, self.resource_base):
             if url is not None:
                 check_url(url)
+
+    @property
+    def segment_octets(self) -> int:
+        """What a Change List may weigh without added links such that it has room for all of them (RS-LIM-02)."""
+        return self.links.allowance.plus(PATCH_LINK).document_octets() if self.patch else self.links.document_octets
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, dict=True):

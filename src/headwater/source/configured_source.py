@@ -51,11 +51,12 @@ def utc_now() -> dt.datetime:
 
 def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     """The catalog that the configuration names. Raises the catalog's StoreFaults."""
-    links = {one.name: one.links for one in config.site(_LONG_BASE).sets}
+    sets = config.site(_LONG_BASE).sets
     limits = Limits(
         page_entries=config.page_entries,
         segment_entries=config.segment_entries,
-        octets_of_sets={name: rules.document_octets for name, rules in links.items() if rules != NO_RULES},
+        octets_of_sets={one.name: one.links.document_octets for one in sets if one.links != NO_RULES},
+        segment_octets_of_sets={one.name: one.segment_octets for one in sets if one.patch},
     )
     place = config.catalog or Path(config.state) / CATALOG
     credentials = catalog_url.credentials_from(os.environ)

@@ -11,7 +11,7 @@ import msgspec
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS, link_octets
 from headwater.catalog.interface import Catalog, Change, Limits, Resource
 from headwater.publish.links.allowance import ROOM
-from headwater.publish.links.link_sources import EntryPlace, Links, link_sources
+from headwater.publish.links.link_sources import EntryPlace, Links, LinkSource, PatchLinks, link_sources
 from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.records import ChangeKind, Link
@@ -39,15 +39,17 @@ class LinkRoom:
 
 
 class AddedLinks:
-    """What the settings of one set add to its entries; without rules everything stays as it is, at no cost."""
+    """What a set's settings and its patches add to its entries; without them all stays as it is, at no cost."""
 
-    def __init__(self, site: Site, settings: SetSettings, catalog: Catalog) -> None:
-        self.is_on = settings.links != NO_RULES
+    def __init__(self, site: Site, settings: SetSettings, catalog: Catalog, *, has_patches: bool = False) -> None:
+        self.is_on = settings.links != NO_RULES or has_patches
         if self.is_on:
-            prefix = site.resource_prefix(settings.name)
+            prefix, name = site.resource_prefix(settings.name), settings.name
             self._margin = URI_PREFIX_OCTETS - len(escape(prefix))
-            self._sources = link_sources(settings.links, settings.name, prefix, catalog)
-        self.document_octets = settings.links.document_octets
+            self._sources: tuple[LinkSource, ...] = link_sources(settings.links, name, prefix, catalog)
+            if has_patches:
+                self._sources += (PatchLinks(site, name, catalog),)
+        self._segment_octets = settings.segment_octets
 
     def room(self, weight: int, count: int) -> LinkRoom:
         """The room of a document whose `count` entries weigh so much without added links."""
@@ -58,7 +60,7 @@ class AddedLinks:
 
         None: so many have come that it has to be rendered anew, with fewer links.
         """
-        room = self.room(max(weight, min(limits.segment_octets, self.document_octets)), count)
+        room = self.room(max(weight, min(limits.segment_octets, self._segment_octets)), count)
         if used > self.room(weight, count).octets:
             return None
         room.used = used

@@ -1,6 +1,7 @@
 """Where links that are added at rendering come from: a source for each kind of rule, which looks at many rows at once.
 
-To add a kind of link takes a record in `publish/links/rules.py`, with its allowance, and a source here.
+To add a kind of link takes a record in `publish/links/rules.py`, with its allowance, and a source here. Patches follow
+from no rule but are made (`publish/patches/maker.py`); theirs is in `publish/patches/allowance.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from headwater.catalog.state import StateRow
 from headwater.patterns import Selection
 from headwater.publish.links.partners import DescribedRule, Variant, partner_links, partners, variants_of
 from headwater.publish.links.rules import LinkRules, UrlRule
+from headwater.publish.patches.published import patches_of
+from headwater.publish.site import Site
 from headwater.spec.records import Link
 from headwater.spec.timestamps import to_microseconds
 from headwater.versions.history import row_key, state_of, time_text
@@ -128,6 +131,23 @@ class PartnerLinks:
 
     def _absolute(self, uri: str) -> str:
         return self._prefix + uri
+
+
+class PatchLinks:
+    """Links of updates to their patches, in Change Lists; packages have the patches themselves (RS-REL-04)."""
+
+    def __init__(self, site: Site, name: str, catalog: Catalog) -> None:
+        self._site = site
+        self._name = name
+        self._catalog = catalog
+
+    def links(self, rows: Sequence[Resource] | Sequence[Change], place: EntryPlace) -> Sequence[Links]:
+        """Of the patches that are noted at this moment."""
+        if place is not EntryPlace.CHANGE_LIST:
+            return [()] * len(rows)
+        changes = [row for row in rows if isinstance(row, Change)]
+        patches = patches_of(self._catalog, self._name, changes)
+        return [(patches[one.seq].link(self._site, self._name, one),) if one.seq in patches else () for one in changes]
 
 
 def partner_finder(rules: LinkRules) -> Callable[[str], Iterable[str]] | None:

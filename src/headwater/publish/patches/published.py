@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from headwater.catalog.entry_size import link_octets
 from headwater.catalog.interface import Catalog, Change
 from headwater.catalog.state import RowKey, StateRow
 from headwater.patches.registry import FORMATS
 from headwater.publish.capabilities import CHANGE_LIST, DIGEST, NUMBER
-from headwater.publish.links.added_links import LinkRoom
 from headwater.publish.site import Site
 from headwater.spec.namespaces import PATCH
-from headwater.spec.records import ChangeKind, Entry, Link
+from headwater.spec.records import ChangeKind, Link
 from headwater.storage.objects.interface import ObjectStore, octets_of
 
 KIND = "patch"
@@ -92,21 +90,3 @@ def packed_patch(
 def decode(row: StateRow) -> PublishedPatch:
     """The patch that a row is about."""
     return msgspec.json.decode(row.value, type=PublishedPatch)
-
-
-def patch_link(site: Site, name: str, patches: dict[int, PublishedPatch], change: Change) -> Link | None:
-    """The link to the patch of a change, if that is among these."""
-    patch = patches.get(change.seq)
-    return None if patch is None else patch.link(site, name, change)
-
-
-def with_links(
-    rows: Sequence[Change], entries: Iterable[Entry], links: Callable[[Change], Link | None], room: LinkRoom
-) -> Iterator[Entry]:
-    """The entries of these changes, with the links to their patches, as far as the document has room (RS-LIM-01)."""
-    for row, entry in zip(rows, entries, strict=True):
-        link = links(row)
-        if link is None or not room.take(link_octets(link)):
-            yield entry
-        else:
-            yield msgspec.structs.replace(entry, links=(*entry.links, link))

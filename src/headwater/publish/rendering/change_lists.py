@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import islice
 from typing import ClassVar
 
 import msgspec
@@ -22,14 +20,13 @@ from headwater.publish.capabilities import CHANGE_LIST, Capability
 from headwater.publish.links.added_links import AddedLinks, LinkRoom
 from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.patches.maker import PatchMaker
-from headwater.publish.patches.published import patch_link, patches_of, patches_until, with_links
+from headwater.publish.patches.published import patches_until
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
 from headwater.publish.store_writer import DocumentMark, render_entries
-from headwater.spec.records import Entry
 from headwater.storage.objects.interface import OpenObject, octets_of
 
 _ROWS_AT_ONCE = 5_000
@@ -56,7 +53,8 @@ class ChangeLists:
         self._patched_seq = job.publication.open.seq
         self._has_patches = job.publication.has_patches
         self._dropped: tuple[str, ...] = ()
-        self._added = AddedLinks(self._site, job.settings, job.context.catalog)
+        has_patches = self._has_patches or bool(job.settings.patch)
+        self._added = AddedLinks(self._site, job.settings, job.context.catalog, has_patches=has_patches)
 
     @staticmethod
     def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
@@ -128,17 +126,6 @@ class ChangeLists:
             context.catalog.record(self._name, [], self._job.now, state=update)
             self._dropped += tuple(one.name(self._name) for one in gone)
 
-    def _entries(self, changes: Iterator[Change], room: LinkRoom) -> Iterator[Entry]:
-        """The entries of changes, those with patches with a link to them."""
-        profile, site, catalog = self._site.profile, self._site, self._job.context.catalog
-        if not self._has_patches:
-            yield from documents.change_entries(changes, self._prefix, profile)
-            return
-        while rows := list(islice(changes, _ROWS_AT_ONCE)):
-            patches = patches_of(catalog, self._name, rows)
-            links = partial(patch_link, site, self._name, patches)
-            yield from with_links(rows, documents.change_entries(rows, self._prefix, profile), links, room)
-
     @property
     def _top(self) -> str:
         return change_list_name(self._name)
@@ -169,7 +156,7 @@ class ChangeLists:
                 yield from octets_of(taken, before.head_octets, taken.octets - before.tail_octets)
             new = rows(segment.first - 1 if taken is None else before.seq)
             linked = self._added.to(new, EntryPlace.CHANGE_LIST, room)
-            yield from render_entries(writer, self._entries(linked, room))
+            yield from render_entries(writer, documents.change_entries(linked, self._prefix, self._site.profile))
             yield tail
 
         def mark() -> str:
