@@ -107,6 +107,26 @@ def test_a_new_request_that_fails_leaves_the_subscription_as_it_was(hub: HubProc
     assert came.headers["x-hub-signature"].endswith(hmac.new(b"third", b"b", hashlib.sha256).hexdigest())
 
 
+def test_challenges_are_new_each_time(hub: HubProcess, subscriber: Subscriber) -> None:
+    topic = subscribed(hub, subscriber, "http://t.example/challenge", "/challenge")
+    assert hub.ask("subscribe", topic, f"{subscriber.url}/challenge")[0] == 202
+    subscriber.wait(lambda: len(subscriber.asked("/challenge")) == 2)
+    first, second = (one.query["hub.challenge"] for one in subscriber.asked("/challenge"))
+    assert first != second
+    assert min(len(first), len(second)) >= 32  # WS-H-10
+
+
+def test_a_callback_is_used_exactly_as_it_was_given(hub: HubProcess, subscriber: Subscriber) -> None:
+    path = "/exact/%7Eme/a%2Fb/../c;d=1?q=%c3%a9&hub.mode=mine"
+    topic = "http://t.example/%7Eexact"
+    before = hub.counts()["subscriptions"]
+    assert hub.ask("subscribe", topic, subscriber.url + path)[0] == 202
+    subscriber.wait(lambda: hub.counts()["subscriptions"] > before)
+    hub.publish("http://t.example/~exact", b"x")  # WS-H-16: the same topic
+    came = subscriber.wait(lambda: [one for one in subscriber.came if one.path == path])[0]
+    assert came.headers["link"].endswith(f'<{topic}>; rel="self"')  # WS-H-15
+
+
 def test_a_failed_delivery_comes_again_in_order_and_delays_nobody(hub: HubProcess, subscriber: Subscriber) -> None:
     topic = subscribed(hub, subscriber, "http://t.example/failing", "/failing")
     subscribed(hub, subscriber, topic, "/well")
