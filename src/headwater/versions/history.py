@@ -155,7 +155,8 @@ class History:
                 metadata = next(taken[one.uri])
                 found.append(_row(one.uri, _state_of(one.at_us, metadata, lost)))
                 last = one.seq
-            return [*found, StateRow(*_BEGIN, _encode(_Begin(start.at_us, start.seq, last)))]
+            others = state.of_changes(changes) if state.of_changes is not None else ()
+            return [*found, *others, StateRow(*_BEGIN, _encode(_Begin(start.at_us, start.seq, last)))]
 
         return StateUpdate([*state.put, *base], state.delete, rows)
 

@@ -2,20 +2,21 @@
 
 A patch leads from the state after the preceding change to that of its own (AMB-48). The catalog keeps of a resource
 its newest state alone: so whoever records an update notes the SHA-256 that goes, and whoever publishes takes the note.
+A note is kept by the number of its change: a resource may come to the same state twice before any list says so.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from headwater.catalog.interface import Change, Metadata, Upsert
-from headwater.catalog.state import RowKey, StateRow
+from headwater.catalog.state import NumberedChange, RowKey, RowsOfChanges, StateRow
 from headwater.patches.faults import LARGEST
 from headwater.patches.registry import PatchFormat, format_for
 from headwater.spec.hashes import parse_hash
+from headwater.spec.records import ChangeKind
 
 KIND = "version before"
 
@@ -29,21 +30,36 @@ class Predecessors(msgspec.Struct, frozen=True):
         """Whether the octets of a resource are worth keeping for a patch to come."""
         return format_of(metadata, self.kinds) is not None and sha256_of(metadata) is not None
 
-    def rows(self, replaced: Iterable[tuple[Metadata, Upsert]]) -> list[StateRow]:
-        """The notes of updates that are about to be recorded: what was stated before, and what is stated now."""
-        made: list[StateRow] = []
-        for before, event in replaced:
-            old, new = sha256_of(before), sha256_of(event.metadata)
-            if old is None or new is None or old == new or not (self.keeps(before) and self.keeps(event.metadata)):
-                continue
-            made.append(StateRow(KIND, _key(event.uri, new), bytes.fromhex(old)))
-        return made
+    def notes(self, stated: Iterable[tuple[Metadata | None, Upsert]]) -> RowsOfChanges | None:
+        """The notes of a batch: `stated` is, in order, what is held before each of its events, and the event.
+
+        None where there is nothing to note.
+        """
+        bases: dict[str, list[bytes]] = {}
+        for before, event in stated:
+            bases.setdefault(event.uri, []).append(self._base(before, event))
+        if not any(map(any, bases.values())):
+            return None
+
+        def rows(changes: Sequence[NumberedChange]) -> list[StateRow]:
+            left = {uri: iter(some) for uri, some in bases.items()}
+            logged = (one for one in changes if one.change is not ChangeKind.DELETED and one.uri in left)
+            found = ((one.seq, next(left[one.uri], b"")) for one in logged)
+            return [StateRow(*_key(seq), base) for seq, base in found if base]
+
+        return rows
+
+    def _base(self, before: Metadata | None, event: Upsert) -> bytes:
+        """The SHA-256 of the state that a patch of this event leads from; empty where there is to be none."""
+        if before is None or not (self.keeps(before) and self.keeps(event.metadata)):
+            return b""
+        old = sha256_of(before)
+        return b"" if old is None or old == sha256_of(event.metadata) else bytes.fromhex(old)
 
 
-def row_keys(changes: Sequence[Change]) -> dict[int, RowKey]:
+def row_keys(changes: Iterable[Change]) -> dict[int, RowKey]:
     """The notes of changes, by their numbers."""
-    digests = ((one, sha256_of(one.metadata)) for one in changes)
-    return {one.seq: (KIND, _key(one.uri, digest)) for one, digest in digests if digest is not None}
+    return {one.seq: _key(one.seq) for one in changes}
 
 
 def format_of(metadata: Metadata, kinds: Sequence[str]) -> PatchFormat | None:
@@ -58,5 +74,5 @@ def sha256_of(metadata: Metadata) -> str | None:
     return next((one.hex for one in parse_hash(metadata.hash or "").digests if one.algorithm == "sha-256"), None)
 
 
-def _key(uri: str, digest: str) -> str:
-    return f"{digest}-{hashlib.sha256(uri.encode()).hexdigest()[:32]}"
+def _key(seq: int) -> RowKey:
+    return KIND, str(seq)

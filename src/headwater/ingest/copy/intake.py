@@ -297,7 +297,7 @@ class CopyIntake:
         lost = self.keep(events) if self.keep is not None and events else set()
         if self.predecessors is not None:
             updates = ((known[one.uri].metadata, one) for one in events if isinstance(one, Upsert) and one.uri in known)
-            rows += self.predecessors.rows(updates)
+            update = StateUpdate(rows, of_changes=self.predecessors.notes(updates))
         if self.history is not None and events:
             update = self.history.update(events, lost, update)
         self._catalog.record(self.name, events, self._clock(), after=seen, state=update)

@@ -301,7 +301,7 @@ class FolderScanner:
         if not events:
             return ()
         noted = self._hooks.predecessors
-        update = NO_UPDATE if noted is None else StateUpdate(noted.rows(replaced))
+        update = NO_UPDATE if noted is None else StateUpdate(of_changes=noted.notes(replaced))
         self._hooks.before_change()
         self._tell_overtaken(one.uri for one in events)
         failed = 0

@@ -191,15 +191,14 @@ class Feed:
 
     def _with_predecessors(self, update: StateUpdate, events: Sequence[Event], noted: Predecessors) -> StateUpdate:
         held = self.held(one.uri for one in events if isinstance(one, Upsert))
-        replaced: list[tuple[Metadata, Upsert]] = []
+        stated: list[tuple[Metadata | None, Upsert]] = []
         newest = {uri: one.metadata for uri, one in held.items()}
         for one in events:
             before = newest.pop(one.uri, None)
             if isinstance(one, Upsert):
                 newest[one.uri] = one.metadata
-                if before is not None:
-                    replaced.append((before, one))
-        return StateUpdate([*update.put, *noted.rows(replaced)], update.delete)
+                stated.append((before, one))
+        return StateUpdate(update.put, update.delete, noted.notes(stated))
 
     def sweep(self) -> None:
         """Take away what is too old to matter, of all sets; where that fails, the next time will do."""
