@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tools.engines.engine import Engine
 
+from headwater.catalog.cluster import schema
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.read.fast_newest import heads_mark
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.faults import NewerSchema, Unacceptable
-from headwater.catalog.interface import Delete
+from headwater.catalog.interface import Delete, Metadata
 from headwater.errors import UsageFault
 from headwater.storage.cluster import Answer, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
@@ -84,6 +85,26 @@ def test_a_catalog_of_a_newer_version_is_left_alone(opensearch: Engine, cluster:
     cluster.ask("PUT", f"/{name}-set-v1/_mapping", b'{"_meta": {"headwater": {"schema": 2}}}')
     with pytest.raises(NewerSchema):
         ClusterCatalog(access(opensearch), name)
+    remove(cluster, name)
+
+
+def test_indices_of_an_older_version_learn_the_fields_that_came_later(
+    opensearch: Engine, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = prefix()
+    with monkeypatch.context() as before:
+        for kind in (schema.RESOURCE, schema.CHANGE):
+            known = {field: one for field, one in schema._MAPPINGS[kind]["properties"].items() if field != "extra"}
+            before.setitem(schema._MAPPINGS, kind, {**schema._MAPPINGS[kind], "properties": known})
+        before.setattr(schema, "_LATER", ())
+        ClusterCatalog(access(opensearch), name, layout=LAYOUT).close()
+    catalog = ClusterCatalog(access(opensearch), name)
+    stated = Metadata(extra=(("{urn:x}y", "1"),))
+    opened(catalog, [up("a", stated)])
+    catalog.record("s", [up("b", stated)], START)
+    assert [one.metadata for one in catalog.resources("s")] == [stated, stated]
+    assert catalog.changes("s")[0].metadata == stated
+    catalog.close()
     remove(cluster, name)
 
 

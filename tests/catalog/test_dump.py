@@ -92,7 +92,7 @@ def test_a_set_comes_back_as_it_went(tmp_path: Path, target: SqliteCatalog, stor
 def test_every_line_says_what_it_is(origin: SqliteCatalog) -> None:
     lines = [json.loads(line) for line in dumped(origin, "s", "t").splitlines()]
     kinds = [line["kind"] for line in lines]
-    assert (lines[0]["kind"], lines[0]["version"], lines[0]["sets"]) == ("headwater-catalog", 2, ["s", "t"])
+    assert (lines[0]["kind"], lines[0]["version"], lines[0]["sets"]) == ("headwater-catalog", 3, ["s", "t"])
     assert re.fullmatch(
         r"headwater-catalog set( page)+( segment)+( resource)+( change)+ end set page segment( resource){2} end done",
         " ".join(kinds),
@@ -239,7 +239,7 @@ def test_what_is_no_dump_is_said(octets: bytes) -> None:
 
 def test_a_newer_dump_is_refused_though_nothing_else_of_it_is_understood() -> None:
     with pytest.raises(NewerDump) as refused:
-        DumpReader(io.BytesIO(b'{"kind":"headwater-catalog","version":3,"everything":"else"}\n'))
+        DumpReader(io.BytesIO(b'{"kind":"headwater-catalog","version":4,"everything":"else"}\n'))
     assert "Upgrade" in refused.value.todo
 
 

@@ -73,6 +73,7 @@ def test_what_is_accepted_can_be_written_and_never_needs_more(uri: str, metadata
             length=metadata.length,
             type=metadata.type,
             links=metadata.links,
+            extra=metadata.extra,
         )
         writer = DocumentWriter(document, profile)
         writer.head()

@@ -43,6 +43,7 @@ METADATA = USUAL | st.builds(
     encoding=st.sampled_from([None, "gzip"]),
     changefreq=st.sampled_from([None, "daily"]),
     links=st.sampled_from([(), (Link(rel="describedby", href="http://example.org/"),)]),
+    extra=st.sampled_from([(), (("{urn:x}y", "1"),)]),
 )
 ALL_URIS_USUAL = st.lists(st.builds(Upsert, USUAL_URIS, USUAL), max_size=30, unique_by=lambda event: event.uri)
 ANYTHING = st.lists(

@@ -97,7 +97,7 @@ def test_no_path_leads_out(path: bytes, folder: str) -> None:
 
 @given(st.text(max_size=60), st.integers(min_value=-(1 << 62), max_value=1 << 62), st.text(max_size=20))
 def test_whatever_was_stated_is_read(links: str, lastmod: int, type_: str) -> None:
-    file = CopiedFile("http://h.example/", b"a", 1, 1, None, None, None, lastmod, None, type_, None, links, None, 0)
+    file = CopiedFile("http://h.example/", b"a", 1, 1, None, None, None, lastmod, None, type_, None, links, links, 0)
     stated = metadata_of(file, OWN)
     assert stated.links
     assert stated.lastmod is None or stated.lastmod.tzinfo is dt.UTC

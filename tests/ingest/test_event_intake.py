@@ -34,6 +34,7 @@ def test_a_line_says_everything_that_a_document_can(fed: PushSet) -> None:
         "encoding": "gzip",
         "changefreq": "daily",
         "links": [link, {"rel": "http://my.org/rel", "href": "http://x.org/y"}],
+        "attributes": {"{urn:own}level": "4"},
     }
     (outcome,) = fed.events(line)
     assert (outcome.status, outcome.seq) == (200, 1)
@@ -46,6 +47,7 @@ def test_a_line_says_everything_that_a_document_can(fed: PushSet) -> None:
     assert stated.lastmod.isoformat() == "2026-01-01T00:00:00.500000+00:00"
     assert stated.links[0].href == PREFIX + "a.xml"
     assert stated.links[1] == Link(rel="http://my.org/rel", href="http://x.org/y")
+    assert stated.extra == (("{urn:own}level", "4"),)
 
 
 def test_what_really_happened_is_logged(fed: PushSet) -> None:
@@ -88,6 +90,9 @@ HOSTILE = [
     ("a link to nowhere", {"path": "a", "links": [{"rel": "up", "href": "x"}]}, 422),
     ("a link with a rank of none", {"path": "a", "links": [{"rel": "up", "href": "http://x/", "pri": 0}]}, 400),
     ("a thousand links", {"path": "a", "links": [{"rel": "up", "href": "http://x/"}] * 1000}, 400),
+    ("a thousand attributes", {"path": "a", "attributes": {f"{{urn:x}}a{n}": "" for n in range(1000)}}, 400),
+    ("an attribute of no namespace", {"path": "a", "attributes": {"level": "4"}}, 422),
+    ("an attribute that is no text", {"path": "a", "attributes": {"{urn:x}a": 4}}, 400),
     ("a path that leads out", {"path": "../../etc/passwd"}, 422),
     ("a script", {"uri": "javascript:alert(1)"}, 422),
     ("a control character", {"uri": "http://a/\u0000"}, 422),

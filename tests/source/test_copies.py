@@ -97,7 +97,9 @@ def test_links_types_and_a_given_via_are_kept(origin: Source, site: Site, dest: 
         "describedby", "http://first.example/f0.xml"
     )
     dropped = ln("canonical", "http://first.example/f") + ln("timegate", "http://first.example/tg/f0")
+    own = ' xmlns:o="urn:own" o:level="4"'  # an attribute of another namespace (RS-DOC-13)
     told = site.resource("f0.txt", type="text/plain").replace("</url>", kept + dropped + "</url>")
+    told = told.replace("<rs:md", f"<rs:md{own}")
     site.publish_list([told], 20.0)
     site.publish_changes(20.0, entries=[])
     assert go(origin.base, dest).status == DONE
@@ -105,6 +107,8 @@ def test_links_types_and_a_given_via_are_kept(origin: Source, site: Site, dest: 
         running.shows({"f0.txt"})
         stated = running.resources()["f0.txt"].metadata
         assert stated.type == "text/plain"
+        assert stated.extra == (("{urn:own}level", "4"),)
+        until(lambda: b'level="4"' in running.get("/files/resourcelist.xml").body, what="the attribute in the list")
         assert stated.links == (
             Link(rel="via", href="http://first.example/f0", hash="md5:" + "0" * 32),
             Link(rel="describedby", href="http://first.example/f0.xml"),

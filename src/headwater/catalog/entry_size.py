@@ -16,7 +16,7 @@ from headwater.catalog.interface import Metadata
 from headwater.spec.reading.text_values import URI_CHARACTERS
 from headwater.spec.records import Link
 from headwater.spec.writing import value_checks as grammar
-from headwater.spec.writing.markup import MarkupWriter
+from headwater.spec.writing.markup import MarkupWriter, added
 from headwater.spec.writing.xml_text import WriteRefused, escape
 
 URI_PREFIX_OCTETS: Final = 300
@@ -59,6 +59,8 @@ def weight(uri: str, metadata: Metadata) -> int:
             octets += len(grammar.frequency(metadata.changefreq))
         for link in metadata.links:
             octets += _link_octets(link)
+        if metadata.extra:
+            octets += len(added(metadata.extra).encode())
     except WriteRefused as cause:
         raise Unacceptable(cause.what, where=ascii(uri[:200]), rule=cause.rule) from cause
     return octets

@@ -22,13 +22,14 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from headwater.catalog.state import NO_UPDATE, StateRow, StateRows, StateUpdate
-from headwater.spec.records import ChangeKind, Link
+from headwater.spec.records import ChangeKind, Extra, Link
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a source states of one resource: the entry's attributes, true for one moment's representation.
 
-    Kept as given, except that a `Coarse` time becomes the start of its period.
+    `extra` are attributes of other namespaces (RS-DOC-13). Kept as given, except that a `Coarse` time becomes the start
+    of its period.
     """
 
     lastmod: dt.datetime | None = None
@@ -38,6 +39,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     encoding: str | None = None
     changefreq: str | None = None
     links: tuple[Link, ...] = ()
+    extra: Extra = ()
 
 
 class Upsert(msgspec.Struct, frozen=True, gc=False):

@@ -55,6 +55,7 @@ class Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     encoding: str | None = None
     changefreq: str | None = None
     ln: tuple[StoredLink, ...] = ()
+    extra: Extra = ()
 
     @property
     def uri(self) -> str:
@@ -70,6 +71,7 @@ class Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
             encoding=self.encoding,
             changefreq=self.changefreq,
             links=tuple(map(_link_of, self.ln)) if self.ln else (),
+            extra=self.extra,
         )
 
 
@@ -142,6 +144,7 @@ def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator
             encoding=metadata.encoding,
             changefreq=metadata.changefreq,
             ln=tuple(map(_link, metadata.links)) if metadata.links else (),
+            extra=metadata.extra,
         )
 
 
@@ -248,6 +251,7 @@ def after_change(change: StoredChange) -> StoredResource | None:
         encoding=change.encoding,
         changefreq=change.changefreq,
         ln=change.ln,
+        extra=change.extra,
     )
 
 
@@ -276,6 +280,7 @@ def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> Sto
         encoding=metadata.encoding,
         changefreq=metadata.changefreq,
         ln=tuple(map(_link, metadata.links)) if metadata.links else (),
+        extra=metadata.extra,
     )
 
 
@@ -296,6 +301,7 @@ def _change(name: str, rev: int, logged: Logged, redo: Redo | None) -> StoredCha
         encoding=metadata.encoding,
         changefreq=metadata.changefreq,
         ln=tuple(map(_link, metadata.links)) if metadata.links else (),
+        extra=metadata.extra,
     )
 
 

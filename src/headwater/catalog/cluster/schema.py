@@ -20,6 +20,8 @@ from headwater.storage.cluster_faults import ClusterDamaged
 VERSION = 1
 SET, RESOURCE, CHANGE, STATE = "set", "resource", "change", "state"
 KINDS = (SET, RESOURCE, CHANGE, STATE)
+_LATER = ("extra",)
+"""Fields that indices of this version may lack."""
 _MOST_LINKS = 1_000_000
 _ALREADY, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
 _PRIORITY, _PRIORITIES = 500, 20
@@ -28,6 +30,7 @@ _KEYWORD = {"type": "keyword", "ignore_above": 8191}
 _KEPT = {"type": "keyword", "index": False, "doc_values": False}
 _NUMBER = {"type": "long"}
 _KEPT_NUMBER = {"type": "long", "index": False, "doc_values": False}
+_UNREAD = {"type": "object", "enabled": False}
 _LOCATION = {"properties": {"value": _KEYWORD, "type": _KEPT}}
 _METADATA: dict[str, Any] = {
     "length": _KEPT_NUMBER,
@@ -38,6 +41,7 @@ _METADATA: dict[str, Any] = {
     # A time may be of the year 1 or 9999, where nanoseconds do not reach; the source has it exactly.
     "lastmod": {"type": "date", "format": "strict_date_optional_time_nanos", "ignore_malformed": True},
     "ln": {"type": "nested", "dynamic": False, "properties": {"rel": _KEYWORD, "href": _LOCATION, "mime": _KEPT}},
+    "extra": _UNREAD,
 }
 _MAPPINGS: dict[str, dict[str, Any]] = {
     SET: {"dynamic": False, "properties": {"resource_set": _KEYWORD, "rev": _NUMBER}},
@@ -76,7 +80,7 @@ _MAPPINGS: dict[str, dict[str, Any]] = {
             "datetime": {"type": "date_nanos", "ignore_malformed": True},
             "seq": _NUMBER,
             "rev": _KEPT_NUMBER,
-            "redo": {"type": "object", "enabled": False},
+            "redo": _UNREAD,
             **_METADATA,
         },
     },
@@ -96,6 +100,7 @@ class _Meta(msgspec.Struct, frozen=True):
 
 class _Mapping(msgspec.Struct, frozen=True):
     meta: dict[str, _Meta] = msgspec.field(default_factory=dict, name="_meta")
+    properties: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
 
 
 class _Index(msgspec.Struct, frozen=True):
@@ -181,6 +186,15 @@ def remove(cluster: Cluster, prefix: str) -> None:
         cluster.ask("DELETE", f"/_index_template/{prefix}-{kind}", accept=(_NOT_FOUND,))
 
 
+def _add_fields(cluster: Cluster, name: str, kind: str, mapping: _Mapping) -> None:
+    """Make known to an index of an older Headwater what came later; who may not do so does without."""
+    wanted: dict[str, Any] = _MAPPINGS[kind]["properties"]
+    later = {field: wanted[field] for field in _LATER if field in wanted and field not in mapping.properties}
+    if later:
+        body = msgspec.json.encode({"properties": later})
+        cluster.ask("PUT", f"/{name}/_mapping", body, accept=(_FORBIDDEN,))
+
+
 def _missing(cluster: Cluster, prefix: str) -> list[str]:
     names = ",".join(f"{prefix}-{kind}-v*" for kind in KINDS)
     found = _indices_of(cluster.ask("GET", f"/{names}/_mapping").body)
@@ -192,4 +206,7 @@ def _missing(cluster: Cluster, prefix: str) -> list[str]:
             raise ClusterDamaged("the index was not made by Headwater", where=name)
         if meta.schema > VERSION:
             raise NewerSchema(f"version {meta.schema}, this program knows {VERSION}", where=name)
+        kind = next((kind for kind in KINDS if name == f"{prefix}-{kind}-v{VERSION}"), None)
+        if kind is not None:
+            _add_fields(cluster, name, kind, index.mappings)
     return [kind for kind in KINDS if f"{prefix}-{kind}-v{VERSION}" not in found]

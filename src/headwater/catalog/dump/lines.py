@@ -1,6 +1,7 @@
-"""The lines of a portable dump, version 2: each is one JSON object whose `kind` says what it is.
+"""The lines of a portable dump, version 3: each is one JSON object whose `kind` says what it is.
 
-A reader refuses keys that it does not know: what is added later raises the version. Version 1 had no rows.
+A reader refuses keys that it does not know: what is added later raises the version. Version 1 had no rows, and
+version 2 no attributes of other namespaces (`extra`).
 Times have a zone, octets (`notes`, `memo`, `value`) are base64, attributes that a resource does not have are left out.
 """
 
@@ -13,10 +14,10 @@ import msgspec
 
 from headwater.catalog.interface import Change, Metadata, Page, Resource, Segment, SetState
 from headwater.catalog.state import StateRow
-from headwater.spec.records import ChangeKind, Link
+from headwater.spec.records import ChangeKind, Extra, Link
 
 FORMAT: Final = "headwater-catalog"
-VERSION: Final = 2
+VERSION: Final = 3
 
 Moment = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 
@@ -97,6 +98,7 @@ class _Described(_Line, frozen=True, kw_only=True):
     encoding: str | None = None
     changefreq: str | None = None
     links: tuple[Link, ...] = ()
+    extra: Extra = ()
 
     @property
     def metadata(self) -> Metadata:
@@ -108,6 +110,7 @@ class _Described(_Line, frozen=True, kw_only=True):
             encoding=self.encoding,
             changefreq=self.changefreq,
             links=self.links,
+            extra=self.extra,
         )
 
 
@@ -212,6 +215,7 @@ def resource_line(resource: Resource) -> ResourceLine:
         encoding=metadata.encoding,
         changefreq=metadata.changefreq,
         links=metadata.links,
+        extra=metadata.extra,
     )
 
 
@@ -235,6 +239,7 @@ def change_line(change: Change) -> ChangeLine:
         encoding=metadata.encoding,
         changefreq=metadata.changefreq,
         links=metadata.links,
+        extra=metadata.extra,
     )
 
 

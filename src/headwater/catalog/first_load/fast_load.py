@@ -58,7 +58,7 @@ def arrivals(places: Places, events: Sequence[Event]) -> Arrivals | None:
 
 def usual_weights(uris: Sequence[str], metadatas: Sequence[Metadata]) -> list[int] | None:
     """`weight` of each, by columns and in half the time; None when one has anything unusual: `weight` then tells."""
-    if [one for one in metadatas if one.encoding is not None or one.changefreq is not None or one.links]:
+    if [one for one in metadatas if one.encoding is not None or one.changefreq is not None or one.links or one.extra]:
         return None
     hashes = [one.hash for one in metadatas]
     lengths = [one.length for one in metadatas]

@@ -13,7 +13,7 @@ from headwater.catalog.accepted_values import all_to_microseconds, to_microsecon
 from headwater.catalog.batch_planning import Logged, Put, Run
 from headwater.catalog.first_load.fast_load import Arrivals
 from headwater.catalog.interface import Change, Metadata, Page, Resource, Segment, SetState
-from headwater.spec.records import ChangeKind, Link
+from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.timestamps import from_microseconds, from_optional
 from headwater.storage.database import Row
 
@@ -33,6 +33,7 @@ class More(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     encoding: str | None = None
     changefreq: str | None = None
     links: tuple[Link, ...] = ()
+    extra: Extra = ()
 
 
 _to_json = msgspec.json.Encoder().encode
@@ -41,10 +42,10 @@ _NO_MORE = More()
 
 
 def _more(metadata: Metadata) -> bytes | None:
-    if metadata.encoding is None and metadata.changefreq is None and not metadata.links:
+    if metadata.encoding is None and metadata.changefreq is None and not metadata.links and not metadata.extra:
         return None
     links = tuple(_plain(link) for link in metadata.links)
-    return _to_json(More(encoding=metadata.encoding, changefreq=metadata.changefreq, links=links))
+    return _to_json(More(encoding=metadata.encoding, changefreq=metadata.changefreq, links=links, extra=metadata.extra))
 
 
 def _plain(link: Link) -> Link:
@@ -71,6 +72,7 @@ def metadata_of(
         encoding=rest.encoding,
         changefreq=rest.changefreq,
         links=rest.links,
+        extra=rest.extra,
     )
 
 

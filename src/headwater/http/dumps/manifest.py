@@ -93,6 +93,7 @@ class Manifest:
                 path=path,
                 type=stated.type,
                 links=stated.links,
+                extra=stated.extra,
             )
             for uri, path, stated in zip(uris, paths, [one.metadata for one in resources], strict=True)
         ]

@@ -14,12 +14,13 @@ from headwater.copies.copy_state import CopiedFile
 from headwater.copies.schema import FOLDER
 from headwater.ingest.copy.inherited_links import VIA, passed_on
 from headwater.spec.hashes import HEX_LENGTH, parse_hash
-from headwater.spec.records import Link
+from headwater.spec.records import Extra, Link
 from headwater.spec.timestamps import from_microseconds
 from headwater.spec.uris import quote_path
 
 _STATE: Final = FOLDER.encode()
 _links = msgspec.json.Decoder(tuple[Link, ...])
+_extra = msgspec.json.Decoder(Extra)
 T = TypeVar("T")
 
 
@@ -62,6 +63,7 @@ def metadata_of(file: CopiedFile, own_uri: str) -> Metadata:
         type=file.type,
         encoding=file.encoding,
         links=passed_on(links_of(file), came_from, own_uri),
+        extra=_extra_of(file),
     )
 
 
@@ -71,6 +73,16 @@ def links_of(file: CopiedFile) -> tuple[Link, ...]:
         return ()
     try:
         return _links.decode(file.links)
+    except (msgspec.DecodeError, UnicodeError):
+        return ()
+
+
+def _extra_of(file: CopiedFile) -> Extra:
+    """The attributes of other namespaces that the origin's entry had; none where they cannot be read (RS-DOC-13)."""
+    if not file.extra:
+        return ()
+    try:
+        return _extra.decode(file.extra)
     except (msgspec.DecodeError, UnicodeError):
         return ()
 
@@ -99,6 +111,7 @@ def acceptable(event: Upsert) -> Upsert | None:
         type=_if_taken(stated.type, Metadata(type=stated.type)),
         encoding=_if_taken(stated.encoding, Metadata(encoding=stated.encoding)),
         links=links,
+        extra=stated.extra if _is_taken("a", Metadata(extra=stated.extra)) else (),
     )
     taken = msgspec.structs.replace(event, metadata=metadata)
     return taken if _is_taken(event.uri, metadata) else None

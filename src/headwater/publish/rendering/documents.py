@@ -284,6 +284,7 @@ def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
             length=stated.length,
             type=stated.type,
             links=stated.links,
+            extra=stated.extra,
         )
 
 
@@ -300,6 +301,7 @@ def packed_entry(row: Resource, prefix: str, path: str, length: int) -> Entry:
         path=path,
         type=stated.type,
         links=stated.links,
+        extra=stated.extra,
     )
 
 
@@ -327,6 +329,7 @@ def change_entries(rows: Iterable[Change], prefix: str, profile: Profile) -> Ite
             length=stated.length,
             type=stated.type,
             links=stated.links,
+            extra=stated.extra,
         )
 
 

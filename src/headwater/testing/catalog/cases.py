@@ -10,6 +10,7 @@ import pytest
 
 from headwater.catalog.interface import Catalog, Delete, Event, Limits, Metadata, Rendered, Upsert
 from headwater.catalog.verify import verify
+from headwater.spec.namespaces import RS
 from headwater.spec.records import ChangeKind, Link
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -87,6 +88,10 @@ REFUSED: list[tuple[str, Event]] = [
     ("a hash that XML cannot hold", up("a", Metadata(hash="\ufffe"))),
     ("an encoding of two codings (AMB-39)", up("a", Metadata(encoding="gzip, br"))),
     ("an unknown changefreq (AMB-40)", up("a", Metadata(changefreq="often"))),
+    ("an attribute of no namespace (RS-DOC-13)", up("a", Metadata(extra=(("y", "1"),)))),
+    ("an attribute of the standard's namespace", up("a", Metadata(extra=((f"{{{RS}}}hash", "1"),)))),
+    ("an attribute twice", up("a", Metadata(extra=(("{urn:x}y", "1"), ("{urn:x}y", "2"))))),
+    ("an attribute that XML cannot hold", up("a", Metadata(extra=(("{urn:x}y", "\0"),)))),
     ("an upsert that says deleted", up("a", change=D)),
     ("a link to nowhere", linked(href="relative")),
     ("a link that XML cannot hold", linked(href=HREF + "\0")),
@@ -104,7 +109,10 @@ METADATA: list[tuple[str, Metadata]] = [
     ("nothing", BARE),
     ("the usual", Metadata(lastmod=at(1), hash="md5:" + "0" * 32 + " sha-256:" + "f" * 64, length=0, type="text/html")),
     ("all", Metadata(lastmod=at(0), hash="md5:" + "0" * 32, length=1, type="a/b", encoding="gzip", changefreq="daily")),
-    ("AMB-33: 63 bits of length", Metadata(length=(1 << 63) - 1)),
+    (
+        "AMB-33: 63 bits of length; RS-DOC-13: attributes of others",
+        Metadata(length=(1 << 63) - 1, extra=(("{urn:x}y", "\u00e4\n"), ("{urn:a}y", ""))),
+    ),
     ("before 1970", Metadata(lastmod=dt.datetime(1, 1, 1, tzinfo=dt.UTC))),
     ("the last moment", Metadata(lastmod=dt.datetime.max.replace(tzinfo=dt.UTC))),
     ("another zone", Metadata(lastmod=dt.datetime(2026, 1, 1, 12, tzinfo=OFFSET))),

@@ -250,6 +250,7 @@ METADATA = st.builds(
     length=st.sampled_from([None, 0, 2**63 - 1]),
     type=st.sampled_from([None, "t/t", "t/" + "t" * 600, "t/" + "t" * 4_000]),
     links=st.sampled_from([(), (Link(rel="describedby", href="http://example.org/?a&b", modified=START),)]),
+    extra=st.sampled_from([(), (), (("{urn:x}y", "\u00e4"),)]),
 )
 MOMENTS = st.integers(-5, 30).map(lambda us: START + us * TICK)
 CHANGES = st.sampled_from([None, None, ChangeKind.CREATED, ChangeKind.UPDATED])

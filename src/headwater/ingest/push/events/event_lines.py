@@ -22,6 +22,7 @@ from headwater.spec.records import ChangeKind, Link
 from headwater.spec.timestamps import from_microseconds, to_microseconds
 
 MOST_LINKS: Final = 500
+MOST_ATTRIBUTES: Final = 100
 Length = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Priority = Annotated[int, msgspec.Meta(ge=1, le=999_999)]
 
@@ -51,7 +52,8 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     Without `change` it exists from now on, and is logged when that is news. `created` and `updated` are always logged,
     as what they really were; `deleted` needs no more than the name. `hash` is written as in documents
-    (`sha-256:… md5:…`); the fields named after algorithms hold bare hex.
+    (`sha-256:… md5:…`); the fields named after algorithms hold bare hex. `attributes` are of other namespaces, by
+    `{namespace}name` (RS-DOC-13).
     """
 
     uri: str | None = None
@@ -69,6 +71,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     encoding: str | None = None
     changefreq: str | None = None
     links: tuple[AnnouncedLink, ...] | None = None
+    attributes: dict[str, str] | None = None
 
 
 class Announced(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +99,8 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
         return Announced(uri=uri, change=told.change, metadata=None)
     if len(told.links or ()) > MOST_LINKS:
         raise BadEvent(f"more than {MOST_LINKS} links")
+    if len(told.attributes or ()) > MOST_ATTRIBUTES:
+        raise BadEvent(f"more than {MOST_ATTRIBUTES} attributes")
     links = tuple(_link(one, locations) for one in told.links or ())
     metadata = Metadata(
         lastmod=_time(told.lastmod),
@@ -105,6 +110,7 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
         encoding=told.encoding,
         changefreq=told.changefreq,
         links=links,
+        extra=tuple((told.attributes or {}).items()),
     )
     return Announced(uri=uri, change=told.change, metadata=metadata, statements=statements_of(links, locations.link))
 
