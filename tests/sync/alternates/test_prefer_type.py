@@ -145,6 +145,44 @@ def test_a_resource_whose_alternate_is_deleted_comes_back_itself(papers: Papers,
     agreed(papers, dest, {"a": b"page a", "b": b"page b"})
 
 
+@pytest.mark.parametrize("changed", ["created", "other alternate", "no alternate"])
+def test_a_list_older_than_changes_takes_no_choice_back(papers: Papers, dest: Path, changed: str) -> None:
+    """DST-B2: newer than the last baseline, older than what is held; a deletion after it still finds its alternate."""
+    agreed(papers, dest, {"a.pdf": b"pdf a", "b": b"page b"})
+    papers.put("b", b"page b2", papers.pdf("b.pdf", b"pdf b2"), kind="updated")
+    listed, when = list(papers.entries.values()), papers.clock
+    links = {"other alternate": [papers.pdf("c.pdf", b"c")], "no alternate": []}
+    papers.put("c" if changed == "created" else "b", b"page", *links.get(changed, [papers.pdf("c.pdf", b"c")]))
+    papers.publish()
+    held = {"created": {"b.pdf": b"pdf b2", "c.pdf": b"c"}, "other alternate": {"c.pdf": b"c"}}.get(
+        changed, {"b": b"page"}
+    )
+    agreed(papers, dest, {"a.pdf": b"pdf a", **held})
+    papers.site.publish_list(listed, when=when)
+    for _ in range(2):
+        go(papers.site.source.base, dest, max_delete=1.0, baseline=True, **PREFER)
+        assert tree(dest) == {"a.pdf": b"pdf a", **held}
+    papers.drop("c" if changed == "created" else "b")
+    papers.publish()
+    left = {"b.pdf": b"pdf b2"} if changed == "created" else {}
+    agreed(papers, dest, {"a.pdf": b"pdf a", **left})
+
+
+def test_a_deletion_is_that_of_resource_and_alternate(papers: Papers, dest: Path) -> None:
+    """Of a resource that an older list has, after the preference was given up, nothing is left to be had."""
+    agreed(papers, dest, {"a.pdf": b"pdf a", "b": b"page b"})
+    papers.put("c", b"page c")
+    papers.publish(baseline=True)
+    papers.put("c", b"page c2", papers.pdf("c.pdf", b"pdf c"), kind="updated")
+    papers.publish()
+    agreed(papers, dest, {"a.pdf": b"pdf a", "b": b"page b", "c.pdf": b"pdf c"})
+    papers.drop("c")
+    papers.site.source.pages.pop("/set/resources/c")
+    papers.publish()
+    ran = go(papers.site.source.base, dest, max_delete=1.0)
+    assert (ran.status, tree(dest)) == (Exit.DONE, {"a": b"page a", "b": b"page b"})
+
+
 def test_alternates_that_lie_or_are_not_there_fail_alone(papers: Papers, dest: Path) -> None:
     """A wrong type fails too, where the link states nothing else."""
     papers.put("a", b"page a", papers.pdf("a.pdf", b"listed"), kind="updated")

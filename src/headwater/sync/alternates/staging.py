@@ -93,6 +93,30 @@ def represent_listed(t: Transaction, types: Sequence[str], scope: Scope) -> None
     )
 
 
+_LATER = """EXISTS (
+  SELECT 1 FROM (SELECT {0}.generic AS uri UNION ALL SELECT {0}.uri UNION ALL
+    SELECT m.uri FROM representations m WHERE m.set_id = ?1 AND m.generic = {0}.generic) AS of
+  WHERE EXISTS (SELECT 1 FROM resources r WHERE r.set_id = ?1 AND r.uri = of.uri AND r.changed_at > ?2)
+    OR EXISTS (SELECT 1 FROM failures f WHERE f.set_id = ?1 AND f.uri = of.uri AND f.changed_at > ?2))"""
+"""Whether a change later than a list has told what stands for a resource."""
+
+
+_REPLACED_LATER = """
+DELETE FROM temp.listed WHERE uri IN (
+  SELECT m.generic FROM representations m JOIN resources r ON r.set_id = ?1 AND r.uri = m.uri AND r.changed_at > ?2
+  WHERE m.set_id = ?1 AND m.uri <> m.generic)"""
+
+
+def keep_later_choices(t: Transaction, set_id: int, types: Sequence[str], at: int | None) -> None:
+    """Take out of `temp.listed`, which is as of `at`, the resources for which a later change has chosen (DST-B2)."""
+    if at is None or not types:
+        return
+    t.run(_REPLACED_LATER, (set_id, at))
+    later = list(t.rows(f"SELECT generic, n FROM temp.represented AS p WHERE {_LATER.format('p')}", (set_id, at)))  # noqa: S608
+    t.many("DELETE FROM temp.listed WHERE n = ?", ((n,) for _, n in later if n is not None))
+    t.many("DELETE FROM temp.represented WHERE generic = ?", ((generic,) for generic, _ in later))
+
+
 def represent_changed(t: Transaction, set_id: int, types: Sequence[str], scope: Scope) -> None:
     """The same for the pending changes, each of which is the last one of its resource.
 
@@ -149,11 +173,8 @@ def _represent(t: Transaction, set_id: int, row: _ChangedRow, types: Sequence[st
     t.run("INSERT OR REPLACE INTO temp.represented(generic, uri) VALUES (?, NULL)", (row.uri,))
     if row.change != "deleted" and row.former == row.uri:
         t.run("UPDATE temp.represented SET uri = generic WHERE generic = ?", (row.uri,))
-    if former is None:
-        return
-    if row.change == "deleted":
-        t.run("UPDATE temp.changed SET pending = 0 WHERE n = ?", (row.n,))
-    yield former
+    if former is not None:
+        yield former
 
 
 _OWN_ENTRY = """
@@ -196,13 +217,19 @@ def hold_needed(t: Transaction, set_id: int) -> None:
     t.many("DELETE FROM temp.deletions WHERE id = ?", needed)
 
 
-def keep_representations(t: Transaction, set_id: int, *, whole: bool) -> None:
+def keep_representations(t: Transaction, set_id: int, *, whole: bool, at: int | None = None) -> None:
     """Remember what stands for what, as the list or the changes that are now done have it.
 
-    `whole`: a list was read to its end, and what it does not have stands for nothing.
+    `whole`: a list was read to its end, and what it does not have stands for nothing, unless a change later than its
+    `at` has told so (DST-B2).
     """
-    if whole:
+    if whole and at is None:
         t.run("DELETE FROM representations WHERE set_id = ?", (set_id,))
+    elif whole:
+        t.run(
+            f"DELETE FROM representations WHERE set_id = ?1 AND NOT {_LATER.format('representations')}",  # noqa: S608
+            (set_id, at),
+        )
     t.run(
         "DELETE FROM representations WHERE set_id = ? AND generic IN (SELECT generic FROM temp.represented)", (set_id,)
     )

@@ -7,7 +7,7 @@ import msgspec
 from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
-from headwater.sync.alternates.staging import keep_representations
+from headwater.sync.alternates.staging import keep_later_choices, keep_representations
 from headwater.sync.faults import MovedElsewhere, Moving, Unreachable, WrongDocument
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.fingerprints import CompletedBaseline, Component
@@ -164,6 +164,7 @@ class Baseline:
         )
 
         def plan(t: Transaction, difference: Difference) -> None:
+            keep_later_choices(t, self._set.row.id, self._run.options.prefer_types, snapshot.at)
             was_whole = not any_refused(t, self._set.row.id)
             difference.baseline(t, snapshot.at)
             whole = difference.refuse_listed(t, snapshot.at, complete=snapshot.complete, skipped=snapshot.skipped)
@@ -174,7 +175,7 @@ class Baseline:
         if self._run.options.dry_run:
             return True
         with self._run.database.write() as t:
-            keep_representations(t, self._set.row.id, whole=snapshot.complete)
+            keep_representations(t, self._set.row.id, whole=snapshot.complete, at=snapshot.at)
         if not snapshot.complete:
             raise _incomplete(snapshot)
         if not snapshot.settled and self._set.offer.changes_document is None:
