@@ -107,6 +107,21 @@ def test_what_is_not_acceptable_is_told_with_what_there_is(face: Face) -> None:
     assert face.get("/files/resources/a/r", accept=",".join(["image/png"] * 1_500)).status in (200, 431)
 
 
+def test_a_variant_under_its_own_uri_leads_to_the_others(face: Face) -> None:
+    """RS-REL-02, RS-REL-03: in the header as in lists, and in no other answer."""
+    home = f"{face.url}/files/resources/"
+    for headers in (
+        face.get("/files/resources/a/r.html").headers,
+        face.get("/files/resources/a/r.html", "HEAD").headers,
+        face.get("/files/resources/a/r.html", range="bytes=0-1").headers,
+    ):
+        assert f'<{home}a/r>; rel="canonical", <{home}a/r.pdf>; rel="alternate"; type="application/pdf"' in str(headers)
+        assert f"{home}a/r.html" not in headers["link"]
+        assert "vary" not in headers
+    for name in ("both.html", "both", "nothing.html", "secret/s.html"):
+        assert "canonical" not in face.get(f"/files/resources/{name}").headers.get("link", "")
+
+
 def test_a_file_at_the_generic_uri_wins(face: Face) -> None:
     answer = face.get("/files/resources/both", accept="application/pdf")
     assert (answer.body, "vary" in answer.headers) == (b"both", False)

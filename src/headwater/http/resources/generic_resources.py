@@ -17,7 +17,7 @@ from headwater.http.resources.negotiation import choose
 from headwater.http.responses import Head, Response, line
 from headwater.http.routes import HttpRequest, Match
 from headwater.http.source_access import SourceAccess
-from headwater.publish.links.partners import Variant, is_variant, variants_of
+from headwater.publish.links.partners import Variant, generic_of, is_variant, variants_of
 
 UNKNOWN_TYPE = "application/octet-stream"
 _VARY = line(b"vary", b"Accept")
@@ -60,7 +60,7 @@ class GenericResources:
         there = await self._representations(match.set_name, match)
         if not there:
             return otherwise
-        links = self._links(match, there)
+        links = self._links(match, match.name, there)
         chosen = choose(request.fields.accept, [one.type for one in there])
         if chosen is None:
             lines = [f"{self._url(match.set_name, one.resource.uri)} {one.type}" for one in there]
@@ -72,6 +72,30 @@ class GenericResources:
         response = respond(variant, there[chosen].resource)
         response.head += _VARY + line(b"content-location", self._url(match.set_name, uri).encode("ascii")) + links
         return response
+
+    def may_be_variant(self, match: Match) -> bool:
+        """Whether the URI may be that of one representation of several."""
+        variants = self._variants.get(match.set_name or "")
+        return variants is not None and generic_of(match.name, variants) is not None
+
+    async def links_of_variant(self, match: Match) -> Head:
+        """The header of a representation under its own URI: `canonical` and `alternate`, as in lists (RS-REL-03).
+
+        Nothing for a resource that is none. Raises the catalog's faults.
+        """
+        name = match.set_name
+        found = generic_of(match.name, self._variants.get(name or "", ()))
+        if name is None or found is None:
+            return b""
+        generic, own = found
+        path = match.path[: -len(own.suffix) - 1]
+        there = await self._representations(name, msgspec.structs.replace(match, name=generic, path=path))
+        others = [one for one in there if one.resource.uri != match.name]
+        catalog = self._access.source.catalog
+        at_generic = await self._access.ask(lambda: catalog.get(name, [generic]))
+        if at_generic or len(others) == len(there):
+            return b""
+        return self._links(match, generic, others)
 
     async def _representations(self, name: str, match: Match) -> Sequence[FileRepresentation]:
         asked: dict[str, Variant] = {f"{match.name}.{one.suffix}": one for one in self._variants[name]}
@@ -85,9 +109,9 @@ class GenericResources:
             if resource is not None and is_variant(resource, variant) and self._takes(name, path)
         ]
 
-    def _links(self, match: Match, there: Sequence[FileRepresentation]) -> Head:
+    def _links(self, match: Match, generic: str, there: Sequence[FileRepresentation]) -> Head:
         assert match.set_name is not None
-        links = [f'<{self._url(match.set_name, match.name)}>; rel="canonical"']
+        links = [f'<{self._url(match.set_name, generic)}>; rel="canonical"']
         for one in there:
             kind = "" if one.resource.metadata.type is None else f'; type="{one.type}"'
             links.append(f'<{self._url(match.set_name, one.resource.uri)}>; rel="alternate"{kind}')

@@ -67,7 +67,7 @@ class FileHandler:
 
     def at_hand(self, match: Match, fields: RequestFields) -> Response | None:
         """The response without waiting. Raises LookupNeeded when the catalog has to be asked."""
-        if not self._source.is_known_published(match.set_name):
+        if not self._source.is_known_published(match.set_name) or self._generic.may_be_variant(match):
             return None
         response = self._respond(match, fields, is_head=False)
         return None if response.status == 404 and self._generic.may_be(match) else response
@@ -80,6 +80,8 @@ class FileHandler:
         response = await self._answer(request)
         if response.status == 404 and self._generic.may_be(match):
             return await self._generic.answer(request, partial(self._represented, request), response)
+        if response.status < 400 and self._generic.may_be_variant(match):
+            response.head += await self._generic.links_of_variant(match)
         return response
 
     def _represented(self, request: HttpRequest, match: Match, resource: Resource) -> Response:
