@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from headwater.errors import SourceFault
@@ -14,10 +16,15 @@ from headwater.sync.past import staging
 from headwater.sync.past.documents import PastDocuments, first_after, latest_before, past_documents, touching
 from headwater.sync.past.staging import ToldChanges
 from headwater.sync.past.state_at import ToldPeriods, span_of
+from headwater.sync.source_times import SECOND, micros
 from headwater.sync.state.set_rows import Offer
 
 PRESENT = 0
 """The number of the snapshot that is the present Resource List."""
+
+_PAUSE_SECONDS, _READ_AGAIN = 0.5, 8
+_MOST_LAG = 3 * SECOND
+"""By how much the clock of `Date`, which has whole seconds and may be a second old, is behind that of lists at most."""
 
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 
@@ -152,6 +159,12 @@ class EvidenceReader:
         told = ToldChanges(self._context, self._intake, self._lists)
         try:
             answer = documents.read(uri, told, objection=self._context.scope.objection)
+            for _ in range(_READ_AGAIN):
+                if not self._is_early(answer):
+                    break
+                time.sleep(_PAUSE_SECONDS)
+                told.begin()
+                answer = documents.read(uri, told, objection=self._context.scope.objection)
         except SourceFault as fault:
             told.begin()
             documents.warn(fault.rule or fault.code, f"a Change List cannot be read: {fault.what}", uri)
@@ -168,6 +181,14 @@ class EvidenceReader:
             if (period := told.conclude(answer)) is not None:
                 self._covered.append(period)
         return []
+
+    def _is_early(self, answer: object) -> bool:
+        """Whether an open list tells less than the present list has, because `Date` has whole seconds."""
+        if not isinstance(answer, DocumentRead) or answer.document.until is not None:
+            return False
+        now = [one.through for one in self._found.snapshots if one.number == PRESENT]
+        lag = max(now, default=0) - (micros(answer.read_at) or 0)
+        return answer.document.kind is Kind.CHANGE_LIST and 0 < lag < _MOST_LAG
 
     def _index(self) -> None:
         with self._context.database.write() as t:

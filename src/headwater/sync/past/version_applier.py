@@ -12,7 +12,7 @@ from headwater.sync.past.staging import EXISTED, UNKNOWN
 from headwater.sync.past.version_transfer import VersionTransfer
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer
-from headwater.sync.transfer.past_ways import KnownOfState, ways_of
+from headwater.sync.transfer.past_ways import KnownOfState, second_before, ways_of
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import PastAttempt, PlanCounts, encode_attempt
 from headwater.sync.update.applier import Applier
@@ -21,8 +21,9 @@ from headwater.sync.update.set_context import SetContext
 _MOST_DUMPS = 3
 _WANTED = """
 SELECT w.n, w.loc, w.hash, w.length, w.lastmod, w.links, p.n, p.hash, p.length, p.lastmod, d.state, d.changed_before,
-  d.changed_after
-FROM temp.work w LEFT JOIN temp.seen p ON p.uri = w.uri AND p.snapshot = ? LEFT JOIN temp.doubts d ON d.uri = w.uri
+  d.changed_after,
+  NOT EXISTS (SELECT 1 FROM temp.told t WHERE t.uri = w.uri AND t.low <= ?2 AND t.high >= ?3)
+FROM temp.work w LEFT JOIN temp.seen p ON p.uri = w.uri AND p.snapshot = ?1 LEFT JOIN temp.doubts d ON d.uri = w.uri
 WHERE w.round = 0 ORDER BY w.n"""
 _WAITS = 99  # a round that never comes: what dumps of earlier states are not fetched for
 _MADE_AT = """
@@ -49,6 +50,8 @@ class _WantedRow(msgspec.Struct, frozen=True, gc=False):
     state: int | None
     changed_before: int | None
     changed_after: int | None
+    rested: int
+    """Whether no change of it is told from the beginning of the second of the moment up to the moment."""
 
     @property
     def has_no_version(self) -> bool:
@@ -100,9 +103,9 @@ class VersionApplier(Applier):
 
     def _set_apart(self, t: Transaction) -> list[_WantedRow]:
         """What is no more as it was; the rest waits, so that no dump is fetched for it."""
-        proof = self._evidence.proof
+        proof, moment, before = self._evidence.proof, self._evidence.moment, second_before(self._evidence.moment)
         listed_now = proof is not None and proof.number == PRESENT
-        wanted = [_WantedRow(*row) for row in t.rows(_WANTED, (PRESENT,))]
+        wanted = [_WantedRow(*row) for row in t.rows(_WANTED, (PRESENT, moment, before + 1))]
         gone = [row for row in wanted if not row.is_present(listed_now=listed_now)]
         t.run(f"UPDATE temp.work SET round = {_WAITS} WHERE round = 0")  # noqa: S608
         t.many("UPDATE temp.work SET round = 0 WHERE n = ?", ((row.n,) for row in gone))
@@ -141,7 +144,11 @@ class VersionApplier(Applier):
             doubt = f"no list tells whether it was there at {at}"
         elif row.state == EXISTED:
             doubt = f"no list tells in which state it was at {at}"
-        known = KnownOfState(row.changed_before, row.changed_after, row.state != UNKNOWN, bool(digests_of(row.hash)))
+        asked_at, moment = None, self._evidence.moment
+        if row.rested and self._evidence.coverage.tells(second_before(moment), moment):
+            asked_at = second_before(moment)
+        has_hash = bool(digests_of(row.hash))
+        known = KnownOfState(row.changed_before, row.changed_after, row.state != UNKNOWN, has_hash, asked_at)
         return PastAttempt(ways_of(row.loc, row.links, known, tried_loc=False), 0, known, doubt)
 
 

@@ -51,7 +51,6 @@ class VersionTransfer(ResourceTransfer):
     def at(self, moment: int) -> VersionTransfer:
         """The same, for this moment."""
         self.moment = moment
-        self._accept = (("Accept-Datetime", format_datetime(from_microseconds(moment), usegmt=True)),)
         self.unverified = 0
         self.unverified_versions: list[UnverifiedVersion] = []
         return self
@@ -87,11 +86,12 @@ class VersionTransfer(ResourceTransfer):
         if kind is WayKind.TIMEMAP:
             wanted = (("Accept", "application/link-format"),)
             return Fetch(fetch.uri, wanted, into=fetch.into, max_octets=LARGEST_TIMEMAP, key=fetch.key)
+        accept = _accept(self._asked_at(attempt)) if kind is WayKind.TIMEGATE else ()
         encoding = (("Accept-Encoding", work.encoding),) if work.encoding else ()
         _, digest = _of(fetch)
         return Fetch(
             fetch.uri,
-            (*encoding, *(self._accept if kind is WayKind.TIMEGATE else ())),
+            (*encoding, *accept),
             into=fetch.into,
             holds_small=True,
             algorithms=fetch.algorithms,
@@ -121,17 +121,21 @@ class VersionTransfer(ResourceTransfer):
     def _choose(self, work: Work, attempt: PastAttempt, fetched: Fetched, *, has_hash: bool) -> None:
         """Go on with the versions that a TimeMap has of the moment (DST-S8), or with its next page."""
         ways: tuple[Way, ...] = ()
-        reason = f"has no version of {format_micros(self.moment)} or before, or several of one second"
+        moment = self._asked_at(attempt)
+        reason = f"has no version of {format_micros(moment)} or before, or several of one second"
         try:
             with open(f"{self._temp}/{work.name}", "rb") as file:
                 links = timemap_links(iter(partial(file.read, _BLOCK), b""), fetched.uri)
-                page = read_timemap(links, self.moment, attempt.way.found)
+                page = read_timemap(links, moment, attempt.way.found)
             ways = after_timemap(attempt.way, page, has_hash=has_hash)
         except SourceFault as fault:
             reason = fault.what
         finally:
             self._tree.discard(work.name)
         self._go_on(work, attempt, ways, reason, fetched)
+
+    def _asked_at(self, attempt: PastAttempt) -> int:
+        return self.moment if attempt.known.asked_at is None else attempt.known.asked_at
 
     def _go_on(self, work: Work, attempt: PastAttempt, ways: tuple[Way, ...], reason: str, fetched: Fetched) -> None:
         following = attempt.then(ways) if ways else None
@@ -152,7 +156,7 @@ class VersionTransfer(ResourceTransfer):
             if modified is not None and modified > self.moment:
                 return Verdict(Judgement.DIFFERENT, verdict.form, "Last-Modified is later than the moment")
             return verdict
-        why = objection(attempt.way, fetched.headers, work.loc, self.moment, attempt.known)
+        why = objection(attempt.way, fetched.headers, work.loc, self._asked_at(attempt), attempt.known)
         if why is not None:
             return Verdict(Judgement.DIFFERENT, verdict.form, why)
         answers_itself = attempt.way.kind is WayKind.TIMEGATE and fetched.uri == attempt.way.href
@@ -193,6 +197,10 @@ class VersionTransfer(ResourceTransfer):
             return
         doubt = attempt.doubt if isinstance(attempt, PastAttempt) else None
         self._fail(work, f"{doubt} ({told})" if doubt else told, fetched)
+
+
+def _accept(moment: int) -> tuple[tuple[str, str], ...]:
+    return (("Accept-Datetime", format_datetime(from_microseconds(moment), usegmt=True)),)
 
 
 def _of(fetch: Fetch) -> tuple[Work, Digest | None]:

@@ -23,6 +23,16 @@ MOST_VERSIONS = 8
 """Versions within one second that are tried for one resource."""
 
 
+def second_before(moment: int) -> int:
+    """The end of the second before the one of the moment.
+
+    TimeGates and TimeMaps know whole seconds, and of several versions within one the last is meant (RFC 7089, 2.1.1.1).
+    What has not changed within that second up to the moment is asked for as it was at the end of the one before:
+    what it became later within the second does not count.
+    """
+    return moment // SECOND * SECOND - 1
+
+
 class WayKind(StrEnum):
     """What is asked."""
 
@@ -65,6 +75,8 @@ class KnownOfState(msgspec.Struct, frozen=True, array_like=True):
     changed_after: int | None = None
     existed: bool = True
     has_hash: bool = True
+    asked_at: int | None = None
+    """For when versions are asked, where that is not the moment itself: see `second_before`."""
 
 
 def ways_of(loc: str, links: str | None, known: KnownOfState, *, tried_loc: bool) -> tuple[Way, ...]:
