@@ -7,16 +7,24 @@ import io
 import json
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from headwater.ingest.push.events.intake import take_lines
+from headwater.ingest.push.events.lines import Line
 from headwater.patches.registry import format_of_patch
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.source import Source
 from headwater.spec.kinds import Kind
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import ChangeKind, Entry, Link
+from tests.source import killed_publication
 from tests.support.documents import read_bytes
 from tests.support.program import run_here
 from tests.support.waiting import settle
@@ -178,3 +186,60 @@ def test_a_set_without_patches_keeps_nothing_for_them(tmp_path: Path) -> None:
         source.publish()
     assert not (source.state / "versions").exists()
     assert all(patch_of(one) is None for one in source.changes())
+
+
+@pytest.mark.parametrize("step", killed_publication.STEPS)
+def test_killed_anywhere_each_update_has_its_patch_after_the_next_run(tmp_path: Path, step: str) -> None:
+    """RS-REL-04: a list names only patches that are there; the first patch of a set is the hard one."""
+    source = PatchedFolder(tmp_path)
+    held = records(random.Random(1), 50)
+    source.write("a.json", old := content("a.json", held))
+    source.publish()
+    held[0]["value"] = 1
+    source.write("a.json", content("a.json", held))
+    settle()
+    command = [sys.executable, "-m", killed_publication.__name__, step, str(source.config)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert all(source.read(link.href) for one in source.changes() if (link := patch_of(one)))
+    source.publish()
+    source.config.write_text(source.config.read_text() + 'mirrors = ["http://m.example/{path}"]\n')
+    source.publish()  # other documents: the store is searched for what nobody needs
+    (only,) = source.changes()
+    link = patch_of(only)
+    assert link is not None
+    kind, octets = format_of_patch(link.type), source.read(link.href)
+    assert kind is not None
+    assert kind.apply(old, octets) == source.states[sha256(only)]
+    assert len(source.patches()) == 1
+
+
+def test_updates_of_push_sets_have_patches_too(tmp_path: Path) -> None:
+    """RS-REL-04: of records that state a SHA-256, from files below the set's root."""
+    root = tmp_path / "root"
+    root.mkdir()
+    fed = SetConfig(feed="events", resource_root=str(root), patch=("json",))
+    config = SourceConfig(state=str(tmp_path / "state"), base_url=BASE, sets=(fed,))
+    held, states = records(random.Random(1), 50), []
+    with Source(config) as source:
+        source.push_sets.by_set["files"].open()
+        for number in range(4):
+            held[number]["value"] = number
+            states.append(content("a.json", held))
+            (root / "a.json").write_bytes(states[-1])
+            digest = hashlib.sha256(states[-1]).hexdigest()
+            event = {"path": "/a.json", "sha-256": digest, "length": len(states[-1]), "type": "application/json"}
+            (taken,) = take_lines(source.push_sets.by_set["files"], [Line(1, json.dumps(event).encode())])
+            assert taken.status == 200
+            source.publisher.publish("files", source.catalog.mark("files", source._clock()))
+        documents = tmp_path / "state" / "documents"
+        _top, entries, _ = read_bytes((documents / "files/changelist.xml").read_bytes())
+        first, *updates = entries
+        assert patch_of(first) is None
+        for number, one in enumerate(updates):
+            link = patch_of(one)
+            assert link is not None
+            kind = format_of_patch(link.type)
+            assert kind is not None
+            patch = (documents / link.href.removeprefix(BASE + "/")).read_bytes()
+            assert kind.apply(states[number], patch) == states[number + 1]
+        assert len(updates) == 3

@@ -38,23 +38,21 @@ class PatchMaker:
         self._versions = versions
         self.seconds = SECONDS
 
-    def make(self, settings: SetSettings, store_writer: StoreWriter, changes: Iterable[Change]) -> bool:
-        """Make the patches of changes that no list has named yet, in order; whether there are any.
+    def make(self, settings: SetSettings, store_writer: StoreWriter, changes: Iterable[Change]) -> None:
+        """Make the patches of changes that no list has named yet, in order.
 
         Raises the catalog's faults.
         """
         if not settings.patch or self._versions is None:
-            return False
+            return
         until = time.monotonic() + self.seconds
         newest: dict[str, str] = {}
-        source, any_made = iter(changes), False
+        source = iter(changes)
         while rows := list(islice(source, _ROWS)):
             keys = row_keys([one for one in rows if one.change is ChangeKind.UPDATED])
             noted = self._context.catalog.rows(settings.name, keys.values())
             made = list(self._patches(settings, store_writer, _with_bases(rows, keys, noted, newest), until))
             self._note(settings.name, made, noted)
-            any_made = any_made or bool(made)
-        return any_made
 
     def _patches(
         self, settings: SetSettings, store_writer: StoreWriter, changes: Iterable[tuple[Change, str]], until: float

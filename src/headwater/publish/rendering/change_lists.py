@@ -51,10 +51,9 @@ class ChangeLists:
         self._names: tuple[str, ...] = ()
         self._patch_maker = patch_maker
         self._patched_seq = job.publication.open.seq
-        self._has_patches = job.publication.has_patches
+        self._has_patches = job.publication.has_patches or bool(job.settings.patch)
         self._dropped: tuple[str, ...] = ()
-        has_patches = self._has_patches or bool(job.settings.patch)
-        self._added = AddedLinks(self._site, job.settings, job.context.catalog, has_patches=has_patches)
+        self._added = AddedLinks(self._site, job.settings, job.context.catalog, has_patches=self._has_patches)
 
     @staticmethod
     def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
@@ -104,8 +103,7 @@ class ChangeLists:
         """Before a list names them, make the patches of the changes that none has named yet (RS-REL-04)."""
         maker, settings = self._patch_maker, self._job.settings
         if maker is not None and settings.patch and last > self._patched_seq and not self._job.publication.is_first:
-            new = self._rows(self._patched_seq, last)
-            self._has_patches = maker.make(settings, self._store_writer, new) or self._has_patches
+            maker.make(settings, self._store_writer, self._rows(self._patched_seq, last))
         self._patched_seq = max(last, self._patched_seq)
 
     def _live_patches(self) -> list[str]:
