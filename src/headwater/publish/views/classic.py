@@ -123,7 +123,7 @@ class ClassicLists:
         while start is not None:
             if (written := self._written(start, self._from(segments, start), last, None)) is not None:
                 return written
-            newer = min(last - (last - start) // 2 + 1, shown + 1)
+            newer = min(last - (last - start) // 2 + 1, max(shown, 1))
             start = newer if newer > start else None
         return None
 

@@ -2,8 +2,9 @@
 
 It begins with the first change that retention leaves. When it would become longer than it may, it begins anew with the
 newer half: so whoever comes back within that many changes finds all of them, and whoever comes later finds a `from`
-after the own position, which is a gap (AMB-23, DST-C2). It never begins after what the Resource List beside it shows:
-who makes a baseline now misses nothing either.
+after the own position, which is a gap (AMB-23, DST-C2). It never begins after what the Resource List beside it shows,
+and anew with the last change that that list shows, so that its `from` is not later than the list's `at`: who makes a
+baseline now misses nothing, and sees no gap (RS-TIME-08).
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ def first_change(before: int | None, retained: int, last: int, shown: int, limit
     `before` is the first one that is listed so far, `retained` the first that retention leaves, `last` the newest.
     All up to `shown` are in the Resource List.
     """
-    start = min(max(before or 0, retained), shown + 1)
+    newest_shown = max(shown, 1)
+    start = max(before or 0, retained)
+    if start > shown + 1:
+        start = newest_shown
     if last - start < limit:
         return start
-    start = min(max(start, last - limit // 2 + 1), shown + 1)
+    start = max(start, min(last - limit // 2 + 1, newest_shown))
     return start if last - start < limit else None
 
 
