@@ -18,6 +18,7 @@ import pytest
 
 from tests.notify.hub_process import TOKEN, HubProcess
 from tests.notify.subscriber import Answer, Came, Subscriber
+from tests.support.scripted_server import Request, ScriptedServer
 
 
 @pytest.fixture(scope="module")
@@ -359,3 +360,34 @@ def test_a_hub_ends_though_its_store_takes_nothing_more(tmp_path: Path, subscrib
     hub.start()
     subscriber.wait(lambda: subscriber.deliveries("/full")[1:])
     hub.stop()
+
+
+@pytest.mark.parametrize(
+    ("begin", "again"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n" * 1_000),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a=", b"b" * 60_000),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"A: b\r\n" * 10_000),
+        (b"HTTP/1.1 200 OK\r\nA: ", b"b" * 60_000),
+    ],
+)
+def test_an_answer_without_end_is_given_up_at_once(
+    hub: HubProcess, subscriber: Subscriber, begin: bytes, again: bytes
+) -> None:
+    sent = [0]
+
+    def flow(_request: Request, connection: socket.socket) -> None:
+        connection.sendall(begin)
+        while sent[0] < 50_000_000:
+            sent[0] += connection.send(again)
+
+    endless = ScriptedServer({})
+    endless.respond = lambda request, connection: flow(request, connection)  # type: ignore[method-assign]
+    try:
+        before = hub.counts()["pending"]
+        assert hub.ask("subscribe", "http://t.example/endless", f"http://127.0.0.1:{endless.port}/")[0] == 202
+        subscriber.wait(lambda: sent[0] and hub.counts()["pending"] <= before)
+        assert sent[0] < 50_000_000
+    finally:
+        endless.close()

@@ -30,6 +30,8 @@ from headwater.spec.reading.discovery import HeaderLink, parse_link_header
 _FORM: Final = b"application/x-www-form-urlencoded"
 _BODY_SECONDS: Final = 30.0
 _AT_ONCE: Final = 64
+_BODY_OCTETS: Final = 256 << 20
+"""Of payloads under way whose senders are not known, together."""
 _CLOSE: Final = line(b"connection", b"close")
 _CHALLENGE: Final = line(b"www-authenticate", b'Bearer realm="headwater hub", error="invalid_token"')
 _MEDIA_TYPE = re.compile(r"[!#$&^_.+\-0-9A-Za-z]+/[!#$&^_.+\-0-9A-Za-z]+(?:[ \t]*;[\t\x20-\x7e]*)?\Z")
@@ -50,6 +52,7 @@ class HubEndpoint:
             for kind in ("subscription", "ping", "payload")
         }
         self._under_way = 0
+        self._body_octets = 0
 
     async def answer(self, scope: Scope, receive: Receive) -> Response:
         """The response to one POST request."""
@@ -72,11 +75,11 @@ class HubEndpoint:
             return refusal
         if not is_form and (early := self._early(scope)) is not None:
             return early
-        body = await _read(scope, receive, FORM_OCTETS if is_form else self._hub.options.limits.payload_octets)
+        if not is_form:
+            return await self._payload(scope, receive, is_trusted=is_trusted)
+        body = await _read(scope, receive, FORM_OCTETS)
         if isinstance(body, RequestRefusal):
             return _refused(body.status, body.text)
-        if not is_form:
-            return await self._payload(scope, body, is_trusted=is_trusted)
         form = read_form(body)
         if isinstance(form, RequestRefusal):
             return responses.text(form.status, form.text)
@@ -117,7 +120,25 @@ class HubEndpoint:
             return _refused(415, "a payload needs a Content-Type, such as application/xml")
         return None
 
-    async def _payload(self, scope: Scope, body: bytes, *, is_trusted: bool) -> Response:
+    async def _payload(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
+        taken = 0
+
+        def has_room(octets: int) -> bool:
+            nonlocal taken
+            taken += octets
+            self._body_octets += octets
+            return self._body_octets <= _BODY_OCTETS
+
+        most = self._hub.options.limits.payload_octets
+        try:
+            body = await _read(scope, receive, most, (lambda _octets: True) if is_trusted else has_room)
+            if isinstance(body, RequestRefusal):
+                return _refused(body.status, body.text)
+            return await self._handed_in(scope, body, is_trusted=is_trusted)
+        finally:
+            self._body_octets -= taken
+
+    async def _handed_in(self, scope: Scope, body: bytes, *, is_trusted: bool) -> Response:
         if not body:
             return responses.text(400, "the payload is empty")
         if (wait := self._wait(scope, "payload", is_trusted=is_trusted)) > 0:
@@ -152,8 +173,10 @@ def _links(scope: Scope) -> list[HeaderLink]:
     return parse_link_header(value, "")
 
 
-async def _read(scope: Scope, receive: Receive, most: int) -> bytes | RequestRefusal:
-    """The whole body of a request, or why it is not taken."""
+async def _read(
+    scope: Scope, receive: Receive, most: int, has_room: Callable[[int], bool] = lambda _octets: True
+) -> bytes | RequestRefusal:
+    """The whole body of a request, or why it is not taken. `has_room` is told of octets that came."""
     stated = _header(scope, b"content-length")
     if stated is not None and (not stated.isdigit() or len(stated) > 18 or int(stated) > most):
         return RequestRefusal(413, f"a body has {most:,} octets at most")
@@ -170,6 +193,8 @@ async def _read(scope: Scope, receive: Receive, most: int) -> bytes | RequestRef
                 octets += len(blocks[-1])
                 if octets > most:
                     return RequestRefusal(413, f"a body has {most:,} octets at most")
+                if not has_room(len(blocks[-1])):
+                    return RequestRefusal(503, "too many payloads are under way: come again in some seconds")
     except TimeoutError:
         return RequestRefusal(408, "the body has not come in time")
     if stated is not None and octets != int(stated):

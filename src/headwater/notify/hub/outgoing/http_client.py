@@ -227,6 +227,7 @@ class _Connection(asyncio.Protocol):
         self._answer: asyncio.Future[HttpAnswer | HttpFailure | None] | None = None
         self._max_octets = 0
         self._heard = False
+        self._came = 0
         self._clear()
         self.used_at = 0.0
         self.is_usable = True
@@ -243,6 +244,7 @@ class _Connection(asyncio.Protocol):
         assert self._transport is not None
         self._clear()
         self._heard = False
+        self._came = 0
         self._max_octets = max_octets
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(message)
@@ -284,6 +286,7 @@ class _Connection(asyncio.Protocol):
             self.abort()
             return
         self._heard = True
+        self._came += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, _AnswerTooLongError) as error:
@@ -297,6 +300,9 @@ class _Connection(asyncio.Protocol):
         elif self._has_head and not self._max_octets:
             self.is_usable = False  # the rest of the body is not waited for
             self._end(self._whole())
+        elif self._came > 2 * (_HEAD_OCTETS + self._max_octets):  # words of 1xx without end, extensions of chunks
+            self.is_usable = False
+            self._end(HttpFailure("the answer has no end", is_final=True))
 
     def _end(self, answer: HttpAnswer | HttpFailure | None) -> None:
         if self._answer is not None and not self._answer.done():
