@@ -157,8 +157,37 @@ CREATE INDEX representations_uri ON representations(set_id, uri);
 """
 """Which alternate is copied in place of a resource; with `generic` = `uri` it has an entry of its own."""
 
+_DESCRIPTIONS = """
+CREATE TABLE descriptions(
+  set_id INTEGER NOT NULL, content TEXT NOT NULL, record TEXT NOT NULL, by_record INTEGER NOT NULL,
+  PRIMARY KEY(set_id, content, record, by_record)
+) WITHOUT ROWID;
+CREATE INDEX descriptions_record ON descriptions(set_id, record, by_record);
+CREATE TABLE listing(
+  set_id INTEGER NOT NULL, uri TEXT NOT NULL, loc TEXT, lastmod INTEGER, length INTEGER, hash TEXT, type TEXT,
+  encoding TEXT, links TEXT, extra TEXT, refused INTEGER NOT NULL, at INTEGER, latest INTEGER, exact INTEGER,
+  is_change INTEGER NOT NULL,
+  PRIMARY KEY(set_id, uri)
+) WITHOUT ROWID;
+CREATE TABLE released(set_id INTEGER NOT NULL, uri TEXT NOT NULL, PRIMARY KEY(set_id, uri)) WITHOUT ROWID;
+"""
+"""For sets of which resources are chosen by metadata records (`sync/metadata/statements.py`): which record describes
+what, and which of the two says so; what is listed, chosen or not; what is held and was chosen once."""
+
 SCHEMA = Schema(
     0x48577331,
-    (_FIRST, _REFUSALS, _HISTORY, _PARTS, _REMOVALS, _UNCONFIRMED, _KEPT_LINKS, _STATED, _JOURNAL, _REPRESENTATIONS),
+    (
+        _FIRST,
+        _REFUSALS,
+        _HISTORY,
+        _PARTS,
+        _REMOVALS,
+        _UNCONFIRMED,
+        _KEPT_LINKS,
+        _STATED,
+        _JOURNAL,
+        _REPRESENTATIONS,
+        _DESCRIPTIONS,
+    ),
 )
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""

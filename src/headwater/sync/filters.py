@@ -120,21 +120,33 @@ class Scope(msgspec.Struct, frozen=True):
 class Choice(msgspec.Struct, frozen=True):
     """`--include` and `--exclude`: patterns of relative paths, or of addresses (`patterns`); and `--skip-host`.
 
-    Without includes everything is chosen; an exclude always wins.
+    Without includes everything is chosen; an exclude always wins. What `--only-described` and `--with-metadata` make of
+    that is decided in `metadata/described_choice`.
     """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     skip_hosts: frozenset[str] = frozenset()
+    only_described: bool = False
+    with_metadata: bool = False
 
     @property
     def takes_all(self) -> bool:
         """Whether nothing is left out."""
-        return not self.include and not self.exclude and not self.skip_hosts
+        return not (self.include or self.exclude or self.skip_hosts or self.only_described)
+
+    @property
+    def is_by_metadata(self) -> bool:
+        """Whether it matters what describes what."""
+        return self.only_described or self.with_metadata
+
+    def skips(self, uri: str) -> bool:
+        """Whether the resource is on a host that is left out."""
+        return bool(self.skip_hosts) and (origin := origin_of(uri)) is not None and _is_named(origin, self.skip_hosts)
 
     def takes(self, uri: str, path: bytes) -> bool:
-        """Whether the resource is chosen. Raises BadPattern."""
-        if self.skip_hosts and (origin := origin_of(uri)) is not None and _is_named(origin, self.skip_hosts):
+        """Whether hosts and patterns let the resource in. Raises BadPattern."""
+        if self.skips(uri):
             return False
         return selection(self.include, self.exclude).takes(path, uri)
 

@@ -102,6 +102,12 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     patches: Literal["on", "off"] = "on"
     """Whether updates are done by patches, where the source has some that are fewer octets (DST-S1)."""
 
+    only_described: bool = False
+    """Copy only resources that a metadata record describes, and these records (RS-DST-16)."""
+
+    with_metadata: bool = False
+    """Copy the metadata records of what is chosen whatever the patterns say, each before what it describes (DST-S5)."""
+
     patient: bool = False
     """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
 
@@ -111,10 +117,21 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
             selection(self.include, self.exclude)  # raises BadPattern here, and not in the midst of a run
         if self.prefer_types:
             self._check_types()
+        if self.choice.is_by_metadata and (self.prefer_types or self.at is not None):
+            other = "preferred types" if self.prefer_types else "a copy of the past"
+            raise UsageFault(
+                f"{other} and a choice by metadata exclude each other", advice="Leave out one of the two options."
+            )
         if self.at is not None:
             from headwater.sync.moment import moment_of  # imported here: few copy the past
 
             moment_of(self.at)
+
+    @property
+    def choice(self) -> Choice:
+        """Which resources are let in."""
+        hosts = hosts_of(self.skip_hosts)
+        return Choice(self.include, self.exclude, hosts, self.only_described, self.with_metadata)
 
     def _check_types(self) -> None:
         from headwater.sync.alternates.preference import is_media_type  # imported here: few prefer any
@@ -326,6 +343,9 @@ DIALECT = 2
 def signature_of(options: SyncOptions) -> str:
     """What is chosen of the resources of a set, as it is remembered."""
     chosen = (options.include, options.exclude, options.allow_hosts, options.any_host)
+    if options.only_described or options.with_metadata:
+        by_metadata = (options.only_described, options.with_metadata)
+        return msgspec.json.encode((*chosen, options.skip_hosts, DIALECT, (), *by_metadata)).decode()
     if options.prefer_types:
         return msgspec.json.encode((*chosen, options.skip_hosts, DIALECT, options.prefer_types)).decode()
     if options.include or options.exclude:  # a copy that was made when patterns meant something else is compared anew
@@ -345,11 +365,14 @@ class RememberedChoice(msgspec.Struct, frozen=True, array_like=True):
     """What patterns meant."""
 
     prefer_types: tuple[str, ...] = ()
+    only_described: bool = False
+    with_metadata: bool = False
 
     @property
     def choice(self) -> Choice:
         """Which resources are let in."""
-        return Choice(self.include, self.exclude, hosts_of(self.skip_hosts))
+        hosts = hosts_of(self.skip_hosts)
+        return Choice(self.include, self.exclude, hosts, self.only_described, self.with_metadata)
 
 
 def choice_of_signature(signature: str) -> RememberedChoice:

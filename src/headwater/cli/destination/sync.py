@@ -48,6 +48,16 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option("--include", multiple=True, metavar="PATTERN", help="Only what matches (may be repeated).")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated).")
+@click.option(
+    "--only-described",
+    is_flag=True,
+    help="Copy only what a metadata record describes (describedby, describes), and these records.",
+)
+@click.option(
+    "--with-metadata",
+    is_flag=True,
+    help="Copy the metadata records of what is chosen whatever --include and --exclude say, each before its content.",
+)
 @click.option("--base", metavar="URI", help="The URI prefix to remove for file names (first run only).")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also fetch from this host.")
 @click.option("--any-host", is_flag=True, help="Fetch from every host that the source lists.")
@@ -134,6 +144,8 @@ def command(
         raise click.UsageError("--longest goes with --follow, and is not shorter")
     if wanted["at"] is not None and (follow is not None or wanted["moved"] or wanted["prefer_types"]):
         raise click.UsageError("--at excludes --follow, --moved and --prefer-type")
+    if (wanted["only_described"] or wanted["with_metadata"]) and (wanted["at"] is not None or wanted["prefer_types"]):
+        raise click.UsageError("--only-described and --with-metadata exclude --at and --prefer-type")
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
     options = _options(wanted, patient=follow is not None)

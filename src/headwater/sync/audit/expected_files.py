@@ -19,6 +19,7 @@ from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_entries
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
+from headwater.sync.metadata.statements import restate_by_changes, restate_by_list
 from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import Offer, SetRow, one_set
@@ -54,7 +55,7 @@ class ExpectedFiles:
         self._result = result
         self._choice = choice
         self._position = Position()
-        self._paths = PathConflicts(row, choice, "")
+        self._used_base: str | None = None
         self.refused = NOTHING_REFUSED
         """What the scope refuses of what should be held."""
 
@@ -81,9 +82,11 @@ class ExpectedFiles:
                 " FROM temp.listed WHERE NOT refused"
             )
             keep_representations(t, self._row.id, whole=True)  # of our private copy of the state
-            self._paths = self._claims_of(t)
+            paths = self._claims_of(t)
+            if self._choice.is_by_metadata:
+                restate_by_list(t, self._row.id, paths.takes, snapshot.at, complete=True)
             _, left_out = keep_listed(
-                t, self._row.id, snapshot.at, self._paths.takes_refused, complete=True, skipped=snapshot.skipped
+                t, self._row.id, snapshot.at, paths.takes_refused, complete=True, skipped=snapshot.skipped
             )
         self._result.left_out = left_out
         if offer.changes_document is not None:
@@ -106,6 +109,9 @@ class ExpectedFiles:
         if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING, ReadingOutcome.BROKEN):
             self.doubts.append("changes after the Resource List's `at` cannot all be read")
         with self._database.write() as t:
+            paths = self._claims_of(t)
+            if self._choice.is_by_metadata:
+                restate_by_changes(t, self._row.id, paths.takes, paths.path)
             t.run(
                 "DELETE FROM temp.expected WHERE uri IN"
                 " (SELECT uri FROM temp.changed WHERE pending AND change = 'deleted')"
@@ -114,7 +120,7 @@ class ExpectedFiles:
                 "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
                 " FROM temp.changed WHERE pending AND change != 'deleted'"
             )
-            takes = self._paths.takes_refused
+            takes = paths.takes_refused
             self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
 
     def _changes(self, offer: Offer, position: Position) -> ChangeListReading:
@@ -132,16 +138,15 @@ class ExpectedFiles:
         return self._changes(offer, before).outcome is ReadingOutcome.READ and self._position != before
 
     def _claims_of(self, t: Transaction) -> PathConflicts:
-        base = self._row.base
-        if base is None:
-            base = self._base(t, self._row)
-        return PathConflicts(self._row, self._choice, base)
+        if self._used_base is None:
+            self._used_base = self._row.base if self._row.base is not None else self._base(t, self._row)
+        return PathConflicts(self._row, self._choice, self._used_base, t)
 
     def name(self) -> None:
         """The path of everything expected: as recorded, else by the rule."""
         with self._database.write() as t:
             clear_plan(t)
-            paths = self._paths
+            paths = self._claims_of(t)
             t.run(
                 "UPDATE temp.expected SET (path, newer) = (SELECT r.path, r.newer FROM resources r"
                 " WHERE r.set_id = ? AND r.uri = expected.uri)",
@@ -167,7 +172,12 @@ class ExpectedFiles:
     def _leave_out(self, t: Transaction, paths: PathConflicts) -> None:
         """What the filters of the last run leave out is neither expected nor, where a file is held, one too many."""
         held = "SELECT uri, path FROM resources WHERE set_id = ? AND path IS NOT NULL"
+        gone = " AND uri NOT IN (SELECT uri FROM temp.expected)"
         spared = {uri: path for uri, path in t.rows(held, (self._row.id,)) if not paths.takes(uri, path)}
+        if spared and self._choice.is_by_metadata:  # what the choice has brought is to go with its resource
+            for uri, path in t.fetch(held + gone, (self._row.id,)):
+                if paths.takes_deletion(uri, path):
+                    spared.pop(uri, None)
         left = {uri: path for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not paths.takes(uri, path)}
         t.many("INSERT OR IGNORE INTO temp.spared(path) VALUES (?)", ((path,) for path in (spared | left).values()))
         t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in left))

@@ -23,7 +23,7 @@ from headwater.sync.network.scheduler import site_of
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.schema import PARTIAL_PREFIX
-from headwater.sync.transfer.work_queue import Work
+from headwater.sync.transfer.work_queue import WAITING_ROUND, Work
 
 MOST_PARTS = 1_000
 MOST_OCTETS = 64 << 30
@@ -49,6 +49,10 @@ class _Row(msgspec.Struct, frozen=True):
 
 _COLUMNS = ", ".join(_Row.__struct_fields__)
 _KEEP = f"INSERT OR REPLACE INTO partials({_COLUMNS}) VALUES ({', '.join('?' * len(_Row.__struct_fields__))})"  # noqa: S608
+_STILL_WANTED = (
+    "SELECT uri FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM partials)"
+    " UNION SELECT uri FROM temp.work WHERE round = ?"
+)
 
 
 class PartialDownloads:
@@ -145,14 +149,11 @@ class PartialDownloads:
             self._forget(row)
 
     def clean(self) -> None:
-        """The set has been brought up to date: only what is remembered as failed is still wanted."""
-        with self._database.read() as t:
-            wanted = {
-                row[0]
-                for row in t.rows(
-                    "SELECT uri FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM partials)", (self._set,)
-                )
-            }
+        """What could be fetched has been: only what is remembered as failed, or waits for its turn, is still wanted."""
+        if not self._rows:
+            return
+        with self._database.write() as t:
+            wanted = {row[0] for row in t.rows(_STILL_WANTED, (self._set, WAITING_ROUND))}
         for row in list(self._rows.values()):
             if row.uri not in wanted:
                 self._forget(row)

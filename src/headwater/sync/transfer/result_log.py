@@ -98,8 +98,8 @@ _PLACED = _upsert(
     also=", changed_at = coalesce(excluded.changed_at, changed_at), doomed_at = NULL, recovered = 0",
 )
 _FAILED = _upsert("failures", _FailureRow._fields, kept="first_at")
-_SETTLED_ROUND = -1
-_SETTLE = f"UPDATE temp.work SET round = {_SETTLED_ROUND} WHERE n BETWEEN ? AND ?"  # noqa: S608
+SETTLED_ROUND = -1
+_SETTLE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n BETWEEN ? AND ?"  # noqa: S608
 """What a way other than requests has settled is in no round any more."""
 
 _CONFIRMED = (
@@ -135,7 +135,7 @@ class ResultLog:
         self._last_n, self._at_end = 0, False
         with database.write() as t:
             self.total = int(t.value("SELECT count(*) FROM temp.work"))
-            self._done = int(t.value(f"SELECT count(*) FROM temp.work WHERE round = {_SETTLED_ROUND}"))  # noqa: S608
+            self._done = int(t.value(f"SELECT count(*) FROM temp.work WHERE round = {SETTLED_ROUND}"))  # noqa: S608
             self._last_round = int(t.value("SELECT coalesce(max(round), -1) FROM temp.work"))
             self._any_failures = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set,)) is not None
 

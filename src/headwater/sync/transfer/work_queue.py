@@ -21,6 +21,9 @@ from headwater.sync.transfer.verification import digests_of
 
 _ROOM_FOR_GROWTH = 64 << 20
 
+WAITING_ROUND = -2
+"""The round of a row that waits for others to be fetched: none."""
+
 MOST_MIRRORS_ASKED = 8
 """So many mirrors are asked for one resource in a run: each of them may be one that hangs."""
 

@@ -17,6 +17,7 @@ from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles
 from headwater.sync.faults import FixedBase
 from headwater.sync.lists.refused_entries import any_refused
+from headwater.sync.metadata.transfer_order import stages
 from headwater.sync.options import PlannedAction
 from headwater.sync.state.facts import forget_measure, former_bases, keep_measure, measure
 from headwater.sync.state.file_intents import intend
@@ -90,7 +91,7 @@ class Applier:
             if not self._begun:
                 t.run("DELETE FROM temp.tried")  # those of the set before
                 self._begun = True
-            paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table))
+            paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t)
             counts = PlanCounts()
             objection = self._set.scope.objection if context.options.patches == "on" else None
             step(t, Difference(self._set.row, paths, counts, self._files, objection))
@@ -126,10 +127,12 @@ class Applier:
             self._add(counts)
 
     def bring(self, counts: PlanCounts) -> None:
-        """Fetch, verify and place what is planned."""
+        """Fetch, verify and place what is planned; metadata records first, where they are asked for (DST-S5)."""
         held = self._set
-        self._by_packages(counts)
-        ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).run()
+        ordered = stages(self._run.database, held.row.id) if self._run.options.with_metadata else (None,)
+        for _ in ordered:
+            self._by_packages(counts)
+            ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).run()
 
     def _by_packages(self, counts: PlanCounts) -> None:
         """Have packages bring what they can, or tell in a dry run what they would.

@@ -166,6 +166,7 @@ class Baseline:
         def plan(t: Transaction, difference: Difference) -> None:
             keep_later_choices(t, self._set.row.id, self._run.options.prefer_types, snapshot.at)
             was_whole = not any_refused(t, self._set.row.id)
+            difference.restate_by_list(t, snapshot.at, complete=snapshot.complete, anew=self._set.rescoped)
             difference.baseline(t, snapshot.at)
             whole = difference.refuse_listed(t, snapshot.at, complete=snapshot.complete, skipped=snapshot.skipped)
             if may_remove and whole:

@@ -13,6 +13,7 @@ from headwater.spec.namespaces import PATCH
 from headwater.storage.database import Transaction
 from headwater.sync.lists.position import is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
+from headwater.sync.metadata.statements import forget_statements, restate_by_changes, restate_by_list
 from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.set_rows import SetRow
@@ -181,6 +182,18 @@ class Difference:
         confirmed.flush()
         settled.flush()
 
+    def restate_by_list(self, t: Transaction, at: int | None, *, complete: bool, anew: bool) -> None:
+        """Remember what `temp.listed` states of metadata records, where these choose (RS-DST-16); before `baseline`."""
+        if self._paths.is_by_metadata:
+            restate_by_list(t, self._set.id, self._paths.takes, at, complete=complete, anew=anew)
+        elif anew:
+            forget_statements(t, self._set.id)
+
+    def restate_by_changes(self, t: Transaction) -> None:
+        """The same for the pending changes, to which comes what they choose without naming it; before `increment`."""
+        if self._paths.is_by_metadata:
+            restate_by_changes(t, self._set.id, self._paths.takes, self._paths.path)
+
     def refuse_listed(
         self, t: Transaction, at: int | None, *, complete: bool, skipped: tuple[tuple[str, int], ...]
     ) -> bool:
@@ -274,7 +287,7 @@ class Difference:
             (
                 (key, at)
                 for key, uri, path in t.rows(query, (self._set.id, at, int(again and beyond)))
-                if self._paths.takes(uri, path)
+                if self._paths.takes_deletion(uri, path)
             ),
         )
         t.run(
@@ -306,7 +319,7 @@ class Difference:
                     " WHERE c.pending AND c.change = 'deleted' AND NOT (c.exact AND coalesce(r.changed_at > c.at, 0))",
                     (self._set.id,),
                 )
-                if self._paths.takes(uri, path)
+                if self._paths.takes_deletion(uri, path)
             ),
         )
         t.run(

@@ -58,6 +58,7 @@ class Increment:
         return reading
 
     def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
+        difference.restate_by_changes(t)
         difference.increment(t)
         difference.refuse_changed(t, reading.position.time, tuple(reading.skipped))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from headwater.storage.database import Row, Transaction
 from headwater.sync.copy.file_names import common_folder, escaped_path, natural_path, resources_folder
 from headwater.sync.filters import Choice
+from headwater.sync.metadata.described_choice import DescribedChoice
 from headwater.sync.state.set_rows import SetRow
 
 _TAKEN = """
@@ -71,15 +72,23 @@ def _first_base_by_uri(t: Transaction, query: str, served: str | None) -> str | 
 class PathConflicts:
     """Assigns paths to the resources of one set, by its base, its folder and the user's choice."""
 
-    def __init__(self, row: SetRow, choice: Choice, base: str) -> None:
+    def __init__(self, row: SetRow, choice: Choice, base: str, t: Transaction) -> None:
+        """The user's choice is asked in the transaction `t` alone; paths may be settled in another one."""
         self._set = row
         self._base = base
         self._choice = choice
         self._prefix = row.folder.encode() + b"/" if row.folder else b""
+        by_metadata = choice.is_by_metadata and not choice.takes_all
+        self._described = DescribedChoice(t, row.id, choice, self._own) if by_metadata else None
 
     def path(self, uri: str) -> bytes:
         """The path, relative to the destination, that the rule gives a URI when nothing else claims it."""
         return self._prefix + (natural_path(uri, self._base) or escaped_path(uri))
+
+    @property
+    def is_by_metadata(self) -> bool:
+        """Whether it matters what describes what."""
+        return self._choice.is_by_metadata
 
     @property
     def takes_all(self) -> bool:
@@ -88,17 +97,28 @@ class PathConflicts:
 
     def takes(self, uri: str, path: bytes) -> bool:
         """Whether the user's choice lets the resource in."""
-        return self._choice.takes_all or self._choice.takes(uri, path[len(self._prefix) :])
+        if self._choice.takes_all:
+            return True
+        return self._own(uri, path) if self._described is None else self._described.takes(uri, path)
+
+    def takes_deletion(self, uri: str, path: bytes) -> bool:
+        """Whether what is held is deleted with the resource: also what the choice has brought, and takes no more."""
+        return self.takes(uri, path) or (self._described is not None and self._described.was_taken(uri))
+
+    def _own(self, uri: str, path: bytes | None) -> bool:
+        """Whether hosts and patterns let the resource in."""
+        path = self._possible_path(uri) if path is None else path
+        return self._choice.takes(uri, path[len(self._prefix) :])
 
     def takes_refused(self, uri: str) -> bool:
         """The same for a URI that the scope refuses, and which therefore may be none at all."""
-        if self.takes_all:
-            return True
+        return self.takes_all or self.takes(uri, self._possible_path(uri))
+
+    def _possible_path(self, uri: str) -> bytes:
         try:
-            path = self.path(uri)
+            return self.path(uri)
         except ValueError:
-            path = self._prefix + escaped_path(uri)
-        return self.takes(uri, path)
+            return self._prefix + escaped_path(uri)
 
     def deletions_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""

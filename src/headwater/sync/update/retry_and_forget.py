@@ -82,6 +82,12 @@ def forget(t: Transaction, uris: Sequence[str]) -> Forgotten:
     )
 
 
+_OF_A_SET = (
+    "resources", "failures", "documents", "intents", "refusals", "partials", "set_history", "representations",
+    "descriptions", "listing", "released",
+)  # fmt: skip
+
+
 def forget_sets(t: Transaction, names: Sequence[str], where: str) -> Forgotten:
     """Forget whole sets, by name or URI; their files stay where they are. Raises UnknownSetName."""
     gone: list[SetRow] = pick(sets(t), names, where)
@@ -94,7 +100,7 @@ def forget_sets(t: Transaction, names: Sequence[str], where: str) -> Forgotten:
         files += int(t.value(f"SELECT count(*) {held}", (row.id,)))
         for (path,) in t.rows(f"SELECT path {held} ORDER BY path LIMIT {_MOST_SHOWN}", (row.id,)):
             released.append(printable_path(path))
-        for table in ("resources", "failures", "documents", "intents", "refusals", "partials", "set_history"):
+        for table in _OF_A_SET:
             t.run(f"DELETE FROM {table} WHERE set_id = ?", (row.id,))  # noqa: S608  our own names
         t.run("DELETE FROM sets WHERE id = ?", (row.id,))
         forget_measure(t, row.id)

@@ -11,10 +11,11 @@ from headwater.spec.kinds import Kind
 from headwater.sync.archives.change_list_chain import ChangeListChain
 from headwater.sync.archives.coverage import ListedDocument
 from headwater.sync.dumps.dump_lists import DumpLists
-from headwater.sync.filters import Choice, Scope, hosts_of
+from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.entries import ListContext, ListDocuments, scope_origins
 from headwater.sync.lists.position import Position
+from headwater.sync.metadata.statements import forget_statements
 from headwater.sync.options import SetReport, signature_of
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
@@ -38,7 +39,7 @@ class SetContext:
         self.move = row.move
         """Where the set was, as long as what is held has not been taken along to where it is offered (DST-F10)."""
 
-        self.choice = Choice(context.options.include, context.options.exclude, hosts_of(context.options.skip_hosts))
+        self.choice = context.options.choice
         self.signature = signature_of(context.options)
         self.statuses: list[int] = []
         self.since: Position | None = None
@@ -90,6 +91,7 @@ class SetContext:
         """Without a Resource List only the changes themselves tell what another choice lets in: all are read again."""
         with self.run.database.write() as t:
             forget_documents(t, self.row.id)
+            forget_statements(t, self.row.id)
             keep_position(t, self.row.id, Position())
         self.reload()
 
