@@ -38,16 +38,16 @@ ELSEWHERE = {
     "RS-ARC-20": "publish/archives/test_archives.py::test_many_archived_documents_have_an_index",
     "RS-NAV-01": "publish/test_publisher.py::test_set_of_several_pages_is_an_index",
     "RS-DISC-04": "http/test_http.py::test_resources_lead_to_their_capability_list",
+    "RS-CN-05": "notify/test_publisher.py::test_source_and_hub_are_killed_and_nothing_is_lost",
+    "RS-CH-01": "notify/test_publisher.py::test_an_edit_reaches_a_subscriber_through_a_hub",
+    "RS-CH-03": "notify/test_publisher.py::test_a_change_in_two_sets_is_told_in_both_channels",
 }
 """MUSTs that no single document shows, and the tests that show them."""
 
 NOT_SHOWN = {
     "RS-TIME-13": "whose view a time is from cannot be read off it; ours are given by the source's own catalog",
-    "RS-CN-05": "notifications are to come",
     "RS-FN-09": "notifications are to come",
-    "RS-CH-01": "channels are to come",
     "RS-CH-02": "channels are to come",
-    "RS-CH-03": "channels are to come",
     "RS-CH-04": "channels are to come",
 }
 """MUSTs that nothing shows, and why."""

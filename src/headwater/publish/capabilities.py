@@ -185,6 +185,28 @@ CAPABILITIES = (
 """In the order in which the Capability List and the page for people name them."""
 
 
+class Channel(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel of notifications of a set: a topic at a hub.
+
+    What is at `name` below the set's folder is no document of the store.
+    """
+
+    kind: Kind
+    name: str
+
+    @property
+    def capability(self) -> str:
+        """The value of `capability` in the Capability List and in the payloads (RS-CH-05)."""
+        name = RULES[self.kind].capability
+        assert name is not None
+        return name
+
+
+CHANGE_CHANNEL = Channel(kind=Kind.CHANGE_NOTIFICATION, name="changenotification.xml")
+CHANNELS = (CHANGE_CHANNEL,)
+"""Those of a set whose source has hubs (RS-CH-01)."""
+
+
 def part_name(capability: Capability, number: int) -> str:
     """The name of one numbered document below the set's folder."""
     assert capability.parts is not None

@@ -13,6 +13,7 @@ import hashlib
 import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
+from headwater.publish.capabilities import CHANNELS
 from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SetSettings, Site, offered, source_description_name
 
@@ -342,6 +343,7 @@ def fingerprint(site: Site, settings: SetSettings) -> str:
 
 
 def offers(settings: SetSettings) -> tuple[str, ...]:
-    """The capabilities and views that the set has by its settings."""
+    """The capabilities and views that the set has by its settings, and its channels of notifications."""
     rows = (row for row in offered(settings) if row.setting is not None)
-    return tuple(dict.fromkeys(row.name if row.is_listed else str(row.setting) for row in rows))
+    hubs = (f"{channel.capability} at {hub}" for hub in settings.hubs for channel in CHANNELS)
+    return (*dict.fromkeys(row.name if row.is_listed else str(row.setting) for row in rows), *hubs)

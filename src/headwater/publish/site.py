@@ -29,6 +29,7 @@ from headwater.publish.capabilities import (
     RESOURCE_LIST,
     SITEMAP,
     Capability,
+    Channel,
     part_name,
 )
 from headwater.publish.links.rules import NO_RULES, LinkRules
@@ -105,6 +106,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     at most; with `sitemap` a plain Sitemap for search engines.
     `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
     `dumps` are the limits of packages made on demand, where the server of the set makes them.
+    `hubs` are those that notifications of the set are sent to: its Capability List names its channels.
     `links` are the rules by which entries get links, beside those of their records, when they are rendered.
     """
 
@@ -136,6 +138,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     classic: bool = False
     classic_entries: int = 50_000
     sitemap: bool = False
+    hubs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _SET_NAME.match(self.name):
@@ -241,6 +244,11 @@ def dump_offer_of(site: Site, settings: SetSettings) -> DumpOffer | None:
     if settings.dumps is None:
         return None
     return DumpOffer(href=site.url(f"{settings.name}/{DUMP}"), limits=settings.dumps)
+
+
+def topic_url(site: Site, set_name: str, channel: Channel) -> str:
+    """The topic of a channel of the set (RS-CH-01, RS-CH-07)."""
+    return site.url(f"{set_name}/{channel.name}")
 
 
 def resource_list_name(set_name: str) -> str:

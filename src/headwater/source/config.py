@@ -21,6 +21,7 @@ from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
 from headwater.quantities import octets_from, seconds_from
+from headwater.source.notifications.notify_config import NotifyConfig
 from headwater.source.push_config import BadPushConfig, PushConfig
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.writer import Profile
@@ -201,6 +202,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     on_demand_resources: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = ON_DEMAND.resources
     on_demand_octets: Count = ON_DEMAND.octets
     on_demand_requests: Annotated[int, msgspec.Meta(ge=1, le=64)] = ON_DEMAND.requests
+    notify: NotifyConfig | None = None
 
     def __post_init__(self) -> None:
         if not self.sets:
@@ -245,6 +247,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def _settings(self, one: SetConfig, base: str, *, is_static: bool) -> SetSettings:
         """The settings of a set at this base URL; TimeGate and TimeMap are made by this server alone (RS-REL-09)."""
         settings = one.settings(None if is_static else self.dump_limits)
+        if self.notify is not None and not is_static:  # nobody answers as topic of a static tree
+            settings = msgspec.structs.replace(settings, hubs=self.notify.hubs)
         if one.kept_versions is None or is_static:
             return settings
         rules = tuple(
@@ -319,4 +323,5 @@ def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
     }
     if config.catalog is not None:
         places["catalog"] = anchored(config.catalog, folder)
-    return msgspec.structs.replace(config, sets=sets, **places)
+    notify = None if config.notify is None else config.notify.anchored(folder)
+    return msgspec.structs.replace(config, sets=sets, notify=notify, **places)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from headwater.source.copy.copy_set import CopySet
     from headwater.source.copy.copy_task import CopyTask
     from headwater.source.folder.folder_set import FolderSet
+    from headwater.source.notifications.notifier import Notifier
     from headwater.source.push.push_set import PushSet
 
 _SETTLING_ROUNDS = 3
@@ -114,6 +115,7 @@ class Source(ConfiguredSource):
                 keeps_of=self.keeps_of,
             )
             self.events.listen(self._heard)
+            self._notifier = self._made_notifier()
         except BaseException:
             self._lock.release()
             raise
@@ -229,9 +231,34 @@ class Source(ConfiguredSource):
         self._durable.append(durable)
         self.events.listen_later(durable)
 
+    def _made_notifier(self) -> Notifier | None:
+        """Who tells the hubs; None where there are none. Raises BadToken."""
+        notify = self.config.notify
+        if notify is None or self._tree is not None:
+            return None
+        # With it come an HTTP client and an event loop, which a source without hubs does not need.
+        from headwater.source.notifications.change_channel import NotifyContext
+        from headwater.source.notifications.notifier import Notifier
+
+        context = NotifyContext(
+            catalog=self.catalog,
+            site=self.site,
+            clock=self._clock,
+            listener=self._listener,
+            may_send=self.leadership.check,
+            token=notify.sent_token(),
+            batch_count=notify.batch_count,
+            batch_seconds=notify.batch_seconds,
+        )
+        notifier = Notifier(notify.hubs, context)
+        self.events.listen_later(notifier)
+        return notifier
+
     def _begin(self) -> None:
         self.store.clean()
         self.publisher.begin()
+        if self._notifier is not None:
+            self._notifier.start()
         self._scheduler = scheduler = Scheduler(WorkQueue(self.push_sets.publishing_threads), self._listener)
         for durable in self._durable:
             durable.forget()
@@ -320,6 +347,8 @@ class Source(ConfiguredSource):
             return True
         self._scheduler.stop()
         ended = self._scheduler.join(timeout)
+        if self._notifier is not None:
+            ended = self._notifier.stop(timeout) and ended
         for copy in self._copies:
             copy.close()
         for one in self.sets_health:
@@ -341,8 +370,10 @@ class Source(ConfiguredSource):
         turn = "ours" if self.leadership.is_ours else f"standing by: {self.leadership.holder or 'asking for the turn'}"
         told = {"turn": turn, "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
         listeners = [msgspec.to_builtins(one.health) for one in self._durable]
+        hubs = [] if self._notifier is None else [msgspec.to_builtins(one) for one in self._notifier.health]
         dumps = [msgspec.to_builtins(one.health) for some in self._packing.values() for one in some]
-        return told | ({"listeners": listeners} if listeners else {}) | ({"dumps": dumps} if dumps else {})
+        more = {"listeners": listeners, "hubs": hubs, "dumps": dumps}
+        return told | {key: some for key, some in more.items() if some}
 
     @property
     def sets_health(self) -> list[SetHealth]:

@@ -51,6 +51,13 @@ def read_tokens(
 
     Raises BadToken.
     """
+    return AccessTokens(token_texts(environment, token=token, file=file, variable=variable))
+
+
+def token_texts(
+    environment: Mapping[str, str], *, token: str | None = None, file: str | None = None, variable: str | None = None
+) -> list[str]:
+    """The same tokens in clear, for who sends them. Raises BadToken."""
     texts = [] if token is None else [token]
     if file is not None:
         try:
@@ -61,7 +68,7 @@ def read_tokens(
         if not (value := environment.get(variable, "").strip()):
             raise BadToken("the environment has no token under this name", where=variable)
         texts.append(value)
-    return AccessTokens(texts)
+    return [_checked(text) for text in texts]
 
 
 def _checked(token: str) -> str:

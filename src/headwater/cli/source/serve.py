@@ -206,6 +206,10 @@ def _application(
     routes += dumps.routes()
     versions = VersionEndpoint(source, source.catalog, source.histories, source.versions, source.contents)
     routes += versions.routes()
+    if config.notify is not None:
+        from headwater.http.topics import TopicEndpoint
+
+        routes += TopicEndpoint(source, config.notify.hubs).routes()
     app = Application(
         source,
         source.roots,

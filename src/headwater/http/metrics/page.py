@@ -45,6 +45,12 @@ _SETS: Final[tuple[tuple[str, str, Callable[[SourceSetStatus], float]], ...]] = 
     ),
 )
 
+_HUBS: Final = (
+    ("waiting", "waiting_changes", "gauge", "Visible changes that the hub has not taken."),
+    ("failures", "failures", "gauge", "Requests to the hub that have failed in a row; 0 when well."),
+    ("sent", "sent_total", "counter", "Notifications that the hub has taken."),
+)
+
 
 class MetricsPage:
     """The page of one source; may be asked for from any thread."""
@@ -108,8 +114,16 @@ class MetricsPage:
         yield Family("headwater_ingest_lines_total", "counter", text, lines)
         failing = [(_set(name), _int(one.get("failures"))) for name, one in told.items()]
         yield Family("headwater_set_failures", "gauge", "Attempts that have failed in a row; 0 when well.", failing)
+        yield from self._of_hubs()
         scans = [(_set(name), _int(one.get("scans"))) for name, one in told.items()]
         yield Family("headwater_set_scans_total", "counter", "Full scans of the set's folder.", scans)
+
+    def _of_hubs(self) -> Iterator[Family]:
+        """What the source says of the hubs that it tells; nothing where it has none, or another process tells them."""
+        hubs = records(self._source.health().get("hubs"))
+        for key, name, kind, text in _HUBS if hubs else ():
+            values = [((("hub", str(one.get("hub"))),), _int(one.get(key))) for one in hubs]
+            yield Family(f"headwater_notify_{name}", kind, text, values)
 
 
 def _of_requests(counted: RequestCounters) -> Iterator[Family | Histogram]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.interface import Change, Resource, Segment
-from headwater.publish.capabilities import ARCHIVES
+from headwater.publish.capabilities import ARCHIVES, CHANNELS
 from headwater.publish.publication_state import (
     ChangeDumpState,
     ChangePackage,
@@ -39,6 +39,7 @@ from headwater.publish.site import (
     resource_page_name,
     sitemap_name,
     source_description_name,
+    topic_url,
 )
 from headwater.spec.extensions import dump_link
 from headwater.spec.kinds import RULES, Kind
@@ -102,7 +103,8 @@ def _described_set(site: Site, name: str, settings: SetSettings) -> Iterator[Ent
 def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> tuple[Document, list[Entry]]:
     """The Capability List of a set: exactly one entry for each capability (RS-CAP-05), no `lastmod` (RS-CAP-10).
 
-    Packages made on demand are offered by a root link (docs/extensions.md).
+    Packages made on demand are offered by a root link (docs/extensions.md); a channel of notifications has a link to
+    each of its hubs (RS-CH-05).
     """
     up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
     entries = [
@@ -110,9 +112,19 @@ def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> t
         for row in offered(settings, with_later=with_later)
         if row.is_listed
     ]
+    if settings.hubs:
+        hubs = tuple(Link(rel="hub", href=one) for one in settings.hubs)
+        entries += [
+            Entry(loc=topic_url(site, settings.name, one), capability=one.capability, links=hubs) for one in CHANNELS
+        ]
     offer = dump_offer_of(site, settings)
     offers = () if offer is None else (dump_link(offer),)
     return head_of(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up, *offers)), entries
+
+
+def change_notification(site: Site, name: str, from_: dt.datetime, until: dt.datetime) -> Document:
+    """The head of a Change Notification: all changes after `from` up to `until` are in it (RS-CN-03, RS-CN-04)."""
+    return head_of(Kind.CHANGE_NOTIFICATION, set_links(site, name, None), from_=from_, until=until)
 
 
 def resource_list(site: Site, name: str, at: dt.datetime, completed: dt.datetime, *, indexed: bool) -> Document:

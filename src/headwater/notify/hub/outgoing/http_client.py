@@ -57,8 +57,11 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 class HttpClient:
     """Makes requests; for one event loop. `objection` says why an address is not connected to."""
 
-    def __init__(self, objection: Callable[[str], str | None], *, authorities: str | None = None) -> None:
+    def __init__(
+        self, objection: Callable[[str], str | None], *, authorities: str | None = None, user_agent: str = USER_AGENT
+    ) -> None:
         self._objection = objection
+        self._user_agent = user_agent
         self._authorities = authorities
         self._tls: ssl.SSLContext | None = None
         self._idle: dict[Place, list[_Connection]] = {}
@@ -84,7 +87,7 @@ class HttpClient:
         if origin.port is None:
             return HttpFailure("no port is known for it", is_final=True)
         place = origin.scheme, origin.host, origin.port
-        message = _message(method, url, head, body)
+        message = _message(method, url, head, body, self._user_agent)
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -207,12 +210,12 @@ def _looked_up(host: str) -> list[str]:
     return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
-def _message(method: str, url: str, head: bytes, body: bytes | None) -> bytes:
+def _message(method: str, url: str, head: bytes, body: bytes | None, agent: str) -> bytes:
     parts = uris.split(url)
     target = parts.path or "/"
     if parts.query is not None:
         target += f"?{parts.query}"
-    first = f"{method} {target} HTTP/1.1\r\nHost: {parts.authority}\r\nUser-Agent: {USER_AGENT}\r\n".encode("latin-1")
+    first = f"{method} {target} HTTP/1.1\r\nHost: {parts.authority}\r\nUser-Agent: {agent}\r\n".encode("latin-1")
     length = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
     return b"".join((first, head, length, b"Accept: */*\r\n\r\n", body or b""))
 

@@ -1,0 +1,66 @@
+"""What a publisher posts to a hub, and what follows from the hub's answer (RS-NT-04, RS-NT-06). Pure."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+FIRST_SECONDS: Final = 0.5
+LONGEST_SECONDS: Final = 60.0
+"""The pauses before what has failed is sent again: the first, and the longest without a word of the hub."""
+FIRST_REFUSED_SECONDS: Final = 10.0
+LONGEST_REFUSED_SECONDS: Final = 600.0
+"""Those after a refusal, which another try alone will not change."""
+LONGEST_ASKED_SECONDS: Final = 3_600.0
+"""A hub that asks for a longer pause is asked again after this."""
+_PASSING: Final = frozenset({408, 425, 429})
+
+
+class PostOutcome(Enum):
+    """What a hub has made of a payload."""
+
+    TAKEN = auto()
+    FAILED = auto()
+    """It may well be taken when it is sent again."""
+    REFUSED = auto()
+    """It is not taken until somebody changes something."""
+
+
+class PayloadPost(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the payloads of a channel are posted, and what is said with them."""
+
+    hub: str
+    topic: str
+    capability_list: str
+    token: str | None = None
+
+    def head(self) -> bytes:
+        """The header lines beside those of every request (RS-NT-04, RS-NT-05)."""
+        links = f'<{self.topic}>; rel="self", <{self.hub}>; rel="hub", <{self.capability_list}>; rel="resourcesync"'
+        token = "" if self.token is None else f"Authorization: Bearer {self.token}\r\n"
+        return f"Content-Type: application/xml\r\nLink: {links}\r\n{token}".encode("ascii")
+
+
+def outcome_of(status: int) -> PostOutcome:
+    """What an answer with this status means: any 2xx is success (AMB-31), redirects are not followed."""
+    if 200 <= status < 300:
+        return PostOutcome.TAKEN
+    return PostOutcome.REFUSED if 300 <= status < 500 and status not in _PASSING else PostOutcome.FAILED
+
+
+def pause_seconds(outcome: PostOutcome, failures: int, chance: float, retry_after: str | None = None) -> float:
+    """How long to wait after so many failures in a row: twice as long each time, a quarter less or more.
+
+    `chance` is from 0 to 1. The first pause after a failure is less than a second. `retry_after` is the field of that
+    name; seconds in it are a bound below, a date is not read.
+    """
+    first, longest = FIRST_SECONDS, LONGEST_SECONDS
+    if outcome is PostOutcome.REFUSED:
+        first, longest = FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
+    pause = min(first * 2.0 ** min(failures - 1, 20), longest) * (0.75 + chance / 2)
+    asked = retry_after.strip() if retry_after is not None else ""
+    if asked.isascii() and asked.isdigit():
+        pause = max(pause, min(float(asked[:9]), LONGEST_ASKED_SECONDS))
+    return pause

@@ -1,0 +1,95 @@
+"""Tells the hubs of a source what becomes visible: one thread, with an event loop in which each hub has its own pace.
+
+It is told of publications as they happen and never waits for a hub. What it has to send is not a queue of its own but
+what lies between the hub's position and what is visible, in the catalog: it survives whatever is killed, and a hub that
+is down for a week costs no more than one that is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+from headwater.notify.hub.outgoing.http_client import HttpClient
+from headwater.source.events.publication import VisibleChanges
+from headwater.source.notifications.change_channel import NotifyContext
+from headwater.source.notifications.hub_sender import HubHealth, HubSender
+from headwater.version import __version__
+
+_DROP_SECONDS = 10.0
+
+
+class Notifier:
+    """A listener of publications; `start` and `stop` may follow each other, as the right to publish comes and goes."""
+
+    def __init__(self, hubs: tuple[str, ...], context: NotifyContext) -> None:
+        self._hubs = hubs
+        self._context = context
+        self._lock = threading.Lock()
+        self._visible: dict[str, VisibleChanges] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending: asyncio.Event | None = None
+        self._senders: list[HubSender] = []
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    @property
+    def health(self) -> list[HubHealth]:
+        """How each hub is at this moment."""
+        return [msgspec.structs.replace(one.health, waiting=one.waiting) for one in list(self._senders)]
+
+    def visible(self, changes: VisibleChanges) -> None:
+        """Take note of what is published of a set now. Never waits."""
+        with self._lock:
+            self._visible[changes.name] = changes
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._note, changes)
+
+    def start(self) -> None:
+        """Begin to send; of what another process has sent meanwhile the catalog tells."""
+        with self._lock:
+            self._visible.clear()
+        self._is_stopped = False
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="headwater-notify", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float) -> bool:
+        """Ask to end, and wait so long for it; False when it has not ended by then."""
+        with self._lock:
+            self._is_stopped = True
+            if self._loop is not None and self._ending is not None:
+                self._loop.call_soon_threadsafe(self._ending.set)
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return self._thread is None or not self._thread.is_alive()
+
+    def _note(self, changes: VisibleChanges) -> None:
+        for sender in self._senders:
+            sender.note(changes)
+
+    async def _run(self) -> None:
+        agent = f"headwater/{__version__} (ResourceSync source)"
+        client = HttpClient(lambda _address: None, user_agent=agent)  # the hubs are named by the configuration
+        ending = asyncio.Event()
+        self._senders = [HubSender(hub, self._context, client) for hub in self._hubs]
+        with self._lock:
+            self._loop, self._ending = asyncio.get_running_loop(), ending
+            if self._is_stopped:
+                ending.set()
+            known = list(self._visible.values())
+        for changes in known:
+            self._note(changes)
+        while not ending.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ending.wait(), _DROP_SECONDS)
+            client.drop_idle(asyncio.get_running_loop().time())
+        with self._lock:
+            self._loop = None
+        for sender in self._senders:
+            with contextlib.suppress(HeadwaterError):  # else the last payload is sent again, which does no harm
+                await sender.close()
+        client.close()
