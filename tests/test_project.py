@@ -196,3 +196,7 @@ def test_the_rooms_import_downwards_only() -> None:
 def test_a_decision_has_a_number_of_its_own() -> None:
     numbers = [path.name[:3] for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")]
     assert sorted(numbers) == sorted(set(numbers))
+    page = (ROOT / "docs" / "decisions" / "README.md").read_text("utf-8")
+    unused = set(re.findall(r"\d{3}", page.partition("never\nused:")[2].partition("\n")[0]))
+    missing = {f"{number:03d}" for number in range(1, int(max(numbers)) + 1)} - set(numbers)
+    assert missing <= unused, "a number without a decision, of which README.md does not say so"
