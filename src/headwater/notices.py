@@ -189,5 +189,5 @@ COPY_INCOMPLETE = _known(
 COPY_NEW_SET = _known(
     "HW-CPY-16",
     "The copy has got a set that this source does not publish, because it was not there when the source was started.",
-    "Restart `headwater serve --copy DEST`, or add a [[set]] with copy_set.",
+    "Nothing with `headwater serve --copy DEST`, which takes it in. Else add a [[set]] with copy_set, and restart.",
 )

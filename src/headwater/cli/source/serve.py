@@ -7,15 +7,15 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from headwater.cli.output import json_line, some_of
 from headwater.cli.shared_options import DESCRIBING, catalog_option, describes_a_set, profile_option
-from headwater.errors import Exit, UsageFault
+from headwater.errors import Exit, HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
     import socket
@@ -113,13 +113,38 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **option
     listener = listen(config.host, config.port)
     with listener:
         base_url = config.base_url or _own_url(config, address_url(listener))
+        follows_sets = options.get("copy") is not None and options.get("set_name") is None and not no_publish
+        how = _Serving(quiet, as_json, not no_publish, workers, follows_sets)
         config = msgspec.structs.replace(config, base_url=base_url)
-        return _serve(config, listener, quiet=quiet, as_json=as_json, alone=not no_publish, workers=workers)
+        while True:
+            ended = _serve(config, listener, how)
+            if isinstance(ended, Exit):
+                return ended
+            listener, how = ended, how._replace(as_json=False)
+            try:
+                renewed = msgspec.structs.replace(_configured(options), base_url=base_url)
+                renewed.site(base_url)
+            except HeadwaterError:  # one of the sets cannot be published under its name: the others go on
+                how = how._replace(until_new_set=False)
+            else:
+                config = renewed
 
 
-def _serve(
-    config: SourceConfig, listener: socket.socket, *, quiet: bool, as_json: bool, alone: bool, workers: int
-) -> Exit:
+class _Serving(NamedTuple):
+    """How it is served; `until_new_set`: a set that the copy gets ends it, and it begins with that anew."""
+
+    quiet: bool
+    as_json: bool
+    alone: bool
+    workers: int
+    until_new_set: bool
+
+
+def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit | socket.socket:
+    """Serve until a signal; or until the copy has got a set that this source does not have.
+
+    Then it gives the socket to go on with: who connects meanwhile waits for a moment.
+    """
     import signal
     from tempfile import TemporaryDirectory
 
@@ -130,45 +155,57 @@ def _serve(
     from headwater.http.server.server import make_server
     from headwater.http.server.sockets import address_url
     from headwater.http.server.workers import ServingProcesses
+    from headwater.progress import Notice, Progress
     from headwater.source.read_only import ReadOnlySource
     from headwater.source.source import Source
 
     log = open_log(config.log_format)
 
+    kept: list[socket.socket] = []
+
+    def heard(event: Progress | Notice) -> None:
+        log.progress(event)
+        if how.until_new_set and not kept and isinstance(event, Notice) and event.rule == notices.COPY_NEW_SET:
+            with suppress(OSError):  # a signal has closed it
+                kept.append(listener.dup())
+                server.end()
+
     def announce() -> None:
         url = str(config.base_url)
         what = some_of([one.files or one.copy or f"the push set {one.name}" for one in config.sets])
         log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
-        if as_json:
+        if how.as_json:
             address = address_url(listener)
             json_line({"event": "listening", "url": url, "address": address, "state": config.state, "pid": os.getpid()})
             sys.stdout.flush()
 
     with ExitStack() as stack:
-        folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if workers > 1 else None
+        folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if how.workers > 1 else None
         counts = _counts(config, folder)
         source: Source | ReadOnlySource
-        if alone:
-            source = stack.enter_context(Source(config, listener=log.progress))
+        if how.alone:
+            source = stack.enter_context(Source(config, listener=heard))
             source.events.listen(log.published)
             if counts is not None:
                 source.events.listen(counts.published)
         else:
             source = stack.enter_context(ReadOnlySource(config, listener=log.progress))
-        app = _application(stack, source, config, log, counts, quiet=quiet)
+        app = _application(stack, source, config, log, counts, quiet=how.quiet)
         server = make_server(app, on_ready=announce)
-        if workers > 1:
+        if how.workers > 1:
             assert folder is not None
             note = Path(folder) / _CONFIG  # a pipe would block this process when the other one dies before it reads all
             note.write_bytes(msgspec.json.encode(config))
-            handed = (note, listener, quiet, folder)
-            more = ServingProcesses(_serve_too, handed, workers - 1, notices.WORKER_ENDED, log.progress)
+            handed = (note, listener, how.quiet, folder)
+            more = ServingProcesses(_serve_too, handed, how.workers - 1, notices.WORKER_ENDED, log.progress)
             more.start()
             stack.callback(more.stop)
         if isinstance(source, Source):
             gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
             source.start()
         server.run(sockets=[listener])
+    if kept and server.ended_by is None:
+        return kept[0]
     log.event("stopped", "Stopped")
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
