@@ -108,7 +108,7 @@ class TimeMapPage(msgspec.Struct, frozen=True):
     """What a page of a TimeMap tells of a moment: the latest versions until then, and further pages."""
 
     best: tuple[tuple[str, int], ...] = ()
-    """All of the same second, in their order."""
+    """All of the same second, in their order; before those within the second of the moment, the latest earlier ones."""
 
     pages: tuple[str, ...] = ()
 
@@ -116,9 +116,12 @@ class TimeMapPage(msgspec.Struct, frozen=True):
 def read_timemap(links: Iterable[HeaderLink], moment: int, best: tuple[tuple[str, int], ...] = ()) -> TimeMapPage:
     """The versions with the greatest `datetime` that is not after the moment (DST-S8), of this page and those before.
 
-    A `datetime` has whole seconds: what stands at the second of the moment may still be later than it.
+    A `datetime` has whole seconds: what stands at the second of the moment may still be later than it. So those with
+    the greatest `datetime` before that second are kept as well, before them.
     """
-    found = list(best)
+    start = moment - moment % SECOND
+    within = [one for one in best if one[1] >= start]
+    found = [one for one in best if one[1] < start]
     pages: list[str] = []
     for link in links:
         named = dict(reversed(link.params))
@@ -126,16 +129,16 @@ def read_timemap(links: Iterable[HeaderLink], moment: int, best: tuple[tuple[str
             at = http_date_micros(named.get("datetime"))
             if at is None or at > moment:
                 continue
-            newest = found[0][1] if found else None
-            if newest is None or at > newest:
-                found = [(link.href, at)]
-            elif at == newest and len(found) < MOST_VERSIONS:
-                found.append((link.href, at))
+            same = within if at >= start else found
+            if same and at > same[0][1]:
+                same.clear()
+            if (not same or at == same[0][1]) and len(same) < MOST_VERSIONS:
+                same.append((link.href, at))
         elif "timemap" in link.rel and "self" not in link.rel and len(pages) < MOST_PAGES:
             begins = http_date_micros(named.get("from"))
             if begins is None or begins <= moment:
                 pages.append(link.href)
-    return TimeMapPage(tuple(found), tuple(pages))
+    return TimeMapPage((*found, *within), tuple(pages))
 
 
 def after_timemap(way: Way, page: TimeMapPage, *, has_hash: bool) -> tuple[Way, ...]:
@@ -147,9 +150,10 @@ def after_timemap(way: Way, page: TimeMapPage, *, has_hash: bool) -> tuple[Way, 
     queue = [uri for uri in dict.fromkeys((*way.queue, *page.pages)) if uri not in read]
     if queue and len(read) < MOST_PAGES:
         return (Way(WayKind.TIMEMAP, queue[0], None, page.best, read, tuple(queue[1:MOST_PAGES])),)
-    if len(page.best) > 1 and not has_hash:
+    latest = [one for one in page.best if one[1] == page.best[-1][1]]
+    if len(latest) > 1 and not has_hash:
         return ()
-    return tuple(Way(WayKind.MEMENTO, href, at) for href, at in reversed(page.best))
+    return tuple(Way(WayKind.MEMENTO, href, at) for href, at in reversed(page.best if has_hash else latest))
 
 
 def objection(way: Way, headers: Mapping[str, str], loc: str, moment: int, known: KnownOfState) -> str | None:

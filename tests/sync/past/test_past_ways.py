@@ -1,0 +1,37 @@
+"""The ways that a TimeMap opens: also past the versions within the second of the moment, which may be later than it."""
+
+from __future__ import annotations
+
+from headwater.spec.reading.discovery import parse_link_header
+from headwater.sync.source_times import SECOND, http_date_micros
+from headwater.sync.transfer.past_ways import Way, WayKind, after_timemap, read_timemap
+
+DAY = "Thu, 12 Nov 2026 12:00:"
+MOMENT = http_date_micros(f"{DAY}30 GMT") or 0
+
+
+def tried(moment: int, *, has_hash: bool, pages: int = 1) -> list[str]:
+    """The mementos that are asked for, by a TimeMap with versions in these seconds, in so many pages."""
+    seconds = [("a", 10), ("b", 29), ("c", 29), ("d", 30), ("e", 30), ("f", 31)]
+    texts = [f'<http://s.example/{name}>; rel="memento"; datetime="{DAY}{second} GMT"' for name, second in seconds]
+    best: tuple[tuple[str, int], ...] = ()
+    page = read_timemap([], moment)
+    for number in range(pages):
+        part = texts[number::pages] if pages > 1 else texts
+        page = read_timemap(parse_link_header(", ".join(part), "http://s.example/"), moment, best)
+        best = page.best
+    ways = after_timemap(Way(WayKind.TIMEMAP, "http://s.example/map"), page, has_hash=has_hash)
+    return [way.href[-1] for way in ways]
+
+
+def test_versions_before_the_second_of_the_moment_are_tried_as_well() -> None:
+    """DST-S8: at 12:00:30 sharp the state was c, though d and e have that second too; the hash decides."""
+    assert tried(MOMENT, has_hash=True) == ["e", "d", "c", "b"]
+    assert sorted(tried(MOMENT, has_hash=True, pages=2)) == ["b", "c", "d", "e"]
+    assert tried(MOMENT - SECOND // 2, has_hash=True) == ["c", "b", "a"]
+    assert tried(MOMENT + 5 * SECOND, has_hash=True) == ["f"]
+
+
+def test_without_a_hash_several_versions_in_a_second_tell_nothing() -> None:
+    assert tried(MOMENT, has_hash=False) == []
+    assert tried(MOMENT + SECOND, has_hash=False) == ["f"]
