@@ -11,6 +11,7 @@ import pytest
 
 import headwater.sync.packages.package_transfer  # noqa: F401  loaded before a test replaces what it imports
 from headwater.errors import Exit
+from headwater.spec.namespaces import PATCH
 from tests.support.copying import go
 from tests.support.fake_dumps import Dumps, etag_of, zipped
 from tests.support.fake_source import Handler, Reply, at, sha, url
@@ -104,6 +105,17 @@ def test_dst_p4_missing_members_are_fetched_and_undeclared_ones_ignored(dumps: D
     serve(dumps, dumps.package(names[:-3], manifest=dumps.manifest(names)))
     assert is_whole(dumps, dest, "DST-P4") == COUNT - 2
     assert len(fetched(dumps)) == 3
+
+
+def test_what_links_of_a_manifest_name_is_no_surplus(dumps: Dumps, dest: Path) -> None:
+    """RS-CDM-11: patches are members that links of entries name."""
+    names = list(dumps.site.files)
+    links = "".join(f'<rs:ln rel="{PATCH}" href="{dumps.site.uri(n)}" path="/{dumps.path(n)}"/>' for n in names[:3])
+    manifest = dumps.manifest(names[3:]).replace(b"</url>", links.encode() + b"</url>", 1)
+    serve(dumps, dumps.package(names, manifest=manifest))
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert tree(dest) == dumps.site.files
+    assert "DST-P4" not in ran.rules(), ran.notices
 
 
 def test_dst_p4_what_no_manifest_names_is_not_placed(dumps: Dumps, dest: Path) -> None:

@@ -70,8 +70,13 @@ class DumpPackage:
 
     @property
     def declared(self) -> int:
-        """How many its manifest names."""
+        """How many its manifest names as resources."""
         return self._manifest.declared
+
+    @property
+    def linked(self) -> int:
+        """How many its manifest names in links of entries."""
+        return self._manifest.linked
 
     @property
     def unverifiable(self) -> int:

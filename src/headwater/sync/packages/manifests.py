@@ -127,6 +127,9 @@ class StagedManifest:
         self.declared = 0
         """Entries that name a member; their places are counted from 1."""
 
+        self.linked = 0
+        """Members that links of entries name: patches (RS-CDM-11)."""
+
         self.wanted = Demand(0, 0)
         """Resources of the work among them, as far as they are said to be in the listed state."""
 
@@ -175,6 +178,7 @@ class StagedManifest:
         head = self._reader.document
         at = _micros(head.at) if head is not None and head.at is not None else self._package.at
         for entry in entries:
+            self.linked += len({link.path for link in entry.links if link.path is not None})
             if entry.path is None:
                 continue  # a deletion, or what has no bitstream
             try:

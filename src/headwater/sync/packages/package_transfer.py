@@ -243,7 +243,7 @@ class PackageTransfer:
 
     def _tell_missing(self, chosen: ChosenPackage, reading: DumpPackage, placing: MemberPlacing) -> None:
         """What the manifest names and the package has not, and the other way round (DST-P4)."""
-        declared, found = reading.declared, reading.members
+        declared, found = reading.declared + reading.linked, reading.members
         if found < declared:
             said = f"{declared - found:,} members that its manifest names are missing from a package"
             self._warn("DST-P4", said, chosen.package.uri)
