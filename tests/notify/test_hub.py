@@ -144,6 +144,19 @@ def test_a_failed_delivery_comes_again_in_order_and_delays_nobody(hub: HubProces
     assert not subscriber.deliveries("/elsewhere")
 
 
+def test_who_subscribes_again_is_not_made_to_wait(hub: HubProcess, subscriber: Subscriber) -> None:
+    topic = subscribed(hub, subscriber, "http://t.example/back", "/back")
+    subscriber.answers["/back"] = lambda came: Answer(500) if came.method == "POST" else Answer()
+    hub.publish(topic, b"x")
+    subscriber.wait(lambda: len(subscriber.deliveries("/back")) == 3)  # the next pause is 1.8 s or more
+    time.sleep(0.1)
+    del subscriber.answers["/back"]
+    assert hub.ask("subscribe", topic, f"{subscriber.url}/back")[0] == 202
+    subscriber.wait(lambda: len(subscriber.deliveries("/back")) == 4, seconds=1.5)
+    time.sleep(2.5)
+    assert len(subscriber.deliveries("/back")) == 4
+
+
 def test_410_ends_a_subscription(hub: HubProcess, subscriber: Subscriber) -> None:
     topic = subscribed(hub, subscriber, "http://t.example/gone", "/gone")
     subscriber.answers["/gone"] = lambda _came: Answer(410)

@@ -56,23 +56,23 @@ class HubEndpoint:
 
     async def answer(self, scope: Scope, receive: Receive) -> Response:
         """The response to one POST request."""
-        if self._under_way >= _AT_ONCE * 8:
+        is_trusted, refusal = self._trusted(scope)
+        if refusal is not None:
+            return refusal
+        if self._under_way >= _AT_ONCE * 8 and not is_trusted:
             return _refused(503, "too many requests at this moment", line(b"retry-after", b"2"))
         self._under_way += 1
         try:
-            return await self._answer(scope, receive)
+            return await self._answer(scope, receive, is_trusted=is_trusted)
         except HeadwaterError as fault:
             self._on_fault(fault)
             return _refused(503, f"a fault of the hub's own store [{fault.code}]", line(b"retry-after", b"10"))
         finally:
             self._under_way -= 1
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+    async def _answer(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
         kind = (_header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
         is_form = kind == _FORM
-        is_trusted, refusal = self._trusted(scope)
-        if refusal is not None:
-            return refusal
         if not is_form and (early := self._early(scope)) is not None:
             return early
         if not is_form:

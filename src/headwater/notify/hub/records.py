@@ -27,7 +27,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
 class DueSubscription(msgspec.Struct):
     """A subscription that has not received everything: the number of the next message, and when it is to be tried.
 
-    `failures` counts those in a row; `due_at` is a UNIX time.
+    `failures` counts those in a row; `due_at` is a UNIX time; `is_busy` while a delivery is made or remembered.
     """
 
     id: int

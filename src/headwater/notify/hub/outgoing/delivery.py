@@ -78,11 +78,14 @@ class Deliveries:
         return len(self._due)
 
     def add(self, due: Iterable[DueSubscription]) -> None:
-        """Deliver to these what they have not received; to one that is known as it is now."""
+        """Deliver to these what they have not received; to one that is known as it is now, and at once."""
         for one in due:
             known = self._due.get(one.id)
             if known is not None:
                 known.callback, known.secret = one.callback, one.secret
+                if known.failures and not known.is_busy:  # it has subscribed again, so it answers
+                    known.due_at = time.time()
+                    self._queue(known)
                 continue
             self._due[one.id] = one
             self._queue(one)
@@ -102,7 +105,9 @@ class Deliveries:
         """Begin what is due, as far as there is room."""
         for queue in (self._well, self._failing):
             while (one := queue.take(now)) is not None:
-                if self._due.get(one.id) is one:
+                is_early = queue is self._failing and one.due_at > now  # it is queued once more, for then
+                if self._due.get(one.id) is one and not one.is_busy and not is_early:
+                    one.is_busy = True
                     self._tasks.start(self._deliver(one, queue))
                 else:
                     queue.done(one.host)
@@ -122,6 +127,7 @@ class Deliveries:
         await self._flush()
 
     def _queue(self, one: DueSubscription) -> None:
+        one.is_busy = False
         self._wake.set()
         (self._failing if one.failures else self._well).add(one.host, one, one.due_at if one.failures else 0.0)
 
@@ -152,6 +158,7 @@ class Deliveries:
         except HeadwaterError as fault:  # our own store: the subscription stays due
             self._context.on_fault(fault)
             one.due_at = time.time() + pause_seconds(3, random.random())
+            one.is_busy = False
             self._failing.add(one.host, one, one.due_at)
         finally:
             queue.done(one.host)
