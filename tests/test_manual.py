@@ -65,19 +65,19 @@ def test_links_between_the_pages_lead_somewhere() -> None:
 
 
 class Scratch:
-    """A folder in which the page is carried out from top to bottom, at a port of its own."""
+    """A folder in which the page is carried out from top to bottom, at ports of its own."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.port = listener.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+            self.ports = {"8000": one.getsockname()[1], "8001": other.getsockname()[1]}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, "PATH": path, "HOME": str(folder), "COLUMNS": "120", "LC_ALL": "C.UTF-8"}
         self.environment.pop("XDG_STATE_HOME", None)
         self.servers: list[subprocess.Popen[bytes]] = []
 
     def at_my_port(self, text: str) -> str:
-        return text.replace(":8000", f":{self.port}").replace("--port 8000", f"--port {self.port}")
+        return re.sub(r"(:|--port )(800[01])\b", lambda found: f"{found[1]}{self.ports[found[2]]}", text)
 
     def carry_out(self, command: str) -> str:
         """What a command says; in the background when it ends with &, once it answers."""
@@ -89,7 +89,7 @@ class Scratch:
                     arguments, cwd=self.folder, env=self.environment, stdout=quiet, stderr=quiet, start_new_session=True
                 )
             )
-            self.wait_until_published()
+            self.wait_until_published(self.ports[command.split("--port ")[1][:4]])
             return ""
         done = subprocess.run(
             arguments,
@@ -104,12 +104,12 @@ class Scratch:
         assert done.returncode == 0, f"{command}\n{done.stdout}"
         return done.stdout
 
-    def wait_until_published(self) -> None:
+    def wait_until_published(self, port: int) -> None:
         """Until the server answers with a Source Description."""
 
         def answered() -> bool:
             try:
-                return request(f"http://127.0.0.1:{self.port}", "/.well-known/resourcesync").status == 200
+                return request(f"http://127.0.0.1:{port}", "/.well-known/resourcesync").status == 200
             except OSError:
                 return False  # it does not listen yet
 
@@ -157,6 +157,8 @@ def test_the_manual_is_carried_out_from_top_to_bottom(tmp_path: Path) -> None:
             elif language == "python":
                 (tmp_path / "example.py").write_text(place.at_my_port(block))
                 place.carry_out("python -W error example.py")
+            elif named := re.match(r"# (\w+\.toml)\n", block):
+                (tmp_path / named[1]).write_text(block)
             else:
                 assert language in {"text", "toml"}
 
