@@ -25,6 +25,7 @@ ROOMS = (
     "dumps",
     "hub",
     "latency",
+    "past",
     "patches",
     "publish",
     "scale",

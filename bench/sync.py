@@ -60,15 +60,20 @@ class Bench:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"f{number:05d}").write_bytes(chance.randbytes(OCTETS))
 
+    @property
+    def source(self) -> list[str]:
+        """What `headwater serve` is given."""
+        return ["--files", str(self.files), "--port", "0", "--state", str(self.base / "state")]
+
     @contextmanager
     def serving(self) -> Iterator[None]:
         """`headwater serve` on the folder, until everything is published."""
-        command = [*HEADWATER, "serve", "--files", str(self.files), "--port", "0", "--state", str(self.base / "state")]
+        command = [*HEADWATER, "serve", *self.source]
         log = self.base / "serve.log"
         with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, env=self.environment) as process:
             try:
-                self.url = _until(lambda: _address(log))
-                _until(lambda: _text(f"{self.url}/.well-known/resourcesync"))
+                self.url = wait_until(lambda: _address(log))
+                wait_until(lambda: read_text(f"{self.url}/.well-known/resourcesync"))
                 self.ours("sync", "--help")
                 self.theirs("--help")
                 self.ours("sync", "--dry-run", self.url, str(self.base / "nothing"))
@@ -122,7 +127,7 @@ class Bench:
     def nothing(self, rounds: int) -> list[Row]:
         """A poll where nothing has changed."""
         copy = self.base / "copy1"
-        since = _now()
+        since = now()
         ours, theirs, limit = in_turns(
             [
                 lambda: self.ours("sync", self.url, str(copy)),
@@ -145,7 +150,7 @@ class Bench:
         copies = [self.fresh() for _ in range(2 * rounds)]
         for number, copy in enumerate(copies):
             shutil.copytree(self.base / f"copy{1 + number % 2}", copy)
-        since = _now()
+        since = now()
         time.sleep(1.1)  # resync-sync knows whole seconds only
         self.change()
         left = iter(copies)
@@ -170,10 +175,10 @@ class Bench:
                 path.with_name(f"n{number:05d}").write_bytes(chance.randbytes(OCTETS))
             else:
                 path.write_bytes(chance.randbytes(OCTETS))
-        _until(lambda: _text(f"{self.url}/files/changelist.xml").count("<url>") >= self.changes)
+        wait_until(lambda: read_text(f"{self.url}/files/changelist.xml").count("<url>") >= self.changes)
 
 
-def _now() -> str:
+def now() -> str:
     return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -182,7 +187,7 @@ def _address(log: Path) -> str:
     return found[0].rstrip(".,/") if found else ""
 
 
-def _text(url: str) -> str:
+def read_text(url: str) -> str:
     try:
         with urlopen(url, timeout=10) as answer:  # loopback
             return str(answer.read().decode())
@@ -190,7 +195,7 @@ def _text(url: str) -> str:
         return ""
 
 
-def _until(look: Callable[[], Found], seconds: float = 120.0) -> Found:
+def wait_until(look: Callable[[], Found], seconds: float = 120.0) -> Found:
     """Look until there is something."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

@@ -39,6 +39,7 @@ from headwater.versions.interface import VersionStore
 _ALL_US = 1 << 62
 _NEIGHBOURS = 16
 """So many states are looked at for the next one that is kept."""
+_RELATIONS = ("first", "prev", "", "next", "last")
 _VARY = line(b"vary", b"accept-datetime")
 _GONE = {
     Keeping.DELETED: "the resource was deleted at that time",
@@ -206,7 +207,18 @@ def _kept(states: list[PastState]) -> PastState | None:
 
 
 def _neighbours(history: History, uri: str, at_us: int) -> list[tuple[str, PastState]]:
-    """The mementos around a state, by their relation to it."""
+    """The mementos around a state, by their relation to it; a short past is read once."""
+    states = history.after(uri, -_ALL_US, _NEIGHBOURS + 1)
+    if len(states) <= _NEIGHBOURS:
+        kept = [one for one in states if one.is_kept]
+        here = {"first": kept[0], "last": kept[-1]} if kept else {}
+        beside = {"prev": [one for one in kept if one.at_us < at_us][-1:]}
+        beside |= {
+            "": [one for one in kept if one.at_us == at_us],
+            "next": [one for one in kept if one.at_us > at_us][:1],
+        }
+        here |= {relation: one for relation, found in beside.items() for one in found}
+        return [(relation or "memento", here[relation]) for relation in _RELATIONS if relation in here]
     found = {
         "first": _kept(history.after(uri, -_ALL_US, _NEIGHBOURS)),
         "prev": _kept(history.until(uri, at_us - 1, _NEIGHBOURS)),

@@ -22,7 +22,8 @@ _MOST_DUMPS = 3
 _WANTED = """
 SELECT w.n, w.loc, w.hash, w.length, w.lastmod, w.links, p.n, p.hash, p.length, p.lastmod, d.state, d.changed_before,
   d.changed_after,
-  NOT EXISTS (SELECT 1 FROM temp.told t WHERE t.uri = w.uri AND t.low <= ?2 AND t.high >= ?3)
+  NOT EXISTS (SELECT 1 FROM temp.told t WHERE t.uri = w.uri AND t.low <= ?2 AND t.high >= ?3),
+  EXISTS (SELECT 1 FROM temp.told t WHERE t.uri = w.uri AND t.low > max(?2, p.through))
 FROM temp.work w LEFT JOIN temp.seen p ON p.uri = w.uri AND p.snapshot = ?1 LEFT JOIN temp.doubts d ON d.uri = w.uri
 WHERE w.round = 0 ORDER BY w.n"""
 _WAITS = 99  # a round that never comes: what dumps of earlier states are not fetched for
@@ -53,6 +54,9 @@ class _WantedRow(msgspec.Struct, frozen=True, gc=False):
     rested: int
     """Whether no change of it is told from the beginning of the second of the moment up to the moment."""
 
+    overtaken: int
+    """Whether a change of it is told that is later than the present list."""
+
     @property
     def has_no_version(self) -> bool:
         """Whether no list leads to versions of it, so that a package may be all there is."""
@@ -63,7 +67,7 @@ class _WantedRow(msgspec.Struct, frozen=True, gc=False):
 
         What was changed since, and has no hash to tell that by, is asked for as it was.
         """
-        if self.present is None or self.state in (UNKNOWN, EXISTED):
+        if self.present is None or self.overtaken or self.state in (UNKNOWN, EXISTED):
             return False
         if self.hash is not None:
             return _same_hash(self.hash, self.present_hash)
