@@ -14,17 +14,15 @@ from headwater.sync.lists.position import IndexedList
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
 from headwater.sync.past import staging
 from headwater.sync.past.documents import PastDocuments, first_after, latest_before, past_documents, touching
-from headwater.sync.past.staging import ToldChanges
+from headwater.sync.past.staging import MOST_LAG, ToldChanges
 from headwater.sync.past.state_at import ToldPeriods, span_of
-from headwater.sync.source_times import SECOND, micros
+from headwater.sync.source_times import micros
 from headwater.sync.state.set_rows import Offer
 
 PRESENT = 0
 """The number of the snapshot that is the present Resource List."""
 
 _PAUSE_SECONDS, _READ_AGAIN = 0.5, 8
-_MOST_LAG = 3 * SECOND
-"""By how much the clock of `Date`, which has whole seconds and may be a second old, is behind that of lists at most."""
 
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 
@@ -188,7 +186,7 @@ class EvidenceReader:
             return False
         now = [one.through for one in self._found.snapshots if one.number == PRESENT]
         lag = max(now, default=0) - (micros(answer.read_at) or 0)
-        return answer.document.kind is Kind.CHANGE_LIST and 0 < lag < _MOST_LAG
+        return answer.document.kind is Kind.CHANGE_LIST and 0 < lag < MOST_LAG
 
     def _index(self) -> None:
         with self._context.database.write() as t:

@@ -14,7 +14,7 @@ from headwater.sync.lists.documents import DocumentRead
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext
 from headwater.sync.lists.position import IndexedList, Style10, Times
 from headwater.sync.lists.resource_lists import ListedPart
-from headwater.sync.source_times import last_micros, micros
+from headwater.sync.source_times import SECOND, last_micros, micros
 from headwater.sync.state.schema import LISTED
 
 TABLES = f"""
@@ -61,6 +61,10 @@ def keep_snapshot(t: Transaction, number: int, parts: tuple[ListedPart, ...]) ->
                 " FROM temp.listed WHERE n > ? AND n <= ?",
                 (number, part.at, part.through, part.before, part.last),
             )
+
+
+MOST_LAG = 3 * SECOND
+"""By how much the clock of `Date`, which has whole seconds and may be a second old, is behind that of lists at most."""
 
 
 class ToldChanges:
@@ -133,7 +137,9 @@ class ToldChanges:
             )
         if document.from_ is None:
             return None
-        return last_micros(document.from_), clock if until is None else min(until, clock)
+        if until is None or until > clock + MOST_LAG:  # a list cannot tell of what is to come (DST-C7)
+            until = clock
+        return last_micros(document.from_), until
 
 
 def indexed_list(entry: Entry) -> IndexedList:
