@@ -142,28 +142,21 @@ ARCHIVES = {
 }
 """The archive of each kind of document."""
 
-CLASSIC_CAPABILITY_LIST = Capability(
-    kind=Kind.CAPABILITY_LIST,
-    top=SetDocument("classic/capabilitylist.xml", CacheRule.BRIEF),
-    is_listed=False,
-    setting="classic",
-    is_classic=True,
-)
-CLASSIC_RESOURCE_LIST = Capability(
-    kind=Kind.RESOURCE_LIST,
-    top=SetDocument("classic/resourcelist.xml", CacheRule.REVALIDATE),
+
+def _classic(kind: Kind, name: str, cache: CacheRule, parts: SetDocument | None = None) -> Capability:
+    """A document of the view for old harvesters, which the set's own Capability List does not name."""
+    top = SetDocument(f"classic/{name}.xml", cache)
+    return Capability(kind=kind, top=top, parts=parts, is_listed=False, setting="classic", is_classic=True)
+
+
+CLASSIC_CAPABILITY_LIST = _classic(Kind.CAPABILITY_LIST, "capabilitylist", CacheRule.BRIEF)
+CLASSIC_RESOURCE_LIST = _classic(
+    Kind.RESOURCE_LIST,
+    "resourcelist",
+    CacheRule.REVALIDATE,
     parts=SetDocument(f"classic/resourcelist/{NUMBER}.xml", CacheRule.REVALIDATE),
-    is_listed=False,
-    setting="classic",
-    is_classic=True,
 )
-CLASSIC_CHANGE_LIST = Capability(
-    kind=Kind.CHANGE_LIST,
-    top=SetDocument("classic/changelist.xml", CacheRule.REVALIDATE),
-    is_listed=False,
-    setting="classic",
-    is_classic=True,
-)
+CLASSIC_CHANGE_LIST = _classic(Kind.CHANGE_LIST, "changelist", CacheRule.REVALIDATE)
 SITEMAP = Capability(
     kind=Kind.SITEMAP,
     top=SetDocument("sitemap.xml", CacheRule.REVALIDATE),
