@@ -29,7 +29,7 @@ from headwater.spec.reading.discovery import HeaderLink, parse_link_header
 
 _FORM: Final = b"application/x-www-form-urlencoded"
 _BODY_SECONDS: Final = 30.0
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 512
 _BODY_OCTETS: Final = 256 << 20
 """Of payloads under way whose senders are not known, together."""
 _CLOSE: Final = line(b"connection", b"close")
@@ -59,7 +59,7 @@ class HubEndpoint:
         is_trusted, refusal = self._trusted(scope)
         if refusal is not None:
             return refusal
-        if self._under_way >= _AT_ONCE * 8 and not is_trusted:
+        if self._under_way >= _AT_ONCE and not is_trusted:
             return _refused(503, "too many requests at this moment", line(b"retry-after", b"2"))
         self._under_way += 1
         try:
@@ -83,11 +83,8 @@ class HubEndpoint:
         form = read_form(body)
         if isinstance(form, RequestRefusal):
             return responses.text(form.status, form.text)
-        if (
-            wait := self._wait(
-                scope, "ping" if isinstance(form, ChangedTopics) else "subscription", is_trusted=is_trusted
-            )
-        ) > 0:
+        asked = "ping" if isinstance(form, ChangedTopics) else "subscription"
+        if (wait := self._wait(scope, asked, is_trusted=is_trusted)) > 0:
             return _crowded(wait)
         if isinstance(form, ChangedTopics):
             refused = await self._hub.changed(form, is_trusted=is_trusted)
