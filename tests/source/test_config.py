@@ -75,6 +75,18 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
         ('state = "s"\n[[set]]\nfiles = "f"\n[[set]]\nfiles = "f"\nrefesh = 1', "source.toml, [[set]] 2 'files'"),
         ('state = "s"\n[[set]]\nfiles = "f"\nrefresh_second = 1', "(did you mean refresh_seconds?)"),
         ('state = "s"\n[[set]]\nfiles = "f"\nretention = 1', "(did you mean retention_seconds?)"),
+        (
+            'state = "s"\n[[set]]\nfiles = "f"\n[[set.described]]\ncontents = "c"\nrecord = "r"',
+            "described 1: unknown key: contents (did you mean content?)",
+        ),
+        (
+            'state = "s"\n[[set]]\nfiles = "f"\n[[set.described]]\ncontent = "c"',
+            "described 1: there is no key record",
+        ),
+        (
+            'state = "s"\n[[set]]\nfiles = "f"\nversions = { keeep = "1 day" }',
+            "versions: unknown key: keeep (did you mean keep?)",
+        ),
         ('state = "s"\nset = 3', "set: expected a list, got a whole number"),
         ('state = "s"\nset = [3]', "source.toml, [[set]] 1"),
         ('state = "s"\n[[set]]\nfiles = "f"\nwatch = "yes"', "watch: expected true or false, got text"),

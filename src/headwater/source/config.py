@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -294,24 +293,44 @@ def _read(data: object, kind: type[Config], where: str) -> Config:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as cause:
-        raise BadConfiguration(refusal(str(cause), msgspec.structs.fields(kind)), where=where) from cause
+        raise BadConfiguration(refusal(str(cause), kind), where=where) from cause
     except UsageFault as fault:
         fault.where = f"{where}: {fault.where}" if fault.where else where
         raise
 
 
-def refusal(words: str, known: Iterable[FieldInfo]) -> str:
+def refusal(words: str, kind: type[msgspec.Struct]) -> str:
     """What was wrong with a table, in the words of its writer: the key first, and the one that was probably meant."""
-    what, _, key = words.partition(" - at `$.")
+    what, _, place = words.partition(" - at `$.")
+    place = place.rstrip("`").replace("[...]", "")
+    key = re.sub(r"\[(\d+)\]", lambda index: f" {int(index[1]) + 1}", place)
     if unknown := _UNKNOWN.match(what):
-        names = [one.encode_name for one in known]
+        names = [one.encode_name for one in _fields(kind, re.sub(r"\[\d+\]", "", place))]
         meant = get_close_matches(unknown[1], names, 1) or [one for one in names if one.startswith(unknown[1])]
-        return f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else "")
-    if missing := _MISSING.match(what):
+        what = f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else "")
+    elif missing := _MISSING.match(what):
         what = f"there is no {f'[[{missing[1]}]] table' if missing[1] == 'set' else f'key {missing[1]}'}"
-    for kind, name in _KINDS.items():
-        what = what.replace(f"`{kind}`", name)
-    return f"{key.rstrip('`')}: {what[:1].lower()}{what[1:]}" if key else what
+    for type_name, name in _KINDS.items():
+        what = what.replace(f"`{type_name}`", name)
+    return f"{key}: {what[:1].lower()}{what[1:]}" if key else what
+
+
+def _fields(kind: type[msgspec.Struct], key: str) -> tuple[FieldInfo, ...]:
+    """The keys that a table may have: this one, or the one that lies at a key of it, as `set.described`."""
+    for name in filter(None, key.split(".")):
+        of_name = [one for one in msgspec.structs.fields(kind) if one.encode_name == name]
+        tables = [table for one in of_name for table in _tables(one.type)]
+        if not tables:
+            return ()
+        kind = tables[0]
+    return msgspec.structs.fields(kind)
+
+
+def _tables(annotation: object) -> list[type[msgspec.Struct]]:
+    """The tables that a type allows: itself, those of a list of them, or of a choice."""
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return [annotation]
+    return [table for one in get_args(annotation) for table in _tables(one)]
 
 
 def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
