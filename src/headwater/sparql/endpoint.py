@@ -1,0 +1,169 @@
+"""The client of a SPARQL 1.1 endpoint: updates and queries by POST, over one connection, within bounds.
+
+An update is sent again where no answer came: whoever calls sends only such as do no harm when they are done twice.
+No redirect is followed, so that credentials go to the endpoint alone.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from headwater.sparql.faults import BadEndpoint, EndpointRefused, EndpointUnreachable, UnusableAnswer
+from headwater.sparql.tsv_terms import BadRow, Row, rows
+
+ANSWER_SECONDS: Final = 300.0
+"""How long an answer is waited for, and each part of it."""
+LONGEST_LINE: Final = 16 << 20
+"""Octets of one row of an answer."""
+_LONGEST_SMALL: Final = 1 << 20
+_TSV: Final = "text/tab-separated-values"
+_PAUSES: Final = (0.5, 2.0, 5.0)
+_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class EndpointAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an endpoint takes updates and queries. `authorization` is told to the origin of `update` alone."""
+
+    update: str
+    query: str | None = None
+    """None: as `update`."""
+
+    authorization: str | None = None
+    tls: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        """Without what is secret."""
+        return f"EndpointAddress(update={self.update!r}, query={self.query!r})"
+
+
+class SparqlEndpoint:
+    """A SPARQL endpoint. Raises StoreFault (`faults.py`) where it does not do what it is asked."""
+
+    def __init__(self, address: EndpointAddress, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._update = _parts(address.update)
+        self._query = _parts(address.query or address.update)
+        self._address = address
+        self._sleep = sleep
+        self._connections: dict[tuple[str, str], HTTPConnection] = {}
+
+    def close(self) -> None:
+        """Give up the connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def update(self, text: str) -> None:
+        """Carry out an update; it may be carried out twice."""
+        answer = self._persist(self._update, "application/sparql-update", text, "*/*")
+        body = answer.read(_LONGEST_SMALL)
+        if answer.read(1):
+            self.close()
+        if b"<html" in body[:1000].lower():
+            raise UnusableAnswer("a page is answered to an update", where=self._address.update)
+
+    def rows(self, query: str) -> Iterator[Row]:
+        """The rows of a SELECT query, as they come; each term as in N-Triples, but perhaps in another form."""
+        answer = self._persist(self._query, "application/sparql-query", query, _TSV)
+        where = self._query.geturl()
+        kind = (answer.getheader("content-type") or "").partition(";")[0].strip().lower()
+        if kind != _TSV:
+            self.close()
+            raise UnusableAnswer(
+                f"the answer is of the type {kind[:80] or 'nothing'!r}, asked for is {_TSV}", where=where
+            )
+        try:
+            yield from rows(_lines(answer))
+        except BadRow as cause:
+            raise UnusableAnswer(str(cause), where=where) from cause
+        except (OSError, HTTPException) as cause:
+            raise EndpointUnreachable(f"an answer broke off: {_reason(cause)}", where=where) from cause
+        finally:
+            if not answer.isclosed():
+                self.close()
+
+    def value(self, query: str) -> str | None:
+        """The first term of the first row; None where there is no row."""
+        with closing(self.rows(query)) as found:  # type: ignore[type-var]  # a generator
+            first = next(found, None)
+        return first[0] if first else None
+
+    def _persist(self, target: SplitResult, media_type: str, text: str, accept: str) -> HTTPResponse:
+        """The answer to one request, tried again as long as that may help. Raises StoreFault."""
+        where, said = target.geturl(), ""
+        for pause in (*_PAUSES, None):
+            try:
+                answer = self._once(target, media_type, text, accept)
+            except ssl.SSLCertVerificationError as cause:
+                self.close()
+                what = f"the certificate of the endpoint is not believed: {cause.verify_message}"
+                raise EndpointUnreachable(what, where=where) from cause
+            except (OSError, HTTPException) as cause:
+                self.close()
+                said = f"no answer: {_reason(cause)}"
+            else:
+                if 200 <= answer.status < 300:
+                    return answer
+                with suppress(OSError, HTTPException):
+                    said = f"HTTP status {answer.status}: {_words(answer.read(2000))}"
+                self.close()
+                if answer.status not in _AGAIN:
+                    raise EndpointRefused(f"the endpoint refuses: {said}", where=where)
+            if pause is not None:
+                self._sleep(pause)
+        raise EndpointUnreachable(said, where=where)
+
+    def _once(self, target: SplitResult, media_type: str, text: str, accept: str) -> HTTPResponse:
+        connection = self._connections.get((target.scheme, target.netloc))
+        if connection is None:
+            connection = self._connections[target.scheme, target.netloc] = self._connected(target)
+        headers = {"content-type": f"{media_type}; charset=utf-8", "accept": accept}
+        own = (target.scheme, target.netloc) == (self._update.scheme, self._update.netloc)
+        if self._address.authorization is not None and own:
+            headers["authorization"] = self._address.authorization
+        path = (target.path or "/") + (f"?{target.query}" if target.query else "")
+        connection.request("POST", path, text.encode(), headers)
+        return connection.getresponse()
+
+    def _connected(self, target: SplitResult) -> HTTPConnection:
+        host = target.hostname or ""
+        if target.scheme == "http":
+            return HTTPConnection(host, target.port, timeout=ANSWER_SECONDS)
+        return HTTPSConnection(host, target.port, timeout=ANSWER_SECONDS, context=self._address.tls)
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as cause:
+        raise BadEndpoint("not the address of a SPARQL endpoint", where=url[:200]) from cause
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.fragment:
+        raise BadEndpoint("not the address of a SPARQL endpoint", where=url[:200])
+    return parts
+
+
+def _lines(answer: HTTPResponse) -> Iterator[bytes]:
+    while line := answer.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise BadRow(f"a row is longer than {LONGEST_LINE:,} octets")
+        yield line
+    if answer.length:
+        raise BadRow("the answer ends too early")
+
+
+def _reason(cause: Exception) -> str:
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+
+
+def _words(body: bytes) -> str:
+    """What the endpoint says, in a line."""
+    text = " ".join(body.decode("utf-8", "replace").split())
+    return "".join(c if c.isprintable() else "?" for c in text)[:300] or "nothing said"

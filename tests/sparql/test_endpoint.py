@@ -1,0 +1,130 @@
+"""The client of a SPARQL endpoint, against one that works and one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
+from headwater.sparql.faults import BadEndpoint, EndpointRefused, EndpointUnreachable, UnusableAnswer
+from headwater.sparql.tsv_terms import BadRow, rows
+from tests.support.sparql_server import SparqlServer, sparql_server
+
+XSD = "http://www.w3.org/2001/XMLSchema#"
+
+
+@pytest.fixture
+def server() -> Iterator[SparqlServer]:
+    with sparql_server() as one:
+        yield one
+
+
+def client(server: SparqlServer) -> SparqlEndpoint:
+    address = EndpointAddress(update=server.update_url, query=server.query_url)
+    return SparqlEndpoint(address, sleep=lambda _: None)
+
+
+def test_what_is_inserted_is_selected(server: SparqlServer) -> None:
+    one = client(server)
+    one.update('INSERT DATA { GRAPH <urn:g> { <urn:s> <urn:p> "a\\tb\\n\\"c\\"", "x"@en, 1, 1.5, true, <urn:o> } }')
+    found = {row[0] for row in one.rows("SELECT ?o WHERE { GRAPH <urn:g> { ?s ?p ?o } }")}
+    assert found == {
+        '"a\\tb\\n\\"c\\""',
+        '"x"@en',
+        f'"1"^^<{XSD}integer>',
+        f'"1.5"^^<{XSD}decimal>',
+        f'"true"^^<{XSD}boolean>',
+        "<urn:o>",
+    }
+    assert one.value("SELECT (COUNT(*) AS ?n) WHERE { GRAPH <urn:g> { ?s ?p ?o } }") == f'"6"^^<{XSD}integer>'
+    assert one.value("SELECT ?s WHERE { ?s ?p ?o }") is None
+    one.close()
+
+
+def test_a_query_that_is_not_read_to_its_end_spoils_nothing(server: SparqlServer) -> None:
+    one = client(server)
+    one.update("INSERT DATA { " + " ".join(f"<urn:s{n}> <urn:p> <urn:o> ." for n in range(5000)) + " }")
+    assert one.value("SELECT ?s WHERE { ?s ?p ?o }") is not None
+    assert one.value("SELECT (COUNT(*) AS ?n) WHERE { ?s ?p ?o }") == f'"5000"^^<{XSD}integer>'
+    one.close()
+
+
+def test_credentials_go_to_the_origin_of_updates_alone(server: SparqlServer) -> None:
+    with sparql_server() as other:
+        address = EndpointAddress(update=server.update_url, query=other.query_url, authorization="Basic c2VjcmV0")
+        one = SparqlEndpoint(address)
+        one.update("INSERT DATA { <urn:s> <urn:p> <urn:o> }")
+        list(one.rows("SELECT ?s WHERE { ?s ?p ?o }"))
+        one.close()
+        assert [told for _, _, told in server.requests] == ["Basic c2VjcmV0"]
+        assert [told for _, _, told in other.requests] == [None]
+        assert "c2VjcmV0" not in repr(address)
+
+
+ANSWERS = [
+    ("read-only", (403, "text/plain", b"read-only"), EndpointRefused, 1),
+    ("no such method", (405, "text/plain", b""), EndpointRefused, 1),
+    ("elsewhere", (302, "text/plain", b""), EndpointRefused, 1),
+    ("fails again and again", (500, "text/plain", b"disk full"), EndpointUnreachable, 4),
+    ("a page", (200, "text/html", b"<!doctype html><html>please sign in</html>"), UnusableAnswer, 1),
+]
+
+
+@pytest.mark.parametrize(("answer", "fault", "times"), [a[1:] for a in ANSWERS], ids=[a[0] for a in ANSWERS])
+def test_an_update_that_is_not_done(
+    server: SparqlServer, answer: tuple[int, str, bytes], fault: type[Exception], times: int
+) -> None:
+    server.fault = lambda kind, text: answer
+    one = client(server)
+    with pytest.raises(fault):
+        one.update("INSERT DATA { <urn:s> <urn:p> <urn:o> }")
+    assert len(server.requests) == times
+    one.close()
+
+
+def test_a_fault_that_passes_is_waited_for(server: SparqlServer) -> None:
+    answers: list[tuple[int, str, bytes] | None] = [(503, "text/plain", b""), (503, "text/plain", b""), None]
+    server.fault = lambda kind, text: answers.pop(0)
+    one = client(server)
+    one.update("INSERT DATA { <urn:s> <urn:p> <urn:o> }")
+    assert len(server.store) == 1
+    one.close()
+
+
+TSV = "text/tab-separated-values"
+ROWS = [
+    ("no rows", (200, "text/html", b"<html>"), UnusableAnswer),
+    ("an error in the midst", (200, TSV, b"?s\n<urn:a>\njava.lang.Exception: gone\n"), UnusableAnswer),
+    ("cut off", (0, TSV, b"?s\n<urn:a>\n"), UnusableAnswer),
+    ("more terms than variables", (200, TSV, b"?s\n<urn:a>\t<urn:b>\n"), UnusableAnswer),
+    ("not UTF-8", (200, TSV, b'?s\n"\xff"\n'), UnusableAnswer),
+    ("nothing", (200, TSV, b""), UnusableAnswer),
+]
+
+
+@pytest.mark.parametrize(("answer", "fault"), [a[1:] for a in ROWS], ids=[a[0] for a in ROWS])
+def test_rows_that_are_none(server: SparqlServer, answer: tuple[int, str, bytes], fault: type[Exception]) -> None:
+    server.fault = lambda kind, text: answer
+    one = client(server)
+    with pytest.raises(fault):
+        list(one.rows("SELECT ?s WHERE { ?s ?p ?o }"))
+    one.close()
+
+
+@pytest.mark.parametrize("url", ["", "file:///etc/passwd", "http://", "http://u:p@host/", "http://host:x/", "host"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(BadEndpoint):
+        SparqlEndpoint(EndpointAddress(update=url))
+
+
+def test_nobody_is_there() -> None:
+    with pytest.raises(EndpointUnreachable):
+        SparqlEndpoint(EndpointAddress(update="http://127.0.0.1:1/"), sleep=lambda _: None).update("")
+
+
+def test_numbers_may_be_abbreviated() -> None:
+    lines = [b"?a\t?b\t?c\n", b"-5\t1.0e6\t\n"]
+    assert list(rows(lines)) == [(f'"-5"^^<{XSD}integer>', f'"1.0e6"^^<{XSD}double>', None)]
+    with pytest.raises(BadRow):
+        list(rows([b"?a\n", b"5 apples\n"]))
